@@ -1,0 +1,70 @@
+"""Who may do what: rights on name patterns, denied unless granted."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from app.domain.instant import Instant
+
+LIVE_KEYS_PER_PRINCIPAL = 2
+KEY_BYTES = 32
+KEY_PREFIX = "pk_"
+
+
+class Right(StrEnum):
+    """What an API key may allow. `manage` covers settings, purge, redrive, edit, cancel and keys."""
+
+    SEND = "send"
+    LISTEN = "listen"
+    MANAGE = "manage"
+    BROWSE = "browse"
+
+
+EVERY_RIGHT = frozenset(Right)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Rights on every queue whose name matches one of the patterns (`*` and `?`, case-sensitive)."""
+
+    rights: frozenset[Right]
+    patterns: tuple[str, ...] = ("*",)
+
+    def allows(self, right: Right, name: str | None) -> bool:
+        """Whether the right is granted on the name; None asks for it on everything (`*`)."""
+        if right not in self.rights:
+            return False
+        if name is None:
+            return "*" in self.patterns
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever a request speaks for: a name and what it was granted."""
+
+    name: str
+    grant: Grant
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What is stored of an API key: never the secret itself, only its SHA-256."""
+
+    id: str
+    principal: str
+    secret_hash: bytes
+    grant: Grant
+    created_at: Instant
+    expires_at: Instant | None = None
+    last_used_at: Instant | None = None
+    revoked_at: Instant | None = None
+
+    def is_live(self, now: Instant) -> bool:
+        """Neither revoked nor past its expiry."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+OPEN_HOUSE = Principal("anonymous", Grant(EVERY_RIGHT))
+"""Who speaks on a loopback server that has no keys."""

@@ -1,0 +1,130 @@
+"""What a message is: what a sender gives, what the store keeps, and the names of its states."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from app.domain.instant import Duration, Instant
+
+LOWEST_PRIORITY = 0
+HIGHEST_PRIORITY = 9
+DEFAULT_PRIORITY = 4
+
+LONGEST_ID = 128
+LONGEST_TEXT = 1024
+MOST_PROPERTIES = 64
+LARGEST_PROPERTIES = 32 << 10
+LONGEST_REASON = 128
+LONGEST_DESCRIPTION = 4096
+
+LARGEST_RECEIVE = 1000
+LARGEST_BATCH = 1000
+
+
+class MessageState(IntEnum):
+    """Where a message is. The numbers are stored; 6 is kept for messages of an open transaction."""
+
+    AVAILABLE = 1
+    LOCKED = 2
+    SCHEDULED = 3
+    DEFERRED = 4
+    DEAD_LETTERED = 5
+
+    @property
+    def label(self) -> str:
+        """The word used on the wire and in metrics."""
+        return self.name.lower()
+
+
+class BodyKind(IntEnum):
+    """How a body was given: not at all, as a JSON value, or as bytes."""
+
+    NONE = 0
+    JSON = 1
+    BYTES = 2
+
+
+class Durability(StrEnum):
+    """`durable` is stored before the answer; `volatile` is answered first and stored right after."""
+
+    DURABLE = "durable"
+    VOLATILE = "volatile"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a sender writes on the outside; carried unchanged to every delivery.
+
+    `properties` is the sender's JSON object as bytes (scalars only, checked at the door), or empty.
+    """
+
+    message_id: str
+    content_type: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    group_id: str | None = None
+    traceparent: str | None = None
+    properties: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message on its way into a queue, checked and with every default of the queue applied.
+
+    Exactly one of `available_at` and `delay` is set for a scheduled message, neither otherwise.
+    `duplicate_window` is the queue's window for recognising a repeated `message_id`, 0 for none.
+    """
+
+    queue_id: int
+    envelope: Envelope
+    body: bytes
+    body_kind: BodyKind
+    priority: int = DEFAULT_PRIORITY
+    available_at: Instant | None = None
+    delay: Duration | None = None
+    ttl: Duration | None = None
+    duplicate_window: Duration = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the store answers to one draft; for a duplicate it describes the message already there."""
+
+    sequence_number: int
+    message_id: str
+    enqueued_at: Instant
+    state: MessageState
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
+
+    `home_state` is where a release returns a locked message. `read_at` is the store's clock when
+    the row was read, from which the remaining lock time follows.
+    """
+
+    sequence_number: int
+    queue_id: int
+    envelope: Envelope
+    body: bytes
+    body_kind: BodyKind
+    state: MessageState
+    home_state: MessageState
+    priority: int
+    enqueued_at: Instant
+    available_at: Instant
+    expires_at: Instant | None
+    delivery_count: int
+    failure_count: int
+    lock_token: bytes | None
+    locked_until: Instant | None
+    lock_generation: int
+    receiver_id: str | None
+    last_failure: str | None
+    dead_letter_reason: str | None
+    dead_letter_description: str | None
+    dead_lettered_at: Instant | None
+    read_at: Instant

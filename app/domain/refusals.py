@@ -1,0 +1,206 @@
+"""Every way the broker says no, drawn as one tree.
+
+A `Refusal` was understood and will not be done; its docstring is the sentence the caller reads when
+no better detail is given. `RoomUnavailable` means that a room behind the broker cannot answer now
+and that the same request may well succeed later. Anything else that is raised is a bug.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from app.domain.instant import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a request: where it is (a JSON pointer) and what it is."""
+
+    pointer: str
+    detail: str
+
+
+class Refusal(Exception):
+    """The request was understood and will not be done."""
+
+    code: ClassVar[str] = "refused"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail or (type(self).__doc__ or "").strip())
+
+    @property
+    def detail(self) -> str:
+        """The sentence a person reads."""
+        return str(self.args[0])
+
+
+class InvalidRequest(Refusal):
+    """The request does not have the shape that this call asks for."""
+
+    code = "invalid-request"
+
+    def __init__(self, detail: str | None = None, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(detail or (faults[0].detail if faults else None))
+        self.faults = tuple(faults)
+
+
+class NotFound(Refusal):
+    """There is no such thing here."""
+
+    code = "not-found"
+
+
+class QueueNotFound(NotFound):
+    """There is no queue of this name."""
+
+    code = "queue-not-found"
+
+
+class MessageNotFound(NotFound):
+    """There is no such message in this queue."""
+
+    code = "message-not-found"
+
+
+class KeyNotFound(NotFound):
+    """There is no API key of this id."""
+
+    code = "key-not-found"
+
+
+class Conflict(Refusal):
+    """The request contradicts what has already happened."""
+
+    code = "conflict"
+
+
+class AlreadySettled(Conflict):
+    """This delivery was already settled, in another way."""
+
+    code = "already-settled"
+
+    def __init__(self, outcome: str) -> None:
+        super().__init__(f"This delivery was already settled: {outcome}.")
+        self.outcome = outcome
+
+
+class MessageLocked(Conflict):
+    """The message is locked by a receiver; settle it or wait until the lock ends."""
+
+    code = "message-locked"
+    retryable = True
+
+
+class RequestInProgress(Conflict):
+    """A request with this Idempotency-Key is still being answered."""
+
+    code = "request-in-progress"
+    retryable = True
+
+
+class TooManyKeys(Conflict):
+    """This principal already has two live API keys; revoke one first."""
+
+    code = "too-many-keys"
+
+
+class LossCause(StrEnum):
+    """Why a lock ended before its holder settled the message."""
+
+    EXPIRED = "expired"
+    ADMINISTRATOR = "settled_by_administrator"
+    ENTITY_CHANGED = "entity_changed"
+
+
+class LockLost(Refusal):
+    """The lock has ended: no copy of this request can succeed any more."""
+
+    code = "lock-lost"
+
+    def __init__(
+        self,
+        cause: LossCause = LossCause.EXPIRED,
+        lost_at: Instant | None = None,
+        delivered_again: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.cause = cause
+        self.lost_at = lost_at
+        self.delivered_again = delivered_again
+
+
+class PreconditionFailed(Refusal):
+    """The thing has changed since the version named in If-Match."""
+
+    code = "precondition-failed"
+
+
+class MessageTooLarge(Refusal):
+    """The message is larger than this queue allows."""
+
+    code = "message-too-large"
+
+
+class KeyReused(Refusal):
+    """This Idempotency-Key was already used with another request."""
+
+    code = "idempotency-key-reused"
+
+
+class RateLimited(Refusal):
+    """Too many requests; try again after the time in Retry-After."""
+
+    code = "rate-limited"
+    retryable = True
+
+
+class QueueFull(Refusal):
+    """The queue holds as many messages as its settings allow."""
+
+    code = "queue-full"
+    retryable = True
+
+
+class SendDisabled(Refusal):
+    """This queue does not take messages at present."""
+
+    code = "send-disabled"
+
+
+class ReceiveDisabled(Refusal):
+    """This queue does not hand out messages at present."""
+
+    code = "receive-disabled"
+
+
+class Forbidden(Refusal):
+    """This API key does not hold the right that the call needs."""
+
+    code = "forbidden"
+
+
+class Unauthenticated(Refusal):
+    """The call needs a valid API key: Authorization: Bearer <key>."""
+
+    code = "unauthenticated"
+
+
+class RoomUnavailable(Exception):
+    """A room behind the broker cannot answer now; the request may be repeated as it is."""
+
+    code: ClassVar[str] = "unavailable"
+    retry_after_seconds: ClassVar[int] = 1
+
+
+class StoreUnavailable(RoomUnavailable):
+    """The message store cannot be reached at present; nothing is known to have changed."""
+
+    code = "store-unavailable"
+
+
+class ShuttingDown(RoomUnavailable):
+    """This server is stopping; another one will take the request."""
+
+    code = "shutting-down"

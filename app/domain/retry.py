@@ -1,0 +1,75 @@
+"""How long a message waits before it is delivered again after a failure.
+
+The delay follows the number of failures so far; a queue's `RetryPolicy` says how. Jitter takes its
+random fraction as a value, so that the same inputs always give the same delay.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.instant import DAY, SECOND, Duration
+
+LONGEST_DELAY: Duration = 7 * DAY
+MOST_DELAYS_LISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NoDelay:
+    """Deliver again at once (the default)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDelay:
+    """The same delay after every failure."""
+
+    delay: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class LinearDelay:
+    """`first` after the first failure, `step` more after each further one, never above `longest`."""
+
+    first: Duration
+    step: Duration
+    longest: Duration = LONGEST_DELAY
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialDelay:
+    """`first`, then `factor` times the one before, never above `longest`.
+
+    `jitter` is the share of the delay (0 to 1) that chance may take away, so that messages which
+    failed together do not all come back together.
+    """
+
+    first: Duration = SECOND
+    factor: float = 2.0
+    longest: Duration = LONGEST_DELAY
+    jitter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDelays:
+    """One delay per failure in order; the last one is used from then on."""
+
+    delays: tuple[Duration, ...]
+
+
+RetryPolicy: TypeAlias = NoDelay | FixedDelay | LinearDelay | ExponentialDelay | ListedDelays
+
+
+def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> Duration:
+    """The delay after failure number `failures` (1 is the first); `chance` is a fraction in [0, 1)."""
+    match policy:
+        case NoDelay():
+            return 0
+        case FixedDelay(delay):
+            return delay
+        case LinearDelay(first, step, longest):
+            return min(first + step * (failures - 1), longest)
+        case ExponentialDelay(first, factor, longest, jitter):
+            # The exponent is capped because a float overflows long before the cap on the delay does.
+            grown = min(first * factor ** min(failures - 1, 64), longest)
+            return int(grown * (1 - jitter * chance))
+        case ListedDelays(delays):
+            return delays[min(failures, len(delays)) - 1]

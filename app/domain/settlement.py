@@ -1,0 +1,251 @@
+"""How a delivery ends: lock tokens, the fence that guards them, and what each ending does.
+
+A locked row is settled or freed only by a statement that names the lock token and takes it away
+(the fence), so at most one ending takes effect for one delivery. The rules here decide *what* the
+ending does; the store applies it only if the fence still holds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.instant import Duration, Instant
+from app.domain.message import MessageState
+from app.domain.queue import QueueSettings
+from app.domain.refusals import MessageNotFound
+from app.domain.retry import retry_delay
+
+SECRET_BYTES = 16
+NO_EVIDENCE = -1
+"""The evidence generation where the lock store knows of no expired record."""
+
+LIMIT_REACHED = "max_delivery_count_exceeded"
+TTL_PASSED = "ttl_expired"
+LOCK_EXPIRED = "lock_expired"
+
+
+class Action(StrEnum):
+    """What a holder may ask to be done with its delivery."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEAD_LETTER = "dead_letter"
+    DEFER = "defer"
+
+
+class Outcome(StrEnum):
+    """How a delivery, or a message, ended: the word in answers, tombstones and the archive."""
+
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+    DEAD_LETTERED = "dead_lettered"
+    DEFERRED = "deferred"
+    RECEIVED = "received"
+    """Handed out by receive-and-delete."""
+    RELEASED = "released"
+    """Given back uncounted, because its receiver had gone before the answer began."""
+    LOCK_EXPIRED = "lock_expired"
+    ENTITY_CHANGED = "entity_changed"
+    EXPIRED = "expired"
+    PURGED = "purged"
+    CANCELLED = "cancelled"
+
+
+OUTCOME_OF = {
+    Action.COMPLETE: Outcome.COMPLETED,
+    Action.ABANDON: Outcome.ABANDONED,
+    Action.DEAD_LETTER: Outcome.DEAD_LETTERED,
+    Action.DEFER: Outcome.DEFERRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LockToken:
+    """Proof of one delivery: the message's sequence number and 128 random bits, never reused."""
+
+    sequence_number: int
+    secret: bytes
+
+    def __str__(self) -> str:
+        return f"{self.sequence_number}.{self.secret.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "LockToken":
+        """Read `<sequence_number>.<32 hex digits>`; anything else was never given out here.
+
+        Refuses with `MessageNotFound`.
+        """
+        number, dot, secret = text.partition(".")
+        if not dot or len(secret) != 2 * SECRET_BYTES or len(number) > 19:
+            raise MessageNotFound("This is no lock token of this broker.")
+        try:
+            if not (number.isascii() and number.isdigit()):
+                raise ValueError(number)
+            return cls(int(number), bytes.fromhex(secret))
+        except ValueError:
+            raise MessageNotFound("This is no lock token of this broker.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What must still be true of a locked row for its holder to settle it.
+
+    The token must match, `locked_until` must lie ahead, and the row's lock generation must be above
+    `above` and at most `up_to`. `NEVER_RENEWED` lets a row through that no renewal has touched:
+    there can be no evidence against it, so the lock store need not be asked. Once it was asked,
+    `cleared(evidence)` lets every generation above the expired one through.
+    """
+
+    above: int
+    up_to: int
+
+
+HIGHEST_GENERATION = 2**31 - 1
+NEVER_RENEWED = Fence(NO_EVIDENCE, 0)
+
+
+def cleared(evidence: int) -> Fence:
+    """The fence after the lock store was asked: `evidence` is the generation of an expired record."""
+    return Fence(evidence, HIGHEST_GENERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the rules need to know of a locked row; its counts cannot change under one token."""
+
+    token: LockToken
+    queue_id: int
+    lock_generation: int
+    locked_until: Instant
+    home_state: MessageState
+    delivery_count: int
+    failure_count: int
+    properties: bytes
+    read_at: Instant
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the upper bound of the lock still lies ahead."""
+        return self.locked_until > self.read_at
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The end of a locked message: out of the queue and into the archive, or to a tombstone."""
+
+    token: LockToken
+    queue_id: int
+    queue: str
+    outcome: Outcome
+    retention: Duration
+    fence: Fence = NEVER_RENEWED
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The end of a lock that keeps the message: where it goes and what is noted on it.
+
+    `delay` None keeps its place in the order; otherwise it is due after that delay. `failures` is
+    added to the failure count. `properties` None leaves them as they are.
+    """
+
+    token: LockToken
+    queue_id: int
+    outcome: Outcome
+    state: MessageState
+    delay: Duration | None = None
+    failures: int = 0
+    last_failure: str | None = None
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+    properties: bytes | None = None
+    fence: Fence = NEVER_RENEWED
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is remembered of a delivery that has ended, so that a repeat hears the first answer."""
+
+    token: LockToken
+    queue_id: int
+    outcome: Outcome
+    state: MessageState | None
+    settled_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to a settlement; `replayed` when it had already taken effect before."""
+
+    sequence_number: int
+    outcome: Outcome
+    state: MessageState | None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a release says of itself: its outcome, a reason to note, whether it counts, any delay."""
+
+    outcome: Outcome
+    reason: str | None = None
+    counted: bool = True
+    delay: Duration | None = None
+    properties: bytes | None = None
+
+
+def release(held: Held, settings: QueueSettings, failure: Failure, chance: float) -> Move:
+    """Where a message goes when its lock ends without success (S3.17, S3.18, S2.7, S2.8).
+
+    A message taken from the dead-letter queue goes back there. A counted failure that reaches the
+    limit dead-letters the message. Otherwise the delay asked for, or else the queue's retry policy,
+    makes it wait; without a delay it keeps its original place. An uncounted release never waits
+    unless it asks to (messages drained by a stopping worker).
+    """
+    failures = int(failure.counted and held.home_state is not MessageState.DEAD_LETTERED)
+    if failures and held.failure_count + failures >= settings.max_delivery_count:
+        return _moved(
+            held,
+            failure,
+            MessageState.DEAD_LETTERED,
+            failures=failures,
+            dead_letter_reason=LIMIT_REACHED,
+            dead_letter_description=f"Failed {held.failure_count + failures} times.",
+        )
+    delay = failure.delay
+    if delay is None and failures:
+        delay = retry_delay(settings.retry, held.failure_count + failures, chance)
+    if delay and held.home_state is MessageState.AVAILABLE:
+        return _moved(held, failure, MessageState.SCHEDULED, failures=failures, delay=delay)
+    return _moved(held, failure, held.home_state, failures=failures)
+
+
+def _moved(
+    held: Held,
+    failure: Failure,
+    state: MessageState,
+    failures: int,
+    delay: Duration | None = None,
+    dead_letter_reason: str | None = None,
+    dead_letter_description: str | None = None,
+) -> Move:
+    return Move(
+        token=held.token,
+        queue_id=held.queue_id,
+        outcome=failure.outcome,
+        state=state,
+        delay=delay,
+        failures=failures,
+        last_failure=failure.reason,
+        dead_letter_reason=dead_letter_reason,
+        dead_letter_description=dead_letter_description,
+        properties=failure.properties,
+    )
+
+
+def is_poison(delivery_count: int, settings: QueueSettings) -> bool:
+    """Whether a message was handed out so often, without ever failing, that it must be killing workers.
+
+    Checked after the count of this delivery and before the message is handed out (S2.3, S2.27): a
+    worker that dies without a trace leaves only `delivery_count` behind.
+    """
+    return delivery_count > 2 * settings.max_delivery_count

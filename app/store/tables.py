@@ -1,0 +1,181 @@
+"""The tables, as SQLModel classes: the one place that names columns, and what migrations are checked against.
+
+Times are microseconds since 1970 UTC, states the numbers of `MessageState`. There are no foreign
+keys: every message would pay for them, and a maintenance pass removes what a deleted queue leaves.
+"""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInteger, Text, desc, text
+from sqlalchemy.dialects import mysql
+from sqlmodel import Field, SQLModel, String
+
+from app.domain.message import LONGEST_ID, MessageState
+from app.domain.queue import LONGEST_NAME
+
+# Names and ids compare byte by byte on every engine; MariaDB would fold case and accents.
+Name = String(LONGEST_NAME).with_variant(mysql.VARCHAR(LONGEST_NAME, collation="utf8mb4_bin"), "mysql", "mariadb")
+Id = String(LONGEST_ID).with_variant(mysql.VARCHAR(LONGEST_ID, collation="utf8mb4_bin"), "mysql", "mariadb")
+Word = String(64)
+# Sixty-four bit keys; SQLite only numbers rows by itself in a column called INTEGER.
+Number = BigInteger().with_variant(Integer(), "sqlite")
+Body = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+Long = Text().with_variant(mysql.MEDIUMTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
+Secret = LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
+Digest = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
+
+AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
+
+
+class QueueRow(SQLModel, table=True):
+    """A queue; its settings are one JSON object."""
+
+    __tablename__ = "queue"
+
+    id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    name: str = Field(sa_column=Column(Name, nullable=False, unique=True))
+    settings: str = Field(sa_column=Column(Long, nullable=False))
+    version: int = Field(sa_column=Column(Integer, nullable=False))
+    created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class MessageRow(SQLModel, table=True):
+    """A message that is in a queue, in any state.
+
+    `headers` is a JSON object of the envelope's text fields that are set; null when there are none.
+    """
+
+    __tablename__ = "message"
+    __table_args__ = (
+        # The order of delivery; only available rows are in it, so scheduled and dead-lettered ones cost a claim nothing.
+        Index(
+            "message_next",
+            "queue_id",
+            "state",
+            desc("priority"),
+            "available_at",
+            "sequence_number",
+            postgresql_where=text(AVAILABLE),
+            sqlite_where=text(AVAILABLE),
+        ),
+        Index("message_by_state", "queue_id", "state", "sequence_number"),
+        Index("message_lock_end", "locked_until", postgresql_where=text("locked_until IS NOT NULL"), sqlite_where=text("locked_until IS NOT NULL")),
+        Index("message_due", "state", "available_at", postgresql_where=text("state = 3"), sqlite_where=text("state = 3")),
+        Index("message_expiry", "expires_at", postgresql_where=text("expires_at IS NOT NULL"), sqlite_where=text("expires_at IS NOT NULL")),
+    )
+
+    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=True))
+    queue_id: int = Field(sa_column=Column(Integer, nullable=False))
+    state: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    home_state: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    available_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    expires_at: int | None = Field(sa_column=Column(BigInteger))
+    delivery_count: int = Field(sa_column=Column(Integer, nullable=False))
+    failure_count: int = Field(sa_column=Column(Integer, nullable=False))
+    lock_token: bytes | None = Field(sa_column=Column(Secret))
+    locked_until: int | None = Field(sa_column=Column(BigInteger))
+    lock_generation: int = Field(sa_column=Column(Integer, nullable=False))
+    receiver_id: str | None = Field(sa_column=Column(Id))
+    first_delivered_at: int | None = Field(sa_column=Column(BigInteger))
+    last_delivered_at: int | None = Field(sa_column=Column(BigInteger))
+    last_failure: str | None = Field(sa_column=Column(Text))
+    message_id: str = Field(sa_column=Column(Id, nullable=False))
+    group_id: str | None = Field(sa_column=Column(Id))
+    headers: str | None = Field(sa_column=Column(Long))
+    properties: str | None = Field(sa_column=Column(Long))
+    body_kind: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    body: bytes = Field(sa_column=Column(Body, nullable=False))
+    dead_letter_reason: str | None = Field(sa_column=Column(Text))
+    dead_letter_description: str | None = Field(sa_column=Column(Text))
+    dead_lettered_at: int | None = Field(sa_column=Column(BigInteger))
+
+
+class ArchiveRow(SQLModel, table=True):
+    """A message as it ended; `lock_token` is the token that settled it, its tombstone."""
+
+    __tablename__ = "archive"
+    __table_args__ = (Index("archive_remove_at", "remove_at"),)
+
+    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
+    queue_id: int = Field(sa_column=Column(Integer, nullable=False))
+    queue: str = Field(sa_column=Column(Name, nullable=False))
+    outcome: str = Field(sa_column=Column(Word, nullable=False))
+    settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    lock_token: bytes | None = Field(sa_column=Column(Secret))
+    receiver_id: str | None = Field(sa_column=Column(Id))
+    priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    available_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    expires_at: int | None = Field(sa_column=Column(BigInteger))
+    first_delivered_at: int | None = Field(sa_column=Column(BigInteger))
+    last_delivered_at: int | None = Field(sa_column=Column(BigInteger))
+    delivery_count: int = Field(sa_column=Column(Integer, nullable=False))
+    failure_count: int = Field(sa_column=Column(Integer, nullable=False))
+    last_failure: str | None = Field(sa_column=Column(Text))
+    message_id: str = Field(sa_column=Column(Id, nullable=False))
+    group_id: str | None = Field(sa_column=Column(Id))
+    headers: str | None = Field(sa_column=Column(Long))
+    properties: str | None = Field(sa_column=Column(Long))
+    body_kind: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    body: bytes = Field(sa_column=Column(Body, nullable=False))
+    dead_letter_reason: str | None = Field(sa_column=Column(Text))
+    dead_letter_description: str | None = Field(sa_column=Column(Text))
+
+
+class SettlementRow(SQLModel, table=True):
+    """The tombstone of a delivery that ended without an archived message to tell of it."""
+
+    __tablename__ = "settlement"
+    __table_args__ = (Index("settlement_remove_at", "remove_at"),)
+
+    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
+    lock_token: bytes = Field(sa_column=Column(Secret, primary_key=True))
+    queue_id: int = Field(sa_column=Column(Integer, nullable=False))
+    outcome: str = Field(sa_column=Column(Word, nullable=False))
+    state: int | None = Field(sa_column=Column(SmallInteger))
+    settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class AttemptRow(SQLModel, table=True):
+    """The answer of a request that carried an Idempotency-Key."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (Index("attempt_remove_at", "remove_at"),)
+
+    attempt_key: bytes = Field(sa_column=Column(Digest, primary_key=True))
+    fingerprint: bytes = Field(sa_column=Column(Digest, nullable=False))
+    answer: str | None = Field(sa_column=Column(Long))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class RecentIdRow(SQLModel, table=True):
+    """A message id within its queue's window for recognising duplicates, and what its sender was told."""
+
+    __tablename__ = "recent_id"
+    __table_args__ = (Index("recent_id_remove_at", "remove_at"),)
+
+    queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    message_id: str = Field(sa_column=Column(Id, primary_key=True))
+    sequence_number: int = Field(sa_column=Column(BigInteger, nullable=False))
+    state: int = Field(sa_column=Column(SmallInteger, nullable=False))
+    enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class ApiKeyRow(SQLModel, table=True):
+    """An API key, without its secret."""
+
+    __tablename__ = "api_key"
+    __table_args__ = (Index("api_key_principal", "principal"),)
+
+    id: str = Field(sa_column=Column(Word, primary_key=True))
+    principal: str = Field(sa_column=Column(Id, nullable=False))
+    secret_hash: bytes = Field(sa_column=Column(Digest, nullable=False, unique=True))
+    rights: str = Field(sa_column=Column(Text, nullable=False))
+    created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    expires_at: int | None = Field(sa_column=Column(BigInteger))
+    last_used_at: int | None = Field(sa_column=Column(BigInteger))
+    revoked_at: int | None = Field(sa_column=Column(BigInteger))
