@@ -1,0 +1,280 @@
+"""What an operator may rely on, whatever values the chart is given."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.release import (
+    CHART,
+    EVERYTHING,
+    NAMESPACE,
+    REQUIRED,
+    VALUE_SETS,
+    Release,
+    chart,
+    environment,
+    example,
+    render,
+)
+
+CREDENTIALS = {
+    "PEEKLOCK_DATABASE_URL": "database-url",
+    "PEEKLOCK_REDIS_URL": "redis-url",
+    "PEEKLOCK_BOOTSTRAP_KEY": "bootstrap-key",
+}
+
+
+@pytest.fixture(params=VALUE_SETS)
+def values(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return VALUE_SETS[request.param]
+
+
+@pytest.fixture
+def release(values: dict[str, Any]) -> Release:
+    return render(values)
+
+
+def is_selected(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    return selector.items() <= labels.items()
+
+
+# ---- every rendering -------------------------------------------------------------------------------------------------
+
+
+def test_no_pod_is_root_or_can_become_it(release: Release) -> None:
+    for pod in release.pods():
+        security = pod["spec"]["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == 10001
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["spec"]["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_no_pod_gets_a_token_for_kubernetes_or_variables_named_after_services(release: Release) -> None:
+    for pod in release.pods():
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert pod["spec"]["enableServiceLinks"] is False
+
+
+def test_everything_is_in_the_namespace_of_the_release(release: Release) -> None:
+    assert {document["metadata"]["namespace"] for document in release.documents} == {NAMESPACE}
+
+
+def test_credentials_come_from_the_given_secret_and_from_nowhere_else(values: dict[str, Any], release: Release) -> None:
+    assert release.all("Secret") == []
+    for pod in release.pods():
+        for container in pod["spec"]["containers"]:
+            for name, entry in environment({"env": [], **container}).items():
+                if name in CREDENTIALS:
+                    reference = entry["valueFrom"]["secretKeyRef"]
+                    assert (reference["name"], reference["key"]) == (values["existingSecret"], CREDENTIALS[name])
+                else:
+                    assert not {"key", "password", "url", "token"} & set(name.lower().split("_"))
+                    assert "://" not in entry["value"]
+
+
+def test_probes_ask_the_port_the_server_listens_on(release: Release) -> None:
+    container = release.server()
+    (port,) = container["ports"]
+    assert str(port["containerPort"]) == environment(container)["PEEKLOCK_PORT"]["value"]
+    paths = {kind: container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {kind: probe["path"] for kind, probe in paths.items()} == {
+        "startupProbe": "/livez",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
+    assert {probe["port"] for probe in paths.values()} == {port["name"]}
+
+
+def test_kubernetes_waits_longer_than_the_server_needs_to_stop(release: Release) -> None:
+    grace = int(environment(release.server())["PEEKLOCK_SHUTDOWN_GRACE_SECONDS"]["value"])
+    assert release.one("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > grace
+
+
+def test_everything_the_server_writes_to_is_a_mount(release: Release) -> None:
+    for workload in (release.one("Deployment"), *release.all("Job")):
+        pod = workload["spec"]["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        (container,) = pod["containers"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        assert {"/tmp", environment(container)["PEEKLOCK_DATA_DIR"]["value"]} <= mounts.keys()
+        assert set(mounts.values()) == volumes
+
+
+def test_selectors_find_the_servers_and_no_other_pod(release: Release) -> None:
+    selectors = [
+        release.one("Service")["spec"]["selector"],
+        release.one("Deployment")["spec"]["selector"]["matchLabels"],
+        *(budget["spec"]["selector"]["matchLabels"] for budget in release.all("PodDisruptionBudget")),
+        *(policy["spec"]["podSelector"]["matchLabels"] for policy in release.all("NetworkPolicy")),
+    ]
+    server, *others = [pod["metadata"]["labels"] for pod in release.pods()]
+    for selector in selectors:
+        assert is_selected(selector, server)
+        assert not any(is_selected(selector, labels) for labels in others)
+
+
+def test_the_migration_uses_nothing_that_the_chart_makes(release: Release) -> None:
+    made = {
+        (document["kind"], document["metadata"]["name"])
+        for document in release.documents
+        if "helm.sh/hook" not in document["metadata"].get("annotations", {})
+    }
+    for job in release.all("Job"):
+        pod = job["spec"]["template"]["spec"]
+        assert ("ServiceAccount", pod["serviceAccountName"]) not in made
+        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+
+
+def test_the_test_pod_asks_whether_the_service_is_ready(release: Release) -> None:
+    pod, service = release.one("Pod"), release.one("Service")
+    (container,) = pod["spec"]["containers"]
+    (port,) = service["spec"]["ports"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert container["command"][-1] == f"http://{service['metadata']['name']}:{port['port']}/readyz"
+    compile(container["command"][2], "helm test", "exec")
+
+
+def test_the_notes_name_what_was_installed(values: dict[str, Any], release: Release) -> None:
+    assert f"rollout status deployment/{release.one('Deployment')['metadata']['name']}" in release.notes
+    assert f"get secret {values['existingSecret']}" in release.notes
+
+
+# ---- single values ---------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_run_two_servers_that_are_migrated_first() -> None:
+    release = render(REQUIRED)
+    kinds = sorted(document["kind"] for document in release.documents)
+    assert kinds == ["Deployment", "Job", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount"]
+    assert release.one("Deployment")["spec"]["replicas"] == 2
+    assert environment(release.server()).keys() >= CREDENTIALS.keys()
+    job = release.one("Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["migrate"]
+    assert environment(container).keys() & CREDENTIALS.keys() == {"PEEKLOCK_DATABASE_URL"}
+
+
+def test_the_proxy_waits_longer_than_a_receive_and_takes_the_largest_message() -> None:
+    release = render({**REQUIRED, "ingress": {"enabled": True}})
+    annotations = release.one("Ingress")["metadata"]["annotations"]
+    cap = int(environment(release.server())["PEEKLOCK_LONG_POLL_CAP_SECONDS"]["value"])
+    assert int(annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"]) > cap
+    size = annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert size.endswith("m")
+    assert int(size.removesuffix("m")) * 2**20 > 2**20 * 4 / 3
+
+
+def test_the_ingress_shows_neither_health_nor_metrics() -> None:
+    (rule,) = render({**REQUIRED, "ingress": {"enabled": True}}).one("Ingress")["spec"]["rules"]
+    assert {entry["path"] for entry in rule["http"]["paths"]} == {"/v1", "/openapi.json"}
+
+
+def test_annotations_of_the_operator_win_over_those_of_the_chart() -> None:
+    mine = {"nginx.ingress.kubernetes.io/proxy-body-size": "64m", "nginx.org/proxy-read-timeout": "90s"}
+    release = render({**REQUIRED, "ingress": {"enabled": True, "annotations": mine}})
+    assert release.one("Ingress")["metadata"]["annotations"].items() >= mine.items()
+
+
+def test_embedded_is_one_server_that_keeps_its_file_and_migrates_itself() -> None:
+    release = render({**example("embedded"), "replicaCount": 5})
+    deployment = release.one("Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert environment(release.server()).keys() & CREDENTIALS.keys() == {"PEEKLOCK_BOOTSTRAP_KEY"}
+    assert [release.all(kind) for kind in ("Job", "PodDisruptionBudget", "HorizontalPodAutoscaler")] == [[], [], []]
+    claim = release.one("PersistentVolumeClaim")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    data = next(volume for volume in deployment["spec"]["template"]["spec"]["volumes"] if volume["name"] == "data")
+    assert data["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+
+
+def test_embedded_takes_a_claim_that_exists() -> None:
+    release = render({**example("embedded"), "persistence": {"existingClaim": "messages"}})
+    assert release.all("PersistentVolumeClaim") == []
+    volumes = release.one("Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "messages"}} in volumes
+
+
+def test_without_redis_two_servers_never_overlap_during_an_upgrade() -> None:
+    release = render(example("single"))
+    assert release.one("Deployment")["spec"]["replicas"] == 1
+    assert release.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert "PEEKLOCK_REDIS_URL" not in environment(release.server())
+
+
+def test_with_redis_an_upgrade_takes_no_server_away_first() -> None:
+    strategy = render(REQUIRED).one("Deployment")["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def test_an_autoscaler_alone_decides_how_many_servers_there_are() -> None:
+    release = render({**REQUIRED, "autoscaling": {"enabled": True}})
+    deployment = release.one("Deployment")
+    assert "replicas" not in deployment["spec"]
+    assert release.one("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+
+
+def test_migrations_can_be_left_to_the_operator() -> None:
+    assert render({**REQUIRED, "migration": {"enabled": False}}).all("Job") == []
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ({}, "registry.example.com/peeklock:{version}"),
+        ({"tag": "2.0"}, "registry.example.com/peeklock:2.0"),
+        ({"tag": "2.0", "digest": "sha256:" + "b" * 64}, "registry.example.com/peeklock@sha256:" + "b" * 64),
+    ],
+)
+def test_every_pod_runs_the_same_image(image: dict[str, str], expected: str) -> None:
+    release = render({**REQUIRED, "image": {**REQUIRED["image"], **image}})
+    wanted = expected.format(version=chart().metadata["appVersion"])
+    assert {container["image"] for pod in release.pods() for container in pod["spec"]["containers"]} == {wanted}
+
+
+def test_the_platform_may_choose_the_user() -> None:
+    release = render({**REQUIRED, "podSecurity": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}})
+    for pod in release.pods():
+        assert pod["spec"]["securityContext"].keys() == {"runAsNonRoot", "seccompProfile"}
+
+
+def test_a_network_policy_lets_in_those_it_names_and_the_test_pod() -> None:
+    release = render(EVERYTHING)
+    policy = release.one("NetworkPolicy")["spec"]
+    (rule,) = policy["ingress"]
+    test_pod, *named = rule["from"]
+    assert named == EVERYTHING["networkPolicy"]["from"]
+    assert is_selected(test_pod["podSelector"]["matchLabels"], release.one("Pod")["metadata"]["labels"])
+    dns, *allowed = policy["egress"]
+    assert {entry["port"] for entry in dns["ports"]} == {53}
+    assert allowed == EVERYTHING["networkPolicy"]["egress"]
+
+
+def test_the_monitor_scrapes_the_service() -> None:
+    release = render(EVERYTHING)
+    monitor, service = release.one("ServiceMonitor"), release.one("Service")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert is_selected(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (service["spec"]["ports"][0]["name"], "/metrics")
+
+
+def test_names_fit_whatever_the_release_is_called() -> None:
+    for document in render({**EVERYTHING, "fullnameOverride": "n" * 80}).documents:
+        assert len(document["metadata"]["name"]) <= 63
+
+
+def test_the_chart_is_for_the_version_in_this_tree() -> None:
+    project = tomllib.loads((Path(CHART).parents[1] / "pyproject.toml").read_text())["project"]
+    assert chart().metadata["appVersion"] == project["version"]
