@@ -86,7 +86,8 @@ class Messages(Protocol):
         """Lock the next messages in order of `place_in_order`, count the delivery, answer them in order.
 
         Skips what other statements hold; sets token, `locked_until` = now + duration, generation 0,
-        `home_state` = the state it was in, and the first and last delivery times.
+        `home_state` = the state it was in, and the first and last delivery times. What was claimed for
+        a caller that was cancelled meanwhile is given back by the store (outcome released, uncounted).
         """
         ...
 
@@ -388,6 +389,22 @@ class Bells(Protocol):
 
     def ring(self, queue_id: int, count: int = 1) -> None:
         """Wake so many of the receivers that wait longest on the queue, here and elsewhere."""
+        ...
+
+    def schedule_changed(self) -> None:
+        """Something may be due sooner than the schedule pass knows."""
+        ...
+
+    def queue_changed(self, queue_id: int) -> None:
+        """Other processes should forget what they remember of the queue."""
+        ...
+
+
+class Tally(Protocol):
+    """Where things that happened are counted for whoever watches."""
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """`amount` more of this event (a word of the metrics guide)."""
         ...
 
 

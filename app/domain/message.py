@@ -72,7 +72,8 @@ class Envelope:
 class Draft:
     """A message on its way into a queue, checked and with every default of the queue applied.
 
-    Exactly one of `available_at` and `delay` is set for a scheduled message, neither otherwise.
+    At most one of `available_at` and `delay` is set. A message due later than the store's now is
+    scheduled; one that is due already takes its place in the order as if it had none of the two.
     `duplicate_window` is the queue's window for recognising a repeated `message_id`, 0 for none.
     """
 
@@ -123,6 +124,7 @@ class Message:
     locked_until: Instant | None
     lock_generation: int
     receiver_id: str | None
+    last_delivered_at: Instant | None
     last_failure: str | None
     dead_letter_reason: str | None
     dead_letter_description: str | None

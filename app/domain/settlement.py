@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.domain.instant import Duration, Instant
-from app.domain.message import MessageState
+from app.domain.message import Message, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
@@ -242,10 +242,14 @@ def _moved(
     )
 
 
-def is_poison(delivery_count: int, settings: QueueSettings) -> bool:
-    """Whether a message was handed out so often, without ever failing, that it must be killing workers.
+def is_poison(message: Message, settings: QueueSettings) -> bool:
+    """Whether a message was handed out so often, without ever failing, that it must be killing receivers.
 
-    Checked after the count of this delivery and before the message is handed out (S2.3, S2.27): a
-    worker that dies without a trace leaves only `delivery_count` behind.
+    Checked after this delivery was counted and before the message is handed out (S2.3, S2.27): a
+    receiver that dies without a trace leaves only `delivery_count` behind. What lies in the
+    dead-letter queue may be looked at as often as it takes.
     """
-    return delivery_count > 2 * settings.max_delivery_count
+    return (
+        message.home_state is MessageState.AVAILABLE
+        and message.delivery_count > 2 * settings.max_delivery_count
+    )

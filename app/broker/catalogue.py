@@ -1,0 +1,57 @@
+"""The queues by name, remembered for a moment so that no message pays for looking its queue up."""
+
+from app.broker.ports import Queues
+from app.domain.queue import Queue, QueueSettings, is_valid_name
+from app.domain.refusals import InvalidRequest, QueueNotFound
+from app.runtime.clock import Clock
+from app.runtime.cache import Cache
+
+KEEP_SECONDS = 1.0
+"""How long another process may still act on settings that were changed here, if the notice is lost."""
+
+MOST_REMEMBERED = 10_000
+
+
+class Catalogue:
+    """Finds queues by name or id; makes one on first send where the server may (`auto_create`)."""
+
+    def __init__(self, queues: Queues, clock: Clock, *, auto_create: bool) -> None:
+        self._queues = queues
+        self._auto_create = auto_create
+        self._by_name = Cache(queues.find, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
+        self._by_id = Cache(queues.by_id, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
+
+    async def named(self, name: str) -> Queue:
+        """The queue of this name; refuses with `QueueNotFound`."""
+        queue = await self._by_name.get(name)
+        if queue is None:
+            self._by_name.forget(name)
+            raise QueueNotFound(f"There is no queue named {name}.")
+        return queue
+
+    async def named_for_send(self, name: str) -> Queue:
+        """The queue of this name, made with default settings where that is allowed."""
+        try:
+            return await self.named(name)
+        except QueueNotFound:
+            if not self._auto_create:
+                raise
+        if not is_valid_name(name):
+            raise InvalidRequest(f"{name} cannot be the name of a queue.")
+        queue, _made = await self._queues.create(name, QueueSettings())
+        self.forget(queue)
+        return queue
+
+    async def numbered(self, queue_id: int) -> Queue | None:
+        """The queue of this id, None once it is deleted."""
+        return await self._by_id.get(queue_id)
+
+    def forget(self, queue: Queue) -> None:
+        """Look this queue up anew next time."""
+        self._by_name.forget(queue.name)
+        self._by_id.forget(queue.id)
+
+    def forget_all(self) -> None:
+        """Look everything up anew: another process has changed something."""
+        self._by_name.clear()
+        self._by_id.clear()

@@ -1,0 +1,74 @@
+"""Expire: what happens by itself when a lock or a message has reached its end.
+
+The sweeper of every process and a late holder walk the same road. Doubled work is a no-op, because
+the row is freed only while it still carries the token, and only when its time has passed or its
+generation is the one that the lock store saw expire.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.broker.broker import Broker
+from app.broker.ports import Unlocked, Withdrawal
+from app.domain.message import MessageState
+from app.domain.queue import Queue
+from app.domain.settlement import (
+    LOCK_EXPIRED,
+    TTL_PASSED,
+    Failure,
+    Held,
+    Move,
+    Outcome,
+    cleared,
+    release,
+)
+
+
+async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> int:
+    """Free rows whose lock has ended, each with the evidence for it; how many were freed.
+
+    They return to their place in the order, wait for their queue's retry delay, or are dead-lettered
+    at its limit. Rows of a queue that is gone are left to the pass that removes orphans.
+    """
+    moves: list[Move] = []
+    for held, evidence in ended:
+        queue = await broker.catalogue.numbered(held.queue_id)
+        if queue is not None:
+            failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
+            move = release(held, queue.settings, failure, broker.chance())
+            moves.append(replace(move, fence=cleared(evidence)))
+    freed = await broker.store.release(moves) if moves else []
+    return _announce(broker, [move for move, effective in zip(moves, freed, strict=True) if effective])
+
+
+async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
+    """End messages past their time to live: dead-lettered or archived, as their queue says."""
+    buried: list[Unlocked] = []
+    withdrawn: list[Withdrawal] = []
+    for row in overdue:
+        queue = await broker.catalogue.numbered(row.queue_id)
+        if queue is None:
+            continue
+        if queue.settings.dead_letter_on_expiry:
+            buried.append(row)
+        else:
+            withdrawn.append(_withdrawal(row, queue))
+    gone = sum(await broker.store.bury(buried, TTL_PASSED)) if buried else 0
+    gone += sum(await broker.store.withdraw(withdrawn)) if withdrawn else 0
+    broker.tally.count("messages_expired", gone)
+    return gone
+
+
+def _withdrawal(row: Unlocked, queue: Queue) -> Withdrawal:
+    return Withdrawal(row, queue.name, Outcome.EXPIRED, queue.settings.archive_retention)
+
+
+def _announce(broker: Broker, moves: Sequence[Move]) -> int:
+    fresh = Counter(move.queue_id for move in moves if move.state is MessageState.AVAILABLE)
+    for queue_id, count in fresh.items():
+        broker.bells.ring(queue_id, count)
+    if any(move.state is MessageState.SCHEDULED for move in moves):
+        broker.bells.schedule_changed()
+    broker.tally.count("locks_expired", len(moves))
+    return len(moves)

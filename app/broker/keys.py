@@ -1,0 +1,86 @@
+"""API keys: made, shown once, recognised by their SHA-256, ended.
+
+A principal may hold two live keys, so that one can be rolled over to the other without a gap.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+
+from app.broker.ports import Keys
+from app.domain.access import KEY_BYTES, KEY_PREFIX, LIVE_KEYS_PER_PRINCIPAL, ApiKey, Grant, Principal
+from app.domain.instant import Instant
+from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
+from app.runtime.cache import Cache
+from app.runtime.clock import Clock
+
+KEEP_SECONDS = 5.0
+"""How long a revoked key may still work in a process that has just seen it."""
+
+MOST_REMEMBERED = 10_000
+LONGEST_KEY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FreshKey:
+    """A key just made: the only time its secret is seen."""
+
+    key: ApiKey
+    secret: str
+
+
+def digest(secret: str) -> bytes:
+    """What is stored of a secret. A plain hash is enough: 256 random bits cannot be guessed."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+async def create_key(
+    keys: Keys, principal: str, grant: Grant, now: Instant, expires_at: Instant | None = None
+) -> FreshKey:
+    """Make a key of 256 random bits. Refuses with `TooManyKeys` beside two live ones."""
+    secret = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    return await adopt_key(keys, secret, principal, grant, now, expires_at)
+
+
+async def adopt_key(
+    keys: Keys, secret: str, principal: str, grant: Grant, now: Instant, expires_at: Instant | None = None
+) -> FreshKey:
+    """Store a key whose secret somebody else made, as an operator does for the first one."""
+    key = ApiKey(secrets.token_hex(8), principal, digest(secret), grant, now, expires_at)
+    if not await keys.add(key, LIVE_KEYS_PER_PRINCIPAL):
+        raise TooManyKeys
+    return FreshKey(key, secret)
+
+
+async def revoke_key(keys: Keys, key_id: str) -> None:
+    """End a key. Refuses with `KeyNotFound`."""
+    if not await keys.revoke(key_id):
+        raise KeyNotFound(f"There is no live API key {key_id}.")
+
+
+class Doorkeeper:
+    """Tells who speaks, by the secret of their key; remembers an answer for a few seconds."""
+
+    def __init__(self, keys: Keys, clock: Clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._known = Cache(keys.by_hash, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
+        self._used: set[str] = set()
+
+    async def recognise(self, secret: str) -> Principal:
+        """The principal of a live key. Refuses with `Unauthenticated`, always with the same words."""
+        if len(secret) > LONGEST_KEY:
+            raise Unauthenticated
+        hashed = digest(secret)
+        key = await self._known.get(hashed)
+        if key is None or not hmac.compare_digest(key.secret_hash, hashed) or not key.is_live(self._clock.now()):
+            raise Unauthenticated
+        self._used.add(key.id)
+        return Principal(key.principal, key.grant, key.id)
+
+    async def note_use(self) -> None:
+        """Write down which keys were used since the last time (a background pass, not each request)."""
+        used, self._used = self._used, set()
+        if used:
+            await self._keys.used(sorted(used))

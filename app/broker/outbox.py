@@ -1,0 +1,51 @@
+"""Volatile messages on their way to the store: answered already, stored within moments.
+
+Whatever is in here when the process dies is lost; that is what `volatile` buys its speed with
+(S1.8, S3.9). A process that stops in order stores all of it first.
+"""
+
+import asyncio
+from collections import deque
+
+from app.broker.ports import Messages
+from app.domain.message import Draft
+from app.domain.refusals import RateLimited, RoomUnavailable
+from app.runtime.clock import Clock
+
+MOST_KEPT = 10_000
+LARGEST_BATCH = 256
+REST_AFTER_FAILURE_SECONDS = 0.5
+
+
+class Outbox:
+    """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away."""
+
+    def __init__(self, messages: Messages, clock: Clock) -> None:
+        self._messages = messages
+        self._clock = clock
+        self._kept: deque[Draft] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, draft: Draft) -> None:
+        """Take a draft; refuses with `RateLimited` when too many are waiting for the store."""
+        if len(self._kept) >= MOST_KEPT:
+            raise RateLimited("Too many volatile messages wait to be stored.")
+        self._kept.append(draft)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._store_all())
+
+    async def close(self) -> None:
+        """Return when everything kept is stored."""
+        if self._task is not None:
+            await self._task
+
+    async def _store_all(self) -> None:
+        while self._kept:
+            batch = [self._kept[place] for place in range(min(len(self._kept), LARGEST_BATCH))]
+            try:
+                await self._messages.send(batch)
+            except RoomUnavailable:
+                await self._clock.sleep(REST_AFTER_FAILURE_SECONDS)
+                continue
+            for _ in batch:
+                self._kept.popleft()

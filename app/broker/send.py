@@ -1,0 +1,76 @@
+"""Send: a message is in its queue, durably, before its sender hears so.
+
+Crash windows: before the commit nothing was stored and the sender got no answer; after it the
+message is there and a repeat is recognised by its Idempotency-Key or, where the queue looks for
+duplicates, its message id. The wake-up that follows may be lost: receivers look again by themselves.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from app.broker.broker import Broker
+from app.broker.fullness import allow_more
+from app.broker.ports import Attempt, Once
+from app.domain.message import Draft, MessageState, Receipt
+from app.domain.queue import Queue, allow_send
+from app.domain.refusals import Refusal
+from app.domain.sending import Letter, accept
+
+
+async def send(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt]:
+    """Store all letters or none; receipts in order. Refuses as `admit` does."""
+    drafts = await admit(broker, queue, letters)
+    receipts = await broker.store.send(drafts)
+    _wake(broker, queue, receipts)
+    return receipts
+
+
+async def send_once(broker: Broker, queue: Queue, letters: Sequence[Letter], attempt: Attempt) -> Once[list[Receipt]]:
+    """`send`, with effect only the first time the attempt is made; a repeat hears the first answer."""
+    drafts = await admit(broker, queue, letters)
+    once = await broker.store.send_once(drafts, attempt)
+    if not once.replayed:
+        _wake(broker, queue, once.answer)
+    return once
+
+
+async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt | Refusal]:
+    """Store those letters that are admitted; each letter has its own receipt or refusal."""
+    answers: list[Receipt | Refusal | None] = []
+    admitted: list[Letter] = []
+    for letter in letters:
+        try:
+            accept(letter, queue, "")
+        except Refusal as refusal:
+            answers.append(refusal)
+        else:
+            answers.append(None)
+            admitted.append(letter)
+    receipts = iter(await send(broker, queue, admitted) if admitted else ())
+    return [next(receipts) if answer is None else answer for answer in answers]
+
+
+async def post(broker: Broker, queue: Queue, letter: Letter) -> str:
+    """Take a volatile letter: answered before it is stored (S1.8). Its message id."""
+    (draft,) = await admit(broker, queue, [letter])
+    broker.outbox.put(draft)
+    return draft.envelope.message_id
+
+
+async def admit(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Draft]:
+    """The drafts of letters that the queue takes now.
+
+    Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
+    """
+    allow_send(queue)
+    drafts = [accept(letter, queue, letter.envelope.message_id or broker.new_id()) for letter in letters]
+    await allow_more(broker, queue, len(drafts))
+    return drafts
+
+
+def _wake(broker: Broker, queue: Queue, receipts: Sequence[Receipt]) -> None:
+    states = Counter(receipt.state for receipt in receipts if not receipt.duplicate)
+    if fresh := states[MessageState.AVAILABLE]:
+        broker.bells.ring(queue.id, fresh)
+    if states[MessageState.SCHEDULED]:
+        broker.bells.schedule_changed()

@@ -1,0 +1,126 @@
+"""The one road by which a holder ends its delivery, whatever the verb.
+
+First the ending is tried as if no renewal had ever touched the lock: then there can be no evidence
+against it and the lock store need not be asked. Where that fails, a second look finds out why. If a
+renewed lock stands in SQL, the lock store is asked whether it ended early, and the ending is tried
+again above that evidence. Otherwise what is remembered of the delivery decides: the same verb hears
+its first answer again, another verb hears how it ended, and a lock that ran out is lost for good.
+
+Crash windows: a process that dies before the commit has changed nothing; after it, the tombstone
+answers the repeat. A lock record left behind in the lock store speaks of a token nobody holds.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from app.broker.broker import Broker
+from app.broker.expire import free
+from app.domain.message import MessageState
+from app.domain.queue import Queue
+from app.domain.refusals import AlreadySettled, LockLost, LossCause, MessageNotFound, Refusal
+from app.domain.settlement import (
+    NO_EVIDENCE,
+    Held,
+    LockToken,
+    Move,
+    Outcome,
+    Removal,
+    Settled,
+    Tombstone,
+    cleared,
+)
+
+Ending: TypeAlias = Removal | Move
+
+LOSS_CAUSES = {
+    Outcome.LOCK_EXPIRED: LossCause.EXPIRED,
+    Outcome.RELEASED: LossCause.EXPIRED,
+    Outcome.ENTITY_CHANGED: LossCause.ENTITY_CHANGED,
+    Outcome.PURGED: LossCause.ADMINISTRATOR,
+    Outcome.CANCELLED: LossCause.ADMINISTRATOR,
+}
+
+
+async def settle(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[Settled | Refusal]:
+    """End these deliveries; each has its own answer, in order."""
+    took = await _apply(broker, endings)
+    late = [place for place, effective in enumerate(took) if not effective]
+    answers: list[Settled | Refusal] = [_settled(ending) for ending in endings]
+    if late:
+        looks = await asyncio.gather(*(_second_look(broker, queue, endings[place]) for place in late))
+        for place, answer in zip(late, looks, strict=True):
+            answers[place] = answer
+    _wake(broker, queue, endings, answers)
+    return answers
+
+
+async def what_happened(broker: Broker, queue: Queue, token: LockToken, asked: Outcome | None) -> Settled | Refusal:
+    """The answer to an ending that came too late, from what is remembered of the delivery."""
+    (stone,) = await broker.store.tombstones([token])
+    if stone is None or stone.queue_id != queue.id:
+        return MessageNotFound("This lock token names no delivery that is remembered in this queue.")
+    if stone.outcome is asked:
+        return Settled(token.sequence_number, asked, stone.state, replayed=True)
+    if cause := LOSS_CAUSES.get(stone.outcome):
+        return LockLost(cause, stone.settled_at, await _was_delivered_again(broker, stone))
+    return AlreadySettled(stone.outcome)
+
+
+async def lose(broker: Broker, held: Held, evidence: int) -> LockLost:
+    """Free a row whose lock has ended, so that no older copy of this request can still succeed."""
+    await free(broker, [(held, evidence)])
+    return LockLost(LossCause.EXPIRED, min(held.locked_until, held.read_at), delivered_again=False)
+
+
+async def _apply(broker: Broker, endings: Sequence[Ending]) -> list[bool]:
+    """Try all endings at once; removals and moves are different statements."""
+    removals = [ending for ending in endings if isinstance(ending, Removal)]
+    moves = [ending for ending in endings if isinstance(ending, Move)]
+    if not moves:
+        return await broker.store.remove(removals)
+    if not removals:
+        return await broker.store.move(moves)
+    removed, moved = map(iter, await asyncio.gather(broker.store.remove(removals), broker.store.move(moves)))
+    return [next(removed if isinstance(ending, Removal) else moved) for ending in endings]
+
+
+async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled | Refusal:
+    (held,) = await broker.store.held([ending.token])
+    if held is None or held.queue_id != queue.id:
+        return await what_happened(broker, queue, ending.token, ending.outcome)
+    if not held.is_live:
+        return await lose(broker, held, NO_EVIDENCE)
+    (evidence,) = await broker.locks.evidence([ending.token])
+    (effective,) = await _apply(broker, [replace(ending, fence=cleared(evidence))])
+    if effective:
+        await broker.locks.drop([ending.token])
+        return _settled(ending)
+    if held.lock_generation == evidence:
+        return await lose(broker, held, evidence)
+    return await what_happened(broker, queue, ending.token, ending.outcome)
+
+
+async def _was_delivered_again(broker: Broker, stone: Tombstone) -> bool:
+    """Whether somebody else has, or had, the message since this delivery ended."""
+    message = await broker.store.read(stone.queue_id, stone.token.sequence_number)
+    return message is None or (message.last_delivered_at or 0) > stone.settled_at
+
+
+def _settled(ending: Ending) -> Settled:
+    state = ending.state if isinstance(ending, Move) else None
+    return Settled(ending.token.sequence_number, ending.outcome, state)
+
+
+def _wake(broker: Broker, queue: Queue, endings: Sequence[Ending], answers: Sequence[Settled | Refusal]) -> None:
+    fresh = 0
+    for ending, answer in zip(endings, answers, strict=True):
+        if isinstance(ending, Move) and isinstance(answer, Settled) and not answer.replayed:
+            fresh += ending.state is MessageState.AVAILABLE
+            if ending.state is MessageState.SCHEDULED:
+                broker.bells.schedule_changed()
+    if fresh:
+        broker.bells.ring(queue.id, fresh)
+
+

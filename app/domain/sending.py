@@ -1,0 +1,48 @@
+"""From what a sender gives to what a queue keeps."""
+
+from dataclasses import dataclass, replace
+
+from app.domain.delivery import time_to_live
+from app.domain.instant import Duration, Instant
+from app.domain.message import DEFAULT_PRIORITY, BodyKind, Draft, Durability, Envelope
+from app.domain.queue import Queue
+from app.domain.refusals import MessageTooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message as its sender gave it; an empty message id asks for one to be made."""
+
+    envelope: Envelope
+    body: bytes = b""
+    body_kind: BodyKind = BodyKind.NONE
+    priority: int = DEFAULT_PRIORITY
+    available_at: Instant | None = None
+    delay: Duration | None = None
+    ttl: Duration | None = None
+    durability: Durability = Durability.DURABLE
+
+
+def accept(letter: Letter, queue: Queue, made_id: str) -> Draft:
+    """The draft of a letter, with the queue's defaults applied.
+
+    Refuses with `MessageTooLarge` where body and properties together pass the queue's limit.
+    """
+    settings = queue.settings
+    size = len(letter.body) + len(letter.envelope.properties)
+    if size > settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"The message has {size} bytes; queue {queue.name} takes at most {settings.max_message_bytes}."
+        )
+    envelope = letter.envelope
+    return Draft(
+        queue_id=queue.id,
+        envelope=envelope if envelope.message_id else replace(envelope, message_id=made_id),
+        body=letter.body,
+        body_kind=letter.body_kind,
+        priority=letter.priority,
+        available_at=letter.available_at,
+        delay=letter.delay or None,
+        ttl=time_to_live(letter.ttl, settings),
+        duplicate_window=settings.duplicate_detection_window or 0,
+    )
