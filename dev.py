@@ -20,7 +20,7 @@ VENV = HERE / ".venv"
 BIN = VENV / "bin"
 PYTHON = BIN / "python"
 REQUIREMENTS = HERE / "requirements"
-LOCKED = ("uv", "run", "test", "helm")  # in this order: each is compiled within the bounds of those before it
+LOCKED = ("uv", "run", "test", "helm", "build")  # in this order: each is compiled within the bounds of those before it
 ENVIRONMENT = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "VIRTUAL_ENV": str(VENV)}
 
 

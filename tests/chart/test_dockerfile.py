@@ -1,0 +1,75 @@
+"""The image's recipe is sound, and agrees with the chart and the project file on what both name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.chart.release import REQUIRED, chart, environment, render
+
+TREE = Path(__file__).parents[2]
+DOCKERFILE = (TREE / "Dockerfile").read_text()
+BUILD_STAGE, LAST_STAGE = DOCKERFILE.split("\nFROM ")[1:]
+PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
+
+
+def found_by_hadolint(dockerfile: str) -> str:
+    """Return what hadolint has to say about a Dockerfile; nothing when it is clean."""
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, "-"], input=dockerfile, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def setting(name: str) -> str:
+    """Return an environment variable of the last stage."""
+    found = re.search(rf"^\s+{name}=(\S+)", LAST_STAGE, re.MULTILINE)
+    assert found, f"{name} is not set"
+    return found[1]
+
+
+def test_hadolint_finds_nothing() -> None:
+    assert found_by_hadolint(DOCKERFILE) == ""
+
+
+def test_hadolint_would_find_something() -> None:
+    assert "DL3002" in found_by_hadolint(DOCKERFILE.replace("USER 10001:10001", "USER root"))
+
+
+def test_both_stages_start_from_the_base_that_can_be_chosen() -> None:
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    assert re.findall(r"^ARG BASE=", DOCKERFILE, re.MULTILINE) == ["ARG BASE="]
+
+
+def test_the_last_stage_installs_nothing_and_takes_only_what_was_built() -> None:
+    copies = re.findall(r"^COPY (.+)$", LAST_STAGE, re.MULTILINE)
+    assert copies == ["--from=build /opt/peeklock /opt/peeklock", "--from=build /app /app"]
+    assert not re.search(r"\b(pip|apt-get|gcc|curl) ", LAST_STAGE)
+
+
+def test_everything_copied_exists_and_everything_else_stays_out() -> None:
+    ignored, *rules = [rule for rule in (TREE / ".dockerignore").read_text().split("\n") if rule[:1] not in ("", "#")]
+    assert ignored == "*"
+    let_in = {rule[1:] for rule in rules if rule.startswith("!")}
+    copies = re.findall(r"^COPY (?!--)(.+) \S+$", BUILD_STAGE, re.MULTILINE)
+    assert let_in == {source for line in copies for source in line.split()}
+    assert [source for source in let_in if not (TREE / source).exists()] == []
+
+
+def test_image_and_chart_agree_on_user_port_and_folder() -> None:
+    release = render(REQUIRED)
+    security = release.one("Deployment")["spec"]["template"]["spec"]["securityContext"]
+    assert f"USER {security['runAsUser']}:{security['runAsGroup']}\n" in LAST_STAGE
+    for name in ("PEEKLOCK_HOST", "PEEKLOCK_PORT", "PEEKLOCK_DATA_DIR", "PEEKLOCK_LOG_FORMAT"):
+        assert setting(name) == environment(release.server())[name]["value"]
+    assert f"EXPOSE {setting('PEEKLOCK_PORT')}\n" in LAST_STAGE
+    assert f"VOLUME {setting('PEEKLOCK_DATA_DIR')}\n" in LAST_STAGE
+    assert 'ENTRYPOINT ["peeklock"]\nCMD ["serve"]\n' in LAST_STAGE
+    assert chart().values["podSecurity"]["fsGroup"] == security["runAsGroup"]
+
+
+def test_image_and_project_agree_on_version_and_build_tool() -> None:
+    assert f"ARG VERSION={PROJECT['project']['version']}\n" in LAST_STAGE
+    assert (TREE / "requirements" / "build.in").read_text().split() == PROJECT["build-system"]["requires"]
