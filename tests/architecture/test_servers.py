@@ -1,0 +1,114 @@
+"""The servers that tests rely on do what their names say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import psutil
+import pymysql
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.databases import Run
+from tests.engines import ENGINES
+from tests.servers import MariaServer, PostgresServer, RedisServer, Server
+
+EVERY_SERVER = pytest.mark.parametrize("make", [PostgresServer, MariaServer, RedisServer])
+
+
+@EVERY_SERVER
+def test_a_killed_server_is_gone_and_starts_again_where_it_was(
+    private_server: Callable[..., Server], make: type[Server]
+) -> None:
+    server = private_server(make)
+    url, pid = server.url, server.pid
+    server.kill()
+    assert not server.answers()
+    assert not psutil.pid_exists(pid)
+    server.start()
+    assert server.answers()
+    assert server.url == url
+
+
+@EVERY_SERVER
+def test_a_stopped_server_leaves_no_process(private_server: Callable[..., Server], make: type[Server]) -> None:
+    server = private_server(make)
+    tree = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    server.stop()
+    assert [process for process in tree if process.is_running()] == []
+
+
+def test_a_paused_server_is_silent_until_it_is_resumed(private_server: Callable[..., Server]) -> None:
+    server = private_server(RedisServer)
+    client = redis.Redis(port=server.port, socket_timeout=0.2, retry=Retry(NoBackoff(), retries=0))
+    server.pause()
+    with pytest.raises(redis.TimeoutError):
+        client.ping()
+    server.resume()
+    assert client.ping()
+    client.close()
+
+
+def test_a_killed_postgresql_keeps_what_was_committed(private_server: Callable[..., Server]) -> None:
+    server = private_server(PostgresServer)
+    asyncio.run(_value(server.url, "CREATE TABLE kept AS SELECT 42 AS answer"))
+    server.kill()
+    server.start()
+    assert asyncio.run(_value(server.url, "SELECT answer FROM kept")) == 42
+
+
+def test_servers_are_as_durable_as_their_makers_ship_them(private_server: Callable[..., Server]) -> None:
+    postgres, maria = private_server(PostgresServer), private_server(MariaServer)
+    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+        assert asyncio.run(_value(postgres.url, f"SHOW {name}")) == "on"
+    with pymysql.connect(host="127.0.0.1", port=maria.port, user="root") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
+        assert cursor.fetchall() == ((1,),)
+
+
+@pytest.mark.parametrize("kind", list(ENGINES))
+def test_databases_are_lent_empty_and_apart_and_taken_back(run: Run, wanted: Callable[[str], str], kind: str) -> None:
+    with run.empty_database(wanted(kind)) as one, run.empty_database(kind) as other:
+        assert one != other
+    again = ENGINES[kind].create(run.server(kind).url, "peeklock_test_again")
+    ENGINES[kind].drop(again)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_copied_database_has_the_tables_and_rows_of_its_template(
+    run: Run, wanted: Callable[[str], str], kind: str
+) -> None:
+    with run.empty_database(wanted(kind)) as template:
+        _execute(template, "CREATE TABLE kept (answer int PRIMARY KEY)", "INSERT INTO kept VALUES (42)")
+        copy = ENGINES[kind].copy(template, "peeklock_test_copy")
+        try:
+            assert _execute(copy, "SELECT answer FROM kept") == 42
+        finally:
+            ENGINES[kind].drop(copy)
+
+
+def _execute(url: str, *statements: str) -> Any:
+    if url.startswith("postgresql"):
+        return [asyncio.run(_value(url, statement)) for statement in statements][-1]
+    _, _, place = url.partition("@127.0.0.1:")
+    port, _, database = place.partition("/")
+    with pymysql.connect(host="127.0.0.1", port=int(port), user="root", database=database) as connection:
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        connection.commit()
+        rows = cursor.fetchall()
+    return rows[0][0] if rows else None
+
+
+async def _value(url: str, statement: str) -> Any:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,141 @@
+"""Lends tests real servers and fresh databases, and prints what ran against what."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.databases import Run
+from tests.servers import KINDS, Server
+
+RUN = pytest.StashKey[Run]()
+SHARED = "PEEKLOCK_TEST_RUN"  # tells the other processes of this run where their common directory is
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two choices that `dev.py test` offers."""
+    parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
+    parser.addoption("--faults", choices=["short", "all"], default="short", help="which fault tests to run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the run, or join it as one of its workers."""
+    config.stash[RUN] = Run(Path(os.environ[SHARED])) if _is_worker(config) else Run.begin()
+    os.environ[SHARED] = str(config.stash[RUN].directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what the run has started."""
+    if not _is_worker(config):
+        config.stash[RUN].end()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long fault tests for `--faults=all`."""
+    if config.getoption("--faults") == "all":
+        return
+    long = [item for item in items if (mark := item.get_closest_marker("faults")) and mark.args == ("all",)]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what ran against what."""
+    used = {found.kind: str(found) for found in config.stash[RUN].found()}
+    terminalreporter.section("servers")
+    for kind, server in KINDS.items():
+        left_out = f"left out by --without={kind}" if kind in _left_out(config) else "not needed"
+        terminalreporter.write_line(f"{server.title}: {used.get(kind, left_out)}")
+    terminalreporter.write_line(f"faults: {config.getoption('--faults')}")
+
+
+def _left_out(config: pytest.Config) -> list[str]:
+    return config.getoption("--without") or []
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+# ---- servers and databases -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def run(pytestconfig: pytest.Config) -> Run:
+    """What the processes of this test run share."""
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def wanted(pytestconfig: pytest.Config) -> Callable[[str], str]:
+    """Pass a kind of server through, or skip the test because the command line has left that kind out."""
+
+    def pass_or_skip(kind: str) -> str:
+        if kind in _left_out(pytestconfig):
+            pytest.skip(f"left out by --without={kind}")
+        return kind
+
+    return pass_or_skip
+
+
+@pytest.fixture(scope="module")
+def postgres_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """A migrated PostgreSQL database for this module alone."""
+    with run.migrated_database(wanted("postgresql")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def mariadb_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """A migrated MariaDB or MySQL database for this module alone."""
+    with run.migrated_database(wanted("mariadb")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def sqlite_url(run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A migrated SQLite file for this module alone."""
+    return f"sqlite:///{shutil.copy(run.sqlite_template(), tmp_path_factory.mktemp('sqlite') / 'peeklock.sqlite3')}"
+
+
+@pytest.fixture(scope="module")
+def empty_postgres_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """A PostgreSQL database without tables."""
+    with run.empty_database(wanted("postgresql")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def empty_mariadb_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """A MariaDB or MySQL database without tables."""
+    with run.empty_database(wanted("mariadb")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def redis_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """An empty numbered Redis database for this module alone; FLUSHALL is for private servers only."""
+    with run.empty_database(wanted("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def private_server(wanted: Callable[[str], str]) -> Iterator[Callable[..., Server]]:
+    """Make servers that this test may kill, pause and start again: `private_server(RedisServer, *options)`, started."""
+    servers: list[Server] = []
+
+    def start(make: type[Server], *options: str) -> Server:
+        wanted(make.kind)
+        servers.append(make(Path(tempfile.mkdtemp(prefix="peeklock-private-")), *options))
+        servers[-1].start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+        shutil.rmtree(server.directory)

@@ -1,0 +1,179 @@
+"""Where the servers of a test run come from, and the databases it makes on them and drops again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import alembic.command
+import alembic.config
+import psutil
+
+from tests.engines import ENGINES, Unusable, apart
+from tests.servers import KINDS, Server, end_tree
+
+MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
+PREFIX = "peeklock-tests-"
+
+
+class Missing(Exception):
+    """A server that the tests need is neither given nor answering nor installed."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"no {KINDS[kind].title} here: name one in {ENGINES[kind].variable}, let `python3 dev.py test` install it, "
+            f"or leave it out with --without={kind}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One server of this run: its address, how it came about, and its process when the run started it."""
+
+    kind: str
+    url: str
+    how: str
+    pid: int | None = None
+    born: float | None = None  # the process with this pid and no later one
+
+    def __str__(self) -> str:
+        return f"{ENGINES[self.kind].version(self.url)}, {self.how}"
+
+
+class Run:
+    """What the processes of one test run share: a directory with a note for each server that was needed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._started: list[Server] = []  # held, because a forgotten process object complains
+        self._made = 0
+
+    @classmethod
+    def begin(cls) -> Run:
+        """Make the shared directory, and clear away what a killed run has left behind."""
+        for remains in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            owner = remains / "owner"
+            if owner.exists() and not psutil.pid_exists(int(owner.read_text())):
+                cls(remains).end()
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+        directory.chmod(0o755)  # the servers' own accounts must pass
+        (directory / "owner").write_text(str(os.getpid()))
+        return cls(directory)
+
+    def end(self) -> None:
+        """Drop the templates, end the servers this run started, and remove the directory."""
+        for found in self.found():
+            template = self.directory / f"{found.kind}.template"
+            if found.pid is not None:
+                _end_ours(found)
+            elif template.exists():
+                with contextlib.suppress(Unusable):
+                    ENGINES[found.kind].drop(template.read_text())
+        shutil.rmtree(self.directory)
+
+    def found(self) -> list[Found]:
+        """Return the servers that were needed so far."""
+        notes = sorted(self.directory.glob("*.server"))
+        return [Found(**json.loads(note.read_text())) for note in notes]
+
+    def server(self, kind: str) -> Found:
+        """Return the run's server of this kind, found or started by whichever process asks first."""
+        note = self.directory / f"{kind}.server"
+        with self._lock(kind):
+            if not note.exists():
+                note.write_text(json.dumps(asdict(find(kind) or self._start(kind))))
+            return Found(**json.loads(note.read_text()))
+
+    @contextlib.contextmanager
+    def empty_database(self, kind: str) -> Iterator[str]:
+        """Lend the address of a new database without tables, dropped afterwards."""
+        database = ENGINES[kind].create(self.server(kind).url, self._new_name())
+        try:
+            yield database
+        finally:
+            ENGINES[kind].drop(database)
+
+    @contextlib.contextmanager
+    def migrated_database(self, kind: str) -> Iterator[str]:
+        """Lend the address of a new database with today's tables, dropped afterwards."""
+        database = ENGINES[kind].copy(self._template(kind), self._new_name())
+        try:
+            yield database
+        finally:
+            ENGINES[kind].drop(database)
+
+    def sqlite_template(self) -> Path:
+        """Return a migrated SQLite file to be copied, made once for the whole run."""
+        file = self.directory / "template.sqlite3"
+        with self._lock("sqlite"):
+            if not file.exists():
+                migrate(f"sqlite:///{file}")
+            return file
+
+    def _template(self, kind: str) -> str:
+        """Return the migrated database that the others are copies of, made once for the whole run."""
+        server, note = self.server(kind), self.directory / f"{kind}.template"
+        with self._lock(kind):
+            if not note.exists():
+                template = ENGINES[kind].create(server.url, f"{self._new_name()}_template")
+                note.write_text(template)
+                migrate(template)
+            return note.read_text()
+
+    def _start(self, kind: str) -> Found:
+        if not KINDS[kind].installed():
+            raise Missing(kind)
+        server = KINDS[kind](self.directory / kind)
+        server.start()
+        self._started.append(server)
+        born = psutil.Process(server.pid).create_time()
+        return Found(kind, server.url, "started for this run", server.pid, born)
+
+    def _new_name(self) -> str:
+        self._made += 1
+        return f"peeklock_test_{os.getpid()}_{self._made}"
+
+    @contextlib.contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        with (self.directory / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def find(kind: str) -> Found | None:
+    """Return the server that the environment names, else one that answers on the standard port and lets us in."""
+    engine = ENGINES[kind]
+    if given := os.environ.get(engine.variable):
+        engine.prove(given)
+        return Found(kind, given, f"given by {engine.variable}")
+    for url in engine.standard:
+        with contextlib.suppress(Unusable):
+            engine.prove(url)
+            return Found(kind, url, "found on its standard port")
+    return None
+
+
+def migrate(url: str) -> None:
+    """Bring a database up to today's tables by the project's own migrations; they read the address from `url`."""
+    config = alembic.config.Config(attributes={"url": url})
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    apart(lambda: alembic.command.upgrade(config, "head"))
+
+
+def _end_ours(found: Found) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if psutil.Process(found.pid).create_time() == found.born:
+            end_tree(psutil.Process(found.pid).pid, KINDS[found.kind].gentle)
+
+
+if __name__ == "__main__":  # asked by `dev.py test`: what is to be installed?
+    sys.stdout.writelines(f"{kind}\n" for kind in KINDS if not KINDS[kind].installed() and find(kind) is None)

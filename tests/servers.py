@@ -1,0 +1,285 @@
+"""Real database servers of our own: started on a free port in a directory, stopped, killed or paused at will, ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pymysql
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+OFF_THE_PATH = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian keeps its servers
+PATIENCE = 60.0  # seconds a server may take to start or to end on a busy machine
+GLANCE = 0.02  # seconds between two looks at a server that is starting or ending
+
+
+class ServerFailed(Exception):
+    """A server did not start or did not end; the text says what its log says."""
+
+
+class Server(ABC):
+    """One private server. `start` returns once it answers; a killed one may be started again on the same data."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    program: ClassVar[str]
+    account: ClassVar[str | None] = None  # whom to become when root, which the program refuses to be
+    gentle: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, directory: Path, *options: str, port: int | None = None) -> None:
+        self.directory = directory
+        self.port = port or free_port()
+        self.options = options
+        self._process: subprocess.Popen[Any] | None = None
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Tell whether this machine has the program."""
+        return find_program(cls.program) is not None
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The address of the whole server, for somebody who may create databases."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Tell whether it serves a client right now."""
+
+    @abstractmethod
+    def initialise(self, data: Path) -> None:
+        """Fill the empty data directory."""
+
+    @abstractmethod
+    def command(self, data: Path) -> Sequence[str]:
+        """Return the command line that serves this data in the foreground."""
+
+    @property
+    def pid(self) -> int:
+        """The process that began it all."""
+        if self._process is None:
+            raise ServerFailed(f"{self.title} is not running")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start on the data of last time, or on new data; return once it answers."""
+        data = self.directory / "data"
+        if not data.exists():
+            self._own_directory(data)
+            self.initialise(data)
+        program, *arguments = self.command(data)
+        with (self.directory / "log").open("ab") as log:
+            process = self._process = subprocess.Popen(
+                [_program(program), *arguments],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._identity(),
+            )
+        _wait(lambda: self.answers() or process.poll() is not None)
+        if not self.answers():
+            raise ServerFailed(f"{self.title} did not start:\n{self.log()}")
+
+    def stop(self) -> None:
+        """End it as an administrator would and wait until it has gone."""
+        self._end(self.gentle)
+
+    def kill(self) -> None:
+        """End the whole process tree at once, as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Freeze the whole tree: clients connect and wait."""
+        _signal(_tree(self.pid), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on where it stood."""
+        _signal(_tree(self.pid), signal.SIGCONT)
+
+    def log(self) -> str:
+        """Return the end of what the server has written."""
+        return (self.directory / "log").read_text(errors="replace")[-4000:]
+
+    def run(self, *command: str) -> None:
+        """Run one of the server's own tools under its account."""
+        command = (_program(command[0]), *command[1:])
+        done = subprocess.run(
+            command, cwd=self.directory, capture_output=True, text=True, check=False, **self._identity()
+        )
+        if done.returncode != 0:
+            raise ServerFailed(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
+
+    def _end(self, first: signal.Signals) -> None:
+        if self._process is not None:
+            end_tree(self._process.pid, first)
+            self._process.wait()
+            self._process = None
+
+    def _identity(self) -> dict[str, Any]:
+        """Say how to become the server's account, for subprocess; nothing unless root."""
+        if self.account is None or os.geteuid() != 0:
+            return {}
+        return {"user": self.account, "group": pwd.getpwnam(self.account).pw_gid, "extra_groups": ()}
+
+    def _own_directory(self, data: Path) -> None:
+        data.mkdir(parents=True, mode=0o700)
+        if identity := self._identity():
+            self.directory.chmod(0o755)
+            for place in (self.directory, data):
+                os.chown(place, pwd.getpwnam(identity["user"]).pw_uid, identity["group"])
+
+
+class PostgresServer(Server):
+    """PostgreSQL with its defaults of durability; sockets and log in the directory."""
+
+    kind, title, program, account = "postgresql", "PostgreSQL", "postgres", "postgres"
+    gentle = signal.SIGINT  # "fast": roll back, close, write a checkpoint
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def answers(self) -> bool:
+        question = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(question, check=False).returncode == 0
+
+    def initialise(self, data: Path) -> None:
+        self.run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
+
+    def command(self, data: Path) -> Sequence[str]:
+        place = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.directory)]
+        return ["postgres", "-D", str(data), *place, "-c", "max_connections=200", *self.options]
+
+
+class MariaServer(Server):
+    """MariaDB with its defaults of durability and none of the machine's configuration."""
+
+    kind, title, program, account = "mariadb", "MariaDB", "mariadbd", "mysql"
+
+    @property
+    def url(self) -> str:
+        return f"mysql://root@127.0.0.1:{self.port}/"
+
+    def answers(self) -> bool:
+        with contextlib.suppress(pymysql.err.OperationalError):
+            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=5, read_timeout=5).close()
+            return True
+        return False
+
+    def initialise(self, data: Path) -> None:
+        install = ("mariadb-install-db", "--no-defaults", f"--datadir={data}", f"--tmpdir={self.directory}")
+        self.run(*install, "--skip-test-db", "--auth-root-authentication-method=normal")
+
+    def command(self, data: Path) -> Sequence[str]:
+        # A directory of its own for temporary tables: at its start a server removes those it finds there, whosever.
+        own = [
+            f"--datadir={data}",
+            f"--tmpdir={self.directory}",
+            f"--socket={self.directory}/socket",
+            f"--pid-file={self.directory}/pid",
+        ]
+        reach = ["--bind-address=127.0.0.1", f"--port={self.port}", "--skip-name-resolve", "--max-connections=200"]
+        return ["mariadbd", "--no-defaults", *own, *reach, *self.options]
+
+
+class RedisServer(Server):
+    """Redis that keeps nothing on disk: started again it is empty, as a lock store may be."""
+
+    kind, title, program = "redis", "Redis", "redis-server"
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def answers(self) -> bool:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            once = Retry(NoBackoff(), retries=0)
+            with redis.Redis(port=self.port, socket_timeout=5, socket_connect_timeout=5, retry=once) as client:
+                return bool(client.ping())
+        return False
+
+    def initialise(self, data: Path) -> None:
+        """Nothing to fill."""
+
+    def command(self, data: Path) -> Sequence[str]:
+        keep_nothing = ["--save", "", "--appendonly", "no", "--dir", str(data)]
+        reach = ["--bind", "127.0.0.1", "--port", str(self.port), "--databases", "64"]
+        return ["redis-server", *keep_nothing, *reach, *self.options]
+
+
+KINDS: dict[str, type[Server]] = {server.kind: server for server in (PostgresServer, MariaServer, RedisServer)}
+
+
+def find_program(name: str) -> str | None:
+    """Return where a server program lies, also where Debian keeps those that are not for everyday use."""
+    newest_first = sorted((place for pattern in OFF_THE_PATH for place in Path("/").glob(pattern)), reverse=True)
+    return shutil.which(name, path=os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", os.defpath)]))
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end_tree(pid: int, first: signal.Signals) -> None:
+    """End a process and all it started: the parent by this signal, what then remains by SIGKILL."""
+    tree = _tree(pid)
+    if first != signal.SIGKILL:
+        _signal(tree[:1], first)
+        _signal(tree, signal.SIGCONT)  # paused ones must wake to hear it
+        _wait(lambda: _gone(tree[:1]))
+    _signal(tree, signal.SIGKILL)
+    _wait(lambda: _gone(tree))
+    with contextlib.suppress(ChildProcessError):  # another process of this test run started it
+        os.waitpid(pid, 0)
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    return []
+
+
+def _signal(processes: Sequence[psutil.Process], what: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(what)
+
+
+def _gone(processes: Sequence[psutil.Process]) -> bool:
+    """Tell whether they have ended; one that merely waits to be reaped by its parent has."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                return False
+    return True
+
+
+def _program(name: str) -> str:
+    return find_program(name) or name
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ServerFailed(f"nothing happened for {PATIENCE:.0f} seconds")
+        time.sleep(GLANCE)
