@@ -14,6 +14,8 @@ from app.domain.queue import LONGEST_NAME
 # Names and ids compare byte by byte on every engine; MariaDB would fold case and accents.
 Name = String(LONGEST_NAME).with_variant(mysql.VARCHAR(LONGEST_NAME, collation="utf8mb4_bin"), "mysql", "mariadb")
 Id = String(LONGEST_ID).with_variant(mysql.VARCHAR(LONGEST_ID, collation="utf8mb4_bin"), "mysql", "mariadb")
+# Where an id alone decides whether two messages are the same: a VARCHAR of MariaDB would not count blanks at its end.
+ExactId = String(LONGEST_ID).with_variant(mysql.VARBINARY(4 * LONGEST_ID), "mysql", "mariadb")
 Word = String(64)
 # Sixty-four bit keys; SQLite only numbers rows by itself in a column called INTEGER.
 Number = BigInteger().with_variant(Integer(), "sqlite")
@@ -22,6 +24,9 @@ Long = Text().with_variant(mysql.MEDIUMTEXT(collation="utf8mb4_bin"), "mysql", "
 Secret = LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
 Digest = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 
+# SQLite alone would give the number of a deleted last row out again: to a queue that then inherits what the old one
+# left behind, to a message whose number the archive already has.
+NEVER_REUSED = {"sqlite_autoincrement": True}
 AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 
 
@@ -29,6 +34,7 @@ class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object."""
 
     __tablename__ = "queue"
+    __table_args__ = NEVER_REUSED
 
     id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=True))
     name: str = Field(sa_column=Column(Name, nullable=False, unique=True))
@@ -58,9 +64,22 @@ class MessageRow(SQLModel, table=True):
             sqlite_where=text(AVAILABLE),
         ),
         Index("message_by_state", "queue_id", "state", "sequence_number"),
-        Index("message_lock_end", "locked_until", postgresql_where=text("locked_until IS NOT NULL"), sqlite_where=text("locked_until IS NOT NULL")),
-        Index("message_due", "state", "available_at", postgresql_where=text("state = 3"), sqlite_where=text("state = 3")),
-        Index("message_expiry", "expires_at", postgresql_where=text("expires_at IS NOT NULL"), sqlite_where=text("expires_at IS NOT NULL")),
+        Index(
+            "message_lock_end",
+            "locked_until",
+            postgresql_where=text("locked_until IS NOT NULL"),
+            sqlite_where=text("locked_until IS NOT NULL"),
+        ),
+        Index(
+            "message_due", "state", "available_at", postgresql_where=text("state = 3"), sqlite_where=text("state = 3")
+        ),
+        Index(
+            "message_expiry",
+            "expires_at",
+            postgresql_where=text("expires_at IS NOT NULL"),
+            sqlite_where=text("expires_at IS NOT NULL"),
+        ),
+        NEVER_REUSED,
     )
 
     sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=True))
@@ -158,7 +177,7 @@ class RecentIdRow(SQLModel, table=True):
     __table_args__ = (Index("recent_id_remove_at", "remove_at"),)
 
     queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
-    message_id: str = Field(sa_column=Column(Id, primary_key=True))
+    message_id: str = Field(sa_column=Column(ExactId, primary_key=True))
     sequence_number: int = Field(sa_column=Column(BigInteger, nullable=False))
     state: int = Field(sa_column=Column(SmallInteger, nullable=False))
     enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))

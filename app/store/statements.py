@@ -1,0 +1,121 @@
+"""Every SQL statement of the service lives in sql/*.sql under a name; here they are read and put into each driver's form.
+
+A file is a row of blocks. A block begins with a line `-- name: its purpose` and holds one statement. A parameter is
+`:name`. What the engines spell differently, or what must be spelled the same everywhere, is one of these words:
+
+`@now`            the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
+`@in(:numbers)`   among a list of integers, handed over as a Python list that is not empty
+`@for_update`     lock the rows that are read; nothing on SQLite, where only one writer runs at a time
+`@skip_locked`    the same, leaving out rows that another transaction holds
+`@message`, `@held`, `@tombstone`, `@queue`, `@api_key`
+                  the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+
+from app.store import rows
+
+
+class Engine(StrEnum):
+    """The databases that are spoken to; each has a file of its own in sql/."""
+
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+
+
+NOW = {
+    Engine.POSTGRESQL: "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Exact, and independent of the session's time zone, unlike UNIX_TIMESTAMP.
+    Engine.MYSQL: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    Engine.SQLITE: ":now",
+}
+IN = {
+    Engine.POSTGRESQL: r"= ANY(\1::bigint[])",
+    Engine.MYSQL: r"IN \1",
+    Engine.SQLITE: r"IN (SELECT value FROM json_each(\1))",
+}
+FOR_UPDATE = {Engine.POSTGRESQL: "FOR UPDATE", Engine.MYSQL: "FOR UPDATE", Engine.SQLITE: ""}
+SKIP_LOCKED = {
+    Engine.POSTGRESQL: "FOR UPDATE SKIP LOCKED",
+    Engine.MYSQL: "FOR UPDATE SKIP LOCKED",
+    Engine.SQLITE: "",
+}
+COLUMNS = {
+    "message": rows.MESSAGE_COLUMNS,
+    "held": rows.HELD_COLUMNS,
+    "tombstone": rows.TOMBSTONE_COLUMNS,
+    "queue": rows.QUEUE_COLUMNS,
+    "api_key": rows.API_KEY_COLUMNS,
+}
+
+HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
+COMMENT = re.compile(r"[ \t]*--.*$", re.MULTILINE)
+LIST = re.compile(r"@in\((:[a-z_]+)\)")
+COLUMN_LIST = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
+# A colon that follows another one is a cast of PostgreSQL.
+PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named statement of one engine, with its parameters still as `:name`, the form SQLite takes."""
+
+    name: str
+    purpose: str
+    text: str
+
+    @property
+    def reads(self) -> bool:
+        """Whether it only looks, so that a connection for readers may run it."""
+        return self.text.startswith("SELECT") and "FOR UPDATE" not in self.text
+
+    def numbered(self) -> tuple[str, tuple[str, ...]]:
+        """The text with `$1`, `$2` ... (asyncpg), and the names in the order of their numbers."""
+        names = tuple(dict.fromkeys(PARAMETER.findall(self.text)))
+        places = {name: f"${place}" for place, name in enumerate(names, 1)}
+        return PARAMETER.sub(lambda match: places[match[1]], self.text), names
+
+    def formatted(self) -> tuple[str, tuple[str, ...]]:
+        """The text with `%s` (asyncmy), and the names in the order they are wanted, repeated where they repeat."""
+        names = tuple(PARAMETER.findall(self.text))
+        return PARAMETER.sub("%s", self.text.replace("%", "%%")), names
+
+
+def load(engine: Engine) -> Mapping[str, Statement]:
+    """All statements of an engine; one of its own file stands in for one of the same name in common.sql."""
+    folder = files("app.store") / "sql"
+    common, own = ((folder / f"{name}.sql").read_text("utf-8") for name in ("common", engine))
+    return {statement.name: statement for text in (common, own) for statement in parse(text, engine)}
+
+
+def parse(text: str, engine: Engine) -> list[Statement]:
+    """The statements of one file, in order. A name used twice is a mistake and refused."""
+    _, *parts = HEADING.split(text)
+    names, purposes, bodies = parts[0::3], parts[1::3], parts[2::3]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{engine}: a statement is named twice among {sorted(names)}")
+    return [
+        Statement(name, purpose, spell(body, engine))
+        for name, purpose, body in zip(names, purposes, bodies, strict=True)
+    ]
+
+
+def spell(body: str, engine: Engine) -> str:
+    """One statement as the engine says it, without comments, trailing semicolon or blank lines."""
+    text = COMMENT.sub("", body)
+    text = COLUMN_LIST.sub(lambda match: _columns(match[2], match[1]), text)
+    text = LIST.sub(IN[engine], text)
+    text = text.replace("@now", NOW[engine])
+    text = text.replace("@for_update", FOR_UPDATE[engine]).replace("@skip_locked", SKIP_LOCKED[engine])
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line).removesuffix(";")
+
+
+def _columns(of: str, table: str | None) -> str:
+    prefix = f"{table}." if table else ""
+    return ", ".join("@now AS read_at" if column == "read_at" else prefix + column for column in COLUMNS[of])
