@@ -1,0 +1,81 @@
+"""A clock that stands still until a test moves it, and wakes whoever is due in the order they are due."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+# Turns of the event loop after each step of time: more than the longest chain of tasks that wake one another.
+TURNS = 50
+
+
+@dataclass(order=True, slots=True)
+class VirtualTimer:
+    """A callback with its time; those due together run in the order in which they were set."""
+
+    due: int
+    number: int
+    callback: Callable[[], object] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class VirtualClock:
+    """Satisfies `app.runtime.clock.Clock`; nothing happens between two calls of `advance`."""
+
+    def __init__(self, now: int = 1_800_000_000_000_000) -> None:
+        self._start = self._now = now
+        self._timers: list[VirtualTimer] = []
+        self._set = 0
+
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return (self._now - self._start) / 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.get_running_loop().create_future()
+        timer = self.call_later(seconds, lambda: woken.done() or woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> VirtualTimer:
+        self._set += 1
+        timer = VirtualTimer(self._now + max(0, round(seconds * 1_000_000)), self._set, callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    @property
+    def timers(self) -> int:
+        """How many timers are set and neither due nor cancelled."""
+        return sum(not timer.cancelled for timer in self._timers)
+
+    async def advance(self, seconds: float) -> None:
+        """Let the time pass; what the woken tasks do, also with timers of their own, is done on return."""
+        await settle()
+        end = self._now + round(seconds * 1_000_000)
+        while self._timers and self._timers[0].due <= end:
+            self._now = max(self._now, self._timers[0].due)
+            for timer in self._due():
+                # One due at the same time may have cancelled it meanwhile.
+                if not timer.cancelled:
+                    timer.callback()
+            await settle()
+        self._now = end
+
+    def _due(self) -> list[VirtualTimer]:
+        due: list[VirtualTimer] = []
+        while self._timers and self._timers[0].due <= self._now:
+            due.append(heapq.heappop(self._timers))
+        return due
+
+
+async def settle() -> None:
+    """Let every task go on until it waits for something that only the test can bring about."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

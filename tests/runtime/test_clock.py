@@ -1,0 +1,89 @@
+"""Time handed in: the machine's, and the one of the tests."""
+
+import asyncio
+import time
+
+import pytest
+
+from app.runtime.clock import Clock, Signal, SystemClock
+from tests.clock import VirtualClock, settle
+
+
+def test_the_system_clock_counts_microseconds_since_1970() -> None:
+    before = time.time()
+    now = SystemClock().now()
+    assert before - 0.001 <= now / 1_000_000 <= time.time() + 0.001
+
+
+async def test_the_system_clock_runs_a_timer_unless_cancelled() -> None:
+    clock: Clock = SystemClock()
+    ran: list[str] = []
+    done = asyncio.Event()
+    clock.call_later(0, lambda: ran.append("cancelled")).cancel()
+    clock.call_later(0, lambda: (ran.append("kept"), done.set()))
+    await done.wait()
+    await clock.sleep(0)
+    assert ran == ["kept"]
+    assert clock.monotonic() <= clock.monotonic()
+
+
+async def test_virtual_sleepers_wake_in_the_order_they_are_due_each_at_its_own_time() -> None:
+    clock: Clock = (virtual := VirtualClock(now=0))
+    woken: list[tuple[str, float]] = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append((name, clock.monotonic()))
+        await clock.sleep(seconds)
+        woken.append((name, clock.monotonic()))
+
+    async with asyncio.TaskGroup() as tasks:
+        for name, seconds in (("slow", 3.0), ("quick", 1.0), ("also quick", 1.0)):
+            tasks.create_task(sleeper(name, seconds))
+        await virtual.advance(2.9)
+        assert woken == [("quick", 1.0), ("also quick", 1.0), ("quick", 2.0), ("also quick", 2.0)]
+        await virtual.advance(3.1)
+    assert woken[4:] == [("slow", 3.0), ("slow", 6.0)]
+    assert virtual.now() == 6_000_000
+
+
+async def test_a_cancelled_virtual_sleep_leaves_no_timer() -> None:
+    clock = VirtualClock()
+    sleeping = asyncio.create_task(clock.sleep(5))
+    await settle()
+    assert clock.timers == 1
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    assert clock.timers == 0
+
+
+async def test_a_signal_ends_its_wait_and_its_timer() -> None:
+    clock = VirtualClock()
+    signal = Signal(clock)
+    waiting = asyncio.create_task(signal.wait(10))
+    await settle()
+    signal.give()
+    signal.give()
+    await waiting
+    assert (clock.monotonic(), clock.timers) == (0, 0)
+
+
+async def test_a_signal_gives_up_at_its_limit() -> None:
+    clock = VirtualClock()
+    waiting = asyncio.create_task(Signal(clock).wait(10))
+    await clock.advance(9.999)
+    assert not waiting.done()
+    await clock.advance(0.001)
+    assert waiting.done()
+
+
+async def test_a_signal_without_a_waiter_is_not_kept() -> None:
+    clock = VirtualClock()
+    signal = Signal(clock)
+    signal.give()
+    waiting = asyncio.create_task(signal.wait(10))
+    await clock.advance(9)
+    assert not waiting.done()
+    await clock.advance(1)
+    assert waiting.done()
