@@ -54,11 +54,14 @@ class Breaker:
             self._failures_in_a_row = 0
 
     def failed(self) -> None:
-        """The peer did not answer. A late failure does not prolong a cool-down that already runs."""
+        """The peer did not answer; after a trial, that is one more failure in the same row.
+
+        A late failure does not prolong a cool-down that already runs.
+        """
         if self._state is BreakerState.OPEN:
             return
         self._failures_in_a_row += 1
-        if self._state is BreakerState.HALF_OPEN or self._failures_in_a_row >= self._failures_to_open:
+        if self._failures_in_a_row >= self._failures_to_open:
             self._refuse_for_a_cool_down(BreakerState.OPEN)
 
     def _refuse_for_a_cool_down(self, state: BreakerState) -> None:
