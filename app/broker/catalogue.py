@@ -55,3 +55,8 @@ class Catalogue:
         """Look everything up anew: another process has changed something."""
         self._by_name.clear()
         self._by_id.clear()
+
+    async def close(self) -> None:
+        """End the look-ups under way."""
+        await self._by_name.close()
+        await self._by_id.close()

@@ -1,20 +1,31 @@
 """Dead-letter: the message cannot be processed; it waits aside, with the reason, for somebody to look."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from app.broker.amend import Scalar, amended
+from app.broker.settling import Ask, Pending
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Outcome
 
 
 def dead_letter(
-    queue: Queue, token: LockToken, reason: str | None, description: str | None, properties: bytes | None = None
-) -> Move:
+    queue: Queue,
+    token: LockToken,
+    reason: str | None,
+    description: str | None,
+    changes: Mapping[str, Scalar] | None = None,
+) -> Ask:
     """The ending that moves a message to its own queue's dead-letter queue (S3.19, S3.24)."""
-    return Move(
+    move = Move(
         token,
         queue.id,
         Outcome.DEAD_LETTERED,
         MessageState.DEAD_LETTERED,
         dead_letter_reason=reason,
         dead_letter_description=description,
-        properties=properties,
     )
+    if not changes:
+        return move
+    return Pending(token, move.outcome, lambda held: replace(move, properties=amended(held.properties, changes)))

@@ -1,10 +1,18 @@
 """Defer: the message is set aside, to be received later by its sequence number alone."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from app.broker.amend import Scalar, amended
+from app.broker.settling import Ask, Pending
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Outcome
 
 
-def defer(queue: Queue, token: LockToken, properties: bytes | None = None) -> Move:
+def defer(queue: Queue, token: LockToken, changes: Mapping[str, Scalar] | None = None) -> Ask:
     """The ending that sets a message aside (S3.25)."""
-    return Move(token, queue.id, Outcome.DEFERRED, MessageState.DEFERRED, properties=properties)
+    move = Move(token, queue.id, Outcome.DEFERRED, MessageState.DEFERRED)
+    if not changes:
+        return move
+    return Pending(token, move.outcome, lambda held: replace(move, properties=amended(held.properties, changes)))

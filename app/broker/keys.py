@@ -9,7 +9,15 @@ import secrets
 from dataclasses import dataclass
 
 from app.broker.ports import Keys
-from app.domain.access import KEY_BYTES, KEY_PREFIX, LIVE_KEYS_PER_PRINCIPAL, ApiKey, Grant, Principal
+from app.domain.access import (
+    KEY_BYTES,
+    KEY_PREFIX,
+    LIVE_KEYS_PER_PRINCIPAL,
+    OPEN_HOUSE,
+    ApiKey,
+    Grant,
+    Principal,
+)
 from app.domain.instant import Instant
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
 from app.runtime.cache import Cache
@@ -60,16 +68,26 @@ async def revoke_key(keys: Keys, key_id: str) -> None:
 
 
 class Doorkeeper:
-    """Tells who speaks, by the secret of their key; remembers an answer for a few seconds."""
+    """Tells who speaks, by the secret of their key; remembers an answer for a few seconds.
 
-    def __init__(self, keys: Keys, clock: Clock) -> None:
+    Where `open_without_keys` is set (a server on loopback), callers without a secret are let in as
+    `OPEN_HOUSE` until the first key is made. Keys that have ended keep the door shut.
+    """
+
+    def __init__(self, keys: Keys, clock: Clock, *, open_without_keys: bool) -> None:
         self._keys = keys
         self._clock = clock
         self._known = Cache(keys.by_hash, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
+        self._no_keys = Cache(self._has_no_keys, clock, keep_seconds=KEEP_SECONDS, largest=1)
+        self._open_without_keys = open_without_keys
         self._used: set[str] = set()
 
-    async def recognise(self, secret: str) -> Principal:
+    async def recognise(self, secret: str | None) -> Principal:
         """The principal of a live key. Refuses with `Unauthenticated`, always with the same words."""
+        if secret is None:
+            if self._open_without_keys and await self._no_keys.get(None):
+                return OPEN_HOUSE
+            raise Unauthenticated
         if len(secret) > LONGEST_KEY:
             raise Unauthenticated
         hashed = digest(secret)
@@ -79,8 +97,21 @@ class Doorkeeper:
         self._used.add(key.id)
         return Principal(key.principal, key.grant, key.id)
 
+    def forget(self) -> None:
+        """Keys have changed in this process: look everything up anew."""
+        self._known.clear()
+        self._no_keys.clear()
+
     async def note_use(self) -> None:
         """Write down which keys were used since the last time (a background pass, not each request)."""
         used, self._used = self._used, set()
         if used:
             await self._keys.used(sorted(used))
+
+    async def close(self) -> None:
+        """End the look-ups under way."""
+        await self._known.close()
+        await self._no_keys.close()
+
+    async def _has_no_keys(self, _key: None) -> bool:
+        return not await self._keys.page()

@@ -6,6 +6,8 @@ Whatever is in here when the process dies is lost; that is what `volatile` buys 
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from itertools import islice
 
 from app.broker.ports import Messages
 from app.domain.message import Draft
@@ -18,11 +20,15 @@ REST_AFTER_FAILURE_SECONDS = 0.5
 
 
 class Outbox:
-    """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away."""
+    """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away.
 
-    def __init__(self, messages: Messages, clock: Clock) -> None:
+    A batch that fails in any other way is a bug: it goes to `report` with its size and is dropped.
+    """
+
+    def __init__(self, messages: Messages, clock: Clock, report: Callable[[Exception, int], None]) -> None:
         self._messages = messages
         self._clock = clock
+        self._report = report
         self._kept: deque[Draft] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -35,17 +41,19 @@ class Outbox:
             self._task = asyncio.create_task(self._store_all())
 
     async def close(self) -> None:
-        """Return when everything kept is stored."""
+        """Return when everything kept is stored; whoever cannot wait that long cancels, and loses the rest."""
         if self._task is not None:
             await self._task
 
     async def _store_all(self) -> None:
         while self._kept:
-            batch = [self._kept[place] for place in range(min(len(self._kept), LARGEST_BATCH))]
+            batch = list(islice(self._kept, LARGEST_BATCH))
             try:
                 await self._messages.send(batch)
             except RoomUnavailable:
                 await self._clock.sleep(REST_AFTER_FAILURE_SECONDS)
                 continue
+            except Exception as error:  # noqa: BLE001  # a bug must not keep every later message from being stored
+                self._report(error, len(batch))
             for _ in batch:
                 self._kept.popleft()

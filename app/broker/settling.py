@@ -11,8 +11,8 @@ answers the repeat. A lock record left behind in the lock store speaks of a toke
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from app.broker.broker import Broker
@@ -34,6 +34,18 @@ from app.domain.settlement import (
 
 Ending: TypeAlias = Removal | Move
 
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An ending that follows from facts of the row, which cannot change while the token holds it."""
+
+    token: LockToken
+    outcome: Outcome
+    form: Callable[[Held], Ending]
+
+
+Ask: TypeAlias = Ending | Pending
+
 LOSS_CAUSES = {
     Outcome.LOCK_EXPIRED: LossCause.EXPIRED,
     Outcome.RELEASED: LossCause.EXPIRED,
@@ -43,8 +55,49 @@ LOSS_CAUSES = {
 }
 
 
-async def settle(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[Settled | Refusal]:
+async def settle(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Settled | Refusal]:
     """End these deliveries; each has its own answer, in order."""
+    formed = await _form(broker, queue, asks)
+    places = [place for place, one in enumerate(formed) if isinstance(one, Removal | Move)]
+    endings = [one for one in formed if isinstance(one, Removal | Move)]
+    answers: dict[int, Settled | Refusal] = {}
+    for place, answer in zip(places, await _end(broker, queue, endings), strict=True):
+        answers[place] = answer
+    for place, (ask, one) in enumerate(zip(asks, formed, strict=True)):
+        if one is None:
+            answers[place] = await what_happened(broker, queue, ask.token, ask.outcome)
+        elif isinstance(one, Refusal):
+            answers[place] = one
+    return [answers[place] for place in range(len(asks))]
+
+
+async def settle_one(broker: Broker, queue: Queue, ask: Ask) -> Settled:
+    """End one delivery. Refuses with `LockLost`, `AlreadySettled` or `MessageNotFound`."""
+    (answer,) = await settle(broker, queue, [ask])
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+async def _form(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Ending | Refusal | None]:
+    """The endings, formed from the facts where they are needed; None where the token holds nothing any more."""
+    pending = [ask for ask in asks if isinstance(ask, Pending)]
+    if not pending:
+        return [ask for ask in asks if not isinstance(ask, Pending)]
+    facts = iter(await broker.store.held([ask.token for ask in pending]))
+    return [_formed(ask, next(facts), queue) if isinstance(ask, Pending) else ask for ask in asks]
+
+
+def _formed(ask: Pending, held: Held | None, queue: Queue) -> Ending | Refusal | None:
+    if held is None or held.queue_id != queue.id:
+        return None
+    try:
+        return ask.form(held)
+    except Refusal as refusal:
+        return refusal
+
+
+async def _end(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[Settled | Refusal]:
     took = await _apply(broker, endings)
     late = [place for place, effective in enumerate(took) if not effective]
     answers: list[Settled | Refusal] = [_settled(ending) for ending in endings]
@@ -79,7 +132,7 @@ async def _apply(broker: Broker, endings: Sequence[Ending]) -> list[bool]:
     removals = [ending for ending in endings if isinstance(ending, Removal)]
     moves = [ending for ending in endings if isinstance(ending, Move)]
     if not moves:
-        return await broker.store.remove(removals)
+        return await broker.store.remove(removals) if removals else []
     if not removals:
         return await broker.store.move(moves)
     removed, moved = map(iter, await asyncio.gather(broker.store.remove(removals), broker.store.move(moves)))

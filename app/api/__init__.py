@@ -1,0 +1,1 @@
+"""The room of HTTP: decode, call the verb, encode."""

@@ -1,0 +1,105 @@
+"""What every endpoint has at hand, and the one call it is answering."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from app.api.bodies import Receive
+from app.broker.broker import Broker
+from app.broker.keys import Doorkeeper
+from app.broker.ports import Attempt
+from app.domain.access import Principal
+from app.domain.instant import DAY
+from app.domain.queue import Queue
+from app.domain.refusals import Fault, InvalidRequest
+
+if TYPE_CHECKING:
+    from app.api.metrics import Metrics
+
+ATTEMPT_KEPT = DAY
+LONGEST_ATTEMPT_KEY = 255
+WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d+)")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+Body = TypeVar("Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The broker, the doorkeeper (None: the house is open), the limits of one server and its meters."""
+
+    broker: Broker
+    doorkeeper: Doorkeeper | None
+    metrics: "Metrics"
+    largest_request: int
+    longest_wait_seconds: float
+
+
+@dataclass(slots=True)
+class Call(Generic[Body]):
+    """One request, decoded: who asks, about what, with which body."""
+
+    desk: Desk
+    principal: Principal
+    request_id: str
+    path: Mapping[str, str]
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    receive: Receive
+    raw: bytes
+    body: Body
+
+    @property
+    def broker(self) -> Broker:
+        """The rooms behind the verbs."""
+        return self.desk.broker
+
+    async def queue(self) -> Queue:
+        """The queue that the path names. Refuses with `QueueNotFound`."""
+        return await self.desk.broker.catalogue.named(self.path["queue"])
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of this lower-case name."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return None
+
+    def attempt(self, verb: str) -> Attempt | None:
+        """The attempt that an Idempotency-Key makes of this call, if it carries one."""
+        key = self.header(b"idempotency-key")
+        if key is None:
+            return None
+        if not 0 < len(key) <= LONGEST_ATTEMPT_KEY:
+            detail = f"An Idempotency-Key has 1 to {LONGEST_ATTEMPT_KEY} characters."
+            raise InvalidRequest(faults=[Fault("#/header/Idempotency-Key", detail)])
+        scope = "\0".join((self.principal.name, verb, self.path["queue"], key))
+        return Attempt(_digest(scope.encode()), _digest(self.raw), ATTEMPT_KEPT)
+
+    def patience(self, asked: float | None) -> float:
+        """How long to wait: as asked in the body or by `Prefer: wait=N`, at most the server's cap."""
+        if asked is None:
+            preference = WAIT.search(self.header(b"prefer") or "")
+            asked = float(preference.group(1)) if preference else 0.0
+        return min(asked, self.desk.longest_wait_seconds)
+
+    def expected_version(self) -> int | None:
+        """The version that If-Match demands; None without the header or for `*`."""
+        tag = self.header(b"if-match")
+        if tag is None or tag.strip() == "*":
+            return None
+        number = tag.strip().removeprefix("W/").strip('"')
+        # A tag that was never given out matches no version.
+        return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+
+    def traceparent(self) -> str | None:
+        """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""
+        given = self.header(b"traceparent")
+        return given if given and TRACEPARENT.fullmatch(given) else None
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()
+

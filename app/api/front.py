@@ -1,0 +1,42 @@
+"""The front door: every request gets its id here, and a server that is leaving says so on its way out."""
+
+import re
+import secrets
+
+from app.api.bodies import Event, Receive, Scope, Send
+from app.api.dispatch import ASGI
+
+REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class Front:
+    """Pure ASGI middleware around everything: `X-Request-Id` on every answer, `Connection: close` while draining."""
+
+    def __init__(self, inside: ASGI) -> None:
+        self._inside = inside
+        self.draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on; anything but HTTP goes straight through."""
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        request_id = _request_id(scope["headers"])
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
+
+        async def send_with_id(event: Event) -> None:
+            if event["type"] == "http.response.start":
+                event["headers"].append((b"x-request-id", request_id))
+                if self.draining:
+                    event["headers"].append((b"connection", b"close"))
+            await send(event)
+
+        await self._inside(scope, receive, send_with_id)
+
+
+def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The caller's own id where it is a harmless one, else a fresh one."""
+    for key, value in headers:
+        if key == b"x-request-id" and REQUEST_ID.fullmatch(value):
+            return value
+    return secrets.token_hex(8).encode()

@@ -1,0 +1,129 @@
+"""The meters, for Prometheus; right under several processes too.
+
+Counters and histograms are shared between the processes of one server through the directory that
+`PROMETHEUS_MULTIPROC_DIR` names (set before this module is imported). What is true of the store
+and not of a process, like the depth of a queue, is read when it is asked for.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from app.broker.queues import Listed
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is read from the rooms when somebody asks for the metrics."""
+
+    queues: Sequence[Listed]
+    lock_store: str
+    waiting_receivers: int
+
+
+class Meter:
+    """Counts and times one operation, by outcome: `ok`, or the code of the problem."""
+
+    def __init__(self, requests: Counter, seconds: Histogram, operation: str) -> None:
+        self._requests = requests
+        self._seconds = seconds.labels(operation)
+        self._operation = operation
+        self._by_outcome: dict[str, Counter] = {}
+
+    def observe(self, outcome: str, began: float) -> None:
+        """One request has been answered."""
+        counter = self._by_outcome.get(outcome)
+        if counter is None:
+            counter = self._by_outcome[outcome] = self._requests.labels(self._operation, outcome)
+        counter.inc()
+        self._seconds.observe(time.perf_counter() - began)
+
+
+class Metrics:
+    """Every meter of one process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "peeklock_requests", "Requests by operation and outcome.", ("operation", "outcome"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "peeklock_request_seconds", "Time to answer, waiting included.", ("operation",),
+            buckets=SECONDS, registry=self._registry,
+        )  # fmt: skip
+        self._events = Counter("peeklock_events", "What happened by itself.", ("event",), registry=self._registry)
+        self._batches = Histogram(
+            "peeklock_batch_entries", "Callers that shared one statement.", ("statement",),
+            buckets=ENTRIES, registry=self._registry,
+        )  # fmt: skip
+        self._passes = Counter(
+            "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
+        )
+
+    def of(self, operation: str) -> Meter:
+        """The meter of one operation."""
+        return Meter(self._requests, self._seconds, operation)
+
+    @staticmethod
+    def clock() -> float:
+        """When something begins that will be observed."""
+        return time.perf_counter()
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """`amount` more of an event (see `Tally`)."""
+        if amount:
+            self._events.labels(event).inc(amount)
+
+    def batch(self, statement: str, entries: int) -> None:
+        """One statement was run for so many callers."""
+        self._batches.labels(statement).observe(entries)
+
+    def passed(self, name: str, outcome: str) -> None:
+        """A background pass has ended, `ok` or `failed`."""
+        self._passes.labels(name, outcome).inc()
+
+    def render(self, snapshot: Snapshot) -> bytes:
+        """Everything in the text format of Prometheus, over all processes of this server."""
+        shared = CollectorRegistry()
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            MultiProcessCollector(shared)
+        else:
+            shared = self._registry
+        seen = CollectorRegistry()
+        seen.register(_Gauges(snapshot))
+        return generate_latest(shared) + generate_latest(seen)
+
+
+class _Gauges:
+    """The snapshot as Prometheus collects it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        depth = GaugeMetricFamily("peeklock_queue_messages", "Messages by queue and state.", labels=("queue", "state"))
+        age = GaugeMetricFamily(
+            "peeklock_queue_oldest_seconds", "How long the oldest available message has waited.", labels=("queue",)
+        )
+        for listed in self._snapshot.queues:
+            for state in STATES:
+                depth.add_metric((listed.queue.name, state), getattr(listed.counts, state))
+            age.add_metric((listed.queue.name,), (listed.counts.oldest_available or 0) / 1_000_000)
+        yield depth
+        yield age
+        locks = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
+        for state in ("ok", "degraded", "none"):
+            locks.add_metric((state,), float(state == self._snapshot.lock_store))
+        yield locks
+        yield GaugeMetricFamily(
+            "peeklock_waiting_receivers", "Receivers waiting in this process.", self._snapshot.waiting_receivers
+        )

@@ -1,0 +1,205 @@
+"""Settling over HTTP: one lock at a time, or many in one call."""
+
+import asyncio
+from collections.abc import Sequence
+
+from app.api.desk import Call
+from app.api.operation import Reply, operation
+from app.api.problems import problem_of
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.complete import complete
+from app.broker.dead_letter import dead_letter
+from app.broker.defer import defer
+from app.broker.renew import Promise, renew
+from app.broker.settling import Ask, settle, settle_one
+from app.domain.access import Right
+from app.domain.instant import Duration, from_seconds, to_milliseconds
+from app.domain.queue import Queue
+from app.domain.refusals import Fault, InvalidRequest, Refusal
+from app.domain.settlement import LockToken, Settled
+from app.wire.locks import (
+    AbandonLock,
+    AbandonSettlement,
+    CompleteLock,
+    CompleteSettlement,
+    DeadLetterLock,
+    DeadLetterSettlement,
+    DeferLock,
+    LockRenewed,
+    RefusedResult,
+    RenewedResult,
+    RenewLock,
+    RenewSettlement,
+    SettledResult,
+    Settlement,
+    SettlementDone,
+    SettlementResult,
+    SettlementResults,
+    SettleMessages,
+)
+from app.wire.times import to_wire
+
+LOCK_REFUSALS = (404, 409, 410, 422)
+LOCK = "/v1/queues/{queue}/locks/{lock_token}"
+
+
+@operation(
+    "POST", LOCK + "/complete", right=Right.LISTEN, tag="locks",
+    body=CompleteLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def complete_lock(call: Call[CompleteLock]) -> Reply:
+    """Complete: the message is done and leaves the queue."""
+    queue = await call.queue()
+    return await _settled(call, queue, complete(queue, _token(call)))
+
+
+@operation(
+    "POST", LOCK + "/abandon", right=Right.LISTEN, tag="locks",
+    body=AbandonLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def abandon_lock(call: Call[AbandonLock]) -> Reply:
+    """Abandon: the message is given back, to be delivered again."""
+    queue = await call.queue()
+    return await _settled(call, queue, abandon(call.broker, queue, _token(call), _abandonment(call.body)))
+
+
+@operation(
+    "POST", LOCK + "/dead-letter", right=Right.LISTEN, tag="locks",
+    body=DeadLetterLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
+    """Dead-letter: the message cannot be processed and is set aside with the reason."""
+    queue = await call.queue()
+    body = call.body
+    return await _settled(
+        call, queue, dead_letter(queue, _token(call), body.reason, body.description, body.properties)
+    )
+
+
+@operation(
+    "POST", LOCK + "/defer", right=Right.LISTEN, tag="locks",
+    body=DeferLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def defer_lock(call: Call[DeferLock]) -> Reply:
+    """Defer: the message is set aside, to be received by its sequence number."""
+    queue = await call.queue()
+    return await _settled(call, queue, defer(queue, _token(call), call.body.properties))
+
+
+@operation(
+    "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
+    body=RenewLock, answers={200: LockRenewed}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def renew_lock(call: Call[RenewLock]) -> Reply:
+    """Renew: the lock lasts longer, counted from now."""
+    promise = await renew(call.broker, await call.queue(), _token(call), _lock_duration(call.body))
+    return Reply(LockRenewed(to_wire(promise.locked_until), to_milliseconds(promise.remaining)))
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/settle", right=Right.LISTEN, tag="locks",
+    body=SettleMessages, answers={200: SettlementResults}, refusals=(404, 422),
+)  # fmt: skip
+async def settle_messages(call: Call[SettleMessages]) -> Reply:
+    """Settle many deliveries in one call; each has its own result, in order."""
+    results = await settle_all(call, await call.queue(), call.body.settlements, "/settlements")
+    return Reply(SettlementResults(results))
+
+
+async def settle_all(
+    call: Call[SettleMessages] | Call[object], queue: Queue, settlements: Sequence[Settlement], pointer: str
+) -> list[SettlementResult]:
+    """Carry out a mixed batch; refuses it whole with `InvalidRequest` where a token is garbled or comes twice."""
+    tokens = _tokens(settlements, pointer)
+    broker = call.broker
+    asks = {
+        place: _ask(broker, queue, token, settlement)
+        for place, (token, settlement) in enumerate(zip(tokens, settlements, strict=True))
+        if not isinstance(settlement, RenewSettlement)
+    }
+    renewals = {
+        place: _renewed(broker, queue, tokens[place], settlement)
+        for place, settlement in enumerate(settlements)
+        if isinstance(settlement, RenewSettlement)
+    }
+    settled, renewed = await asyncio.gather(
+        settle(broker, queue, list(asks.values())), asyncio.gather(*renewals.values())
+    )
+    answers: dict[int, Settled | Promise | Refusal] = {
+        **dict(zip(asks, settled, strict=True)),
+        **dict(zip(renewals, renewed, strict=True)),
+    }
+    return [
+        _result(settlement.lock_token, answers[place], call.request_id)
+        for place, settlement in enumerate(settlements)
+    ]
+
+
+async def _settled(call: Call[object], queue: Queue, ask: Ask) -> Reply:
+    return Reply(_done(await settle_one(call.broker, queue, ask)))
+
+
+async def _renewed(
+    broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement
+) -> Promise | Refusal:
+    try:
+        return await renew(broker, queue, token, _lock_duration(settlement))
+    except Refusal as refusal:
+        return refusal
+
+
+def _ask(broker: Broker, queue: Queue, token: LockToken, settlement: Settlement) -> Ask:
+    match settlement:
+        case CompleteSettlement():
+            return complete(queue, token)
+        case AbandonSettlement():
+            return abandon(broker, queue, token, _abandonment(settlement))
+        case DeadLetterSettlement():
+            return dead_letter(queue, token, settlement.reason, settlement.description, settlement.properties)
+        case _:
+            return defer(queue, token, settlement.properties if isinstance(settlement, DeferLock) else None)
+
+
+def _abandonment(body: AbandonLock) -> Abandonment:
+    delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
+    return Abandonment(body.reason, body.count, delay, body.properties)
+
+
+def _lock_duration(body: RenewLock) -> Duration | None:
+    return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
+
+
+def _token(call: Call[object]) -> LockToken:
+    return LockToken.parse(call.path["lock_token"])
+
+
+def _tokens(settlements: Sequence[Settlement], pointer: str) -> list[LockToken]:
+    """The tokens of a batch. A garbled or repeated one is a mistake of the caller's, so nothing is done at all."""
+    seen: dict[LockToken, int] = {}
+    for place, settlement in enumerate(settlements):
+        where = f"{pointer}/{place}/lock_token"
+        try:
+            token = LockToken.parse(settlement.lock_token)
+        except Refusal as refusal:
+            raise InvalidRequest(faults=[Fault(where, refusal.detail)]) from None
+        if token in seen:
+            raise InvalidRequest(faults=[Fault(where, f"This lock token already stands at {pointer}/{seen[token]}.")])
+        seen[token] = place
+    return list(seen)
+
+
+def _result(token: str, answer: Settled | Promise | Refusal, tracking_id: str) -> SettlementResult:
+    match answer:
+        case Settled():
+            done = _done(answer)
+            return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
+        case Promise():
+            return RenewedResult(to_wire(answer.locked_until), to_milliseconds(answer.remaining), lock_token=token)
+        case Refusal():
+            return RefusedResult(token, problem_of(answer, tracking_id))
+
+
+def _done(settled: Settled) -> SettlementDone:
+    state = None if settled.state is None else settled.state.label
+    return SettlementDone(settled.outcome.value, settled.sequence_number, settled.replayed, state)

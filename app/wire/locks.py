@@ -1,0 +1,136 @@
+"""Settlements as holders ask for them and as they are answered."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from app.domain.message import LARGEST_BATCH
+from app.domain.settlement import OUTCOME_OF
+from app.wire.problems import Problem
+from app.wire.shapes import DelaySeconds, Description, LockSeconds, LockTokenText, Properties, Reason
+
+
+class CompleteLock(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing more to say: the message is done."""
+
+
+class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
+    """Give the message back: after `delay_seconds` or the queue's retry delay, counted unless `count` is false."""
+
+    delay_seconds: DelaySeconds | None = None
+    count: bool = True
+    reason: Reason | None = None
+    properties: Properties | None = None
+
+
+class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
+    """Set the message aside as one that cannot be processed."""
+
+    reason: Reason | None = None
+    description: Description | None = None
+    properties: Properties | None = None
+
+
+class DeferLock(msgspec.Struct, forbid_unknown_fields=True):
+    """Set the message aside, to be received by its sequence number."""
+
+    properties: Properties | None = None
+
+
+class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
+    """Hold the lock for `lock_seconds` from now, or for the queue's lock duration."""
+
+    lock_seconds: LockSeconds | None = None
+
+
+class CompleteSettlement(CompleteLock, tag_field="action", tag="complete", kw_only=True):
+    """Complete one delivery."""
+
+    lock_token: LockTokenText
+
+
+class AbandonSettlement(AbandonLock, tag_field="action", tag="abandon", kw_only=True):
+    """Abandon one delivery."""
+
+    lock_token: LockTokenText
+
+
+class DeadLetterSettlement(DeadLetterLock, tag_field="action", tag="dead_letter", kw_only=True):
+    """Dead-letter one delivery."""
+
+    lock_token: LockTokenText
+
+
+class DeferSettlement(DeferLock, tag_field="action", tag="defer", kw_only=True):
+    """Defer one delivery."""
+
+    lock_token: LockTokenText
+
+
+class RenewSettlement(RenewLock, tag_field="action", tag="renew", kw_only=True):
+    """Renew one lock."""
+
+    lock_token: LockTokenText
+
+
+Settlement: TypeAlias = (
+    CompleteSettlement | AbandonSettlement | DeadLetterSettlement | DeferSettlement | RenewSettlement
+)
+
+
+class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Settlements carried out in one call, each with its own result; no token twice."""
+
+    settlements: Annotated[list[Settlement], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
+
+
+SettledOutcome: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [outcome.value for outcome in OUTCOME_OF.values()]})
+]
+
+
+class SettlementDone(msgspec.Struct, omit_defaults=True):
+    """A settlement that took effect; `replayed` when it had done so before.
+
+    `state` is where the message went, for those that stay in the queue.
+    """
+
+    outcome: SettledOutcome
+    sequence_number: int
+    replayed: bool
+    state: str | None = None
+
+
+class LockRenewed(msgspec.Struct):
+    """How long the lock now lasts; measure by `lock_remaining_ms`, clocks differ."""
+
+    locked_until: str
+    lock_remaining_ms: int
+
+
+class SettledResult(SettlementDone, tag_field="result", tag="settled", kw_only=True):
+    """One settlement of a batch that took effect."""
+
+    lock_token: str
+
+
+class RenewedResult(LockRenewed, tag_field="result", tag="renewed", kw_only=True):
+    """One renewal of a batch that took effect."""
+
+    lock_token: str
+
+
+class RefusedResult(msgspec.Struct, tag_field="result", tag="refused"):
+    """One settlement or renewal of a batch that had no effect, and why."""
+
+    lock_token: str
+    problem: Problem
+
+
+SettlementResult: TypeAlias = SettledResult | RenewedResult | RefusedResult
+
+
+class SettlementResults(msgspec.Struct):
+    """What became of each settlement, in order."""
+
+    results: list[SettlementResult]

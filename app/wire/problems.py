@@ -1,0 +1,27 @@
+"""Errors on the wire: RFC 9457 problem documents with a stable code."""
+
+import msgspec
+
+
+class ProblemFault(msgspec.Struct):
+    """One thing wrong with the request: a JSON pointer (RFC 6901) and what is the matter there."""
+
+    pointer: str
+    detail: str
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """Why a request had no effect. `code` is stable; `retryable` says whether repeating it as it is can help."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    tracking_id: str
+    retryable: bool
+    errors: list[ProblemFault] | None = None
+    outcome: str | None = None
+    lost_at: str | None = None
+    cause: str | None = None
+    delivered_again: bool | None = None

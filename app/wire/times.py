@@ -1,0 +1,22 @@
+"""Times on the wire are RFC 3339 in UTC with microseconds; durations are numbers of seconds."""
+
+from datetime import UTC, datetime, timedelta
+
+from app.domain.instant import Instant
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_wire(instant: Instant) -> str:
+    """`2026-01-31T12:00:00.000001Z`."""
+    return (EPOCH + timedelta(microseconds=instant)).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def maybe_to_wire(instant: Instant | None) -> str | None:
+    """`to_wire`, or None where there is no such time."""
+    return None if instant is None else to_wire(instant)
+
+
+def from_wire(moment: datetime) -> Instant:
+    """The instant of a datetime that carries its zone."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
