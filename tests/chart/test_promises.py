@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.settings import Settings
 from tests.chart.release import (
     CHART,
     EVERYTHING,
@@ -80,6 +81,13 @@ def test_credentials_come_from_the_given_secret_and_from_nowhere_else(values: di
                 else:
                     assert not {"key", "password", "url", "token"} & set(name.lower().split("_"))
                     assert "://" not in entry["value"]
+
+
+def test_the_server_understands_every_setting_it_is_given(release: Release) -> None:
+    given = {name: entry.get("value", "x") for name, entry in environment(release.server()).items()}
+    settings = {name.removeprefix("PEEKLOCK_").lower(): text for name, text in given.items() if "PEEKLOCK" in name}
+    assert settings.keys() <= Settings.model_fields.keys()
+    Settings(**settings)
 
 
 def test_probes_ask_the_port_the_server_listens_on(release: Release) -> None:
@@ -165,14 +173,31 @@ def test_the_defaults_run_two_servers_that_are_migrated_first() -> None:
     assert environment(container).keys() & CREDENTIALS.keys() == {"PEEKLOCK_DATABASE_URL"}
 
 
-def test_the_proxy_waits_longer_than_a_receive_and_takes_the_largest_message() -> None:
+@pytest.mark.parametrize(
+    ("chart_name", "setting"),
+    [
+        ("workers", "workers"),
+        ("longPollCapSeconds", "long_poll_cap_seconds"),
+        ("shutdownGraceSeconds", "shutdown_grace_seconds"),
+    ],
+)
+def test_chart_and_server_have_the_same_defaults_and_upper_limits(chart_name: str, setting: str) -> None:
+    field = Settings.model_fields[setting]
+    (limit,) = [bound.le for bound in field.metadata if hasattr(bound, "le")]
+    schema = chart().schema
+    assert schema is not None
+    assert chart().values["server"][chart_name] == field.default
+    assert schema["properties"]["server"]["properties"][chart_name]["maximum"] == limit
+
+
+def test_the_proxy_waits_longer_than_a_receive_and_takes_the_largest_body() -> None:
     release = render({**REQUIRED, "ingress": {"enabled": True}})
     annotations = release.one("Ingress")["metadata"]["annotations"]
     cap = int(environment(release.server())["PEEKLOCK_LONG_POLL_CAP_SECONDS"]["value"])
     assert int(annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"]) > cap
     size = annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
     assert size.endswith("m")
-    assert int(size.removesuffix("m")) * 2**20 > 2**20 * 4 / 3
+    assert int(size.removesuffix("m")) << 20 >= Settings.model_fields["max_request_bytes"].default
 
 
 def test_the_ingress_shows_neither_health_nor_metrics() -> None:
