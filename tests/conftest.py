@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -125,17 +124,16 @@ def redis_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
 
 
 @pytest.fixture
-def private_server(wanted: Callable[[str], str]) -> Iterator[Callable[..., Server]]:
+def private_server(run: Run, wanted: Callable[[str], str]) -> Iterator[Callable[..., Server]]:
     """Make servers that this test may kill, pause and start again: `private_server(RedisServer, *options)`, started."""
     servers: list[Server] = []
 
     def start(make: type[Server], *options: str) -> Server:
         wanted(make.kind)
-        servers.append(make(Path(tempfile.mkdtemp(prefix="peeklock-private-")), *options))
+        servers.append(make(run.new_directory(), *options))
         servers[-1].start()
         return servers[-1]
 
     yield start
     for server in servers:
         server.kill()
-        shutil.rmtree(server.directory)

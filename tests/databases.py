@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import alembic.command
-import alembic.config
 import psutil
 
+from app.store.migrate import migrate
 from tests.engines import ENGINES, Unusable, apart
-from tests.servers import KINDS, Server, end_tree
+from tests.servers import KINDS, NOTE, Server, end_noted
 
-MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 PREFIX = "peeklock-tests-"
+STARTED = "started for this run"
 
 
 class Missing(Exception):
@@ -36,13 +35,11 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One server of this run: its address, how it came about, and its process when the run started it."""
+    """One server of this run: its address, and how it came about."""
 
     kind: str
     url: str
     how: str
-    pid: int | None = None
-    born: float | None = None  # the process with this pid and no later one
 
     def __str__(self) -> str:
         return f"{ENGINES[self.kind].version(self.url)}, {self.how}"
@@ -69,20 +66,24 @@ class Run:
         return cls(directory)
 
     def end(self) -> None:
-        """Drop the templates, end the servers this run started, and remove the directory."""
+        """Drop the templates, end every server that was started below the directory, and remove it."""
         for found in self.found():
             template = self.directory / f"{found.kind}.template"
-            if found.pid is not None:
-                _end_ours(found)
-            elif template.exists():
+            if template.exists() and found.how != STARTED:
                 with contextlib.suppress(Unusable):
                     ENGINES[found.kind].drop(template.read_text())
+        for note in self.directory.glob(f"*/{NOTE}"):
+            end_noted(note.parent)
         shutil.rmtree(self.directory)
 
     def found(self) -> list[Found]:
         """Return the servers that were needed so far."""
         notes = sorted(self.directory.glob("*.server"))
         return [Found(**json.loads(note.read_text())) for note in notes]
+
+    def new_directory(self) -> Path:
+        """Return a directory for a private server, which ends with the run at the latest."""
+        return Path(tempfile.mkdtemp(prefix="private-", dir=self.directory))
 
     def server(self, kind: str) -> Found:
         """Return the run's server of this kind, found or started by whichever process asks first."""
@@ -115,7 +116,7 @@ class Run:
         file = self.directory / "template.sqlite3"
         with self._lock("sqlite"):
             if not file.exists():
-                migrate(f"sqlite:///{file}")
+                apart(lambda: migrate(f"sqlite:///{file}"))
             return file
 
     def _template(self, kind: str) -> str:
@@ -125,7 +126,7 @@ class Run:
             if not note.exists():
                 template = ENGINES[kind].create(server.url, f"{self._new_name()}_template")
                 note.write_text(template)
-                migrate(template)
+                apart(lambda: migrate(template))
             return note.read_text()
 
     def _start(self, kind: str) -> Found:
@@ -134,8 +135,7 @@ class Run:
         server = KINDS[kind](self.directory / kind)
         server.start()
         self._started.append(server)
-        born = psutil.Process(server.pid).create_time()
-        return Found(kind, server.url, "started for this run", server.pid, born)
+        return Found(kind, server.url, STARTED)
 
     def _new_name(self) -> str:
         self._made += 1
@@ -159,20 +159,6 @@ def find(kind: str) -> Found | None:
             engine.prove(url)
             return Found(kind, url, "found on its standard port")
     return None
-
-
-def migrate(url: str) -> None:
-    """Bring a database up to today's tables by the project's own migrations; they read the address from `url`."""
-    config = alembic.config.Config(attributes={"url": url})
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    apart(lambda: alembic.command.upgrade(config, "head"))
-
-
-def _end_ours(found: Found) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        if psutil.Process(found.pid).create_time() == found.born:
-            end_tree(psutil.Process(found.pid).pid, KINDS[found.kind].gentle)
 
 
 if __name__ == "__main__":  # asked by `dev.py test`: what is to be installed?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import shutil
@@ -22,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 OFF_THE_PATH = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian keeps its servers
+NOTE = "process.json"  # in a server's directory: what it takes to end it
 PATIENCE = 60.0  # seconds a server may take to start or to end on a busy machine
 GLANCE = 0.02  # seconds between two looks at a server that is starting or ending
 
@@ -91,6 +93,7 @@ class Server(ABC):
                 start_new_session=True,
                 **self._identity(),
             )
+        _note(self.directory, process.pid, self.gentle)
         _wait(lambda: self.answers() or process.poll() is not None)
         if not self.answers():
             raise ServerFailed(f"{self.title} did not start:\n{self.log()}")
@@ -238,6 +241,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def end_noted(directory: Path) -> None:
+    """End the server that somebody started in this directory, if it still runs."""
+    note = json.loads((directory / NOTE).read_text())
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if psutil.Process(note["pid"]).create_time() == note["born"]:  # and not a later process with its number
+            end_tree(note["pid"], signal.Signals(note["gentle"]))
+
+
 def end_tree(pid: int, first: signal.Signals) -> None:
     """End a process and all it started: the parent by this signal, what then remains by SIGKILL."""
     tree = _tree(pid)
@@ -249,6 +260,12 @@ def end_tree(pid: int, first: signal.Signals) -> None:
     _wait(lambda: _gone(tree))
     with contextlib.suppress(ChildProcessError):  # another process of this test run started it
         os.waitpid(pid, 0)
+
+
+def _note(directory: Path, pid: int, gentle: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        born = psutil.Process(pid).create_time()
+        (directory / NOTE).write_text(json.dumps({"pid": pid, "born": born, "gentle": gentle}))
 
 
 def _tree(pid: int) -> list[psutil.Process]:
