@@ -91,11 +91,13 @@ class Bell(Generic[Key]):
         """The keys under which a ring would reach somebody."""
         return list(self._lines)
 
-    def ring(self, key: Key, count: int = 1) -> None:
-        """Wake those who have waited longest under this key, as many as `count` and as there are."""
-        for waiter in list(islice(self._lines.get(key, ()), count)):
+    def ring(self, key: Key, count: int = 1) -> int:
+        """Wake those who have waited longest under this key, as many as `count` and as there are; how many those were."""
+        woken = list(islice(self._lines.get(key, ()), count))
+        for waiter in woken:
             self.leave(waiter)
             waiter.ring()
+        return len(woken)
 
     def close(self) -> None:
         """Wake everybody with false, and let nobody wait from now on."""

@@ -46,9 +46,9 @@ async def test_a_ring_wakes_the_one_who_has_waited_longest(bell: Bell[str], thre
 
 
 async def test_a_count_wakes_so_many_and_no_more_than_there_are(bell: Bell[str], three: list[Waiter[str]]) -> None:
-    bell.ring("orders", 2)
+    assert bell.ring("orders", 2) == 2
     assert await are_rung(three) == [True, True, False]
-    bell.ring("orders", 100)
+    assert bell.ring("orders", 100) == 3
     assert await are_rung(three) == [True, True, True]
     assert await are_rung(three) == [False, False, False], "what exceeded the line is forgotten"
 
