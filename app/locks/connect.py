@@ -1,0 +1,93 @@
+"""Opens a client for a Redis URL, with limits that keep a request from ever waiting long for it."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from app.locks.client import Client
+
+PATIENCE_SECONDS = 0.2
+"""How long one answer or one connection may take: far above a healthy Redis, far below a caller's patience."""
+
+SENTINEL = "redis+sentinel"
+CLUSTER = "redis+cluster"
+DEFAULT_PORTS = {SENTINEL: 26379, CLUSTER: 6379}
+
+
+def connect(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Client:
+    """A client that connects when first used.
+
+    One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
+    The master of a service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
+    A cluster: `redis+cluster://[user:password@]host[:port][,host[:port]...]`, any of its nodes.
+    User and password are those of the servers, not of the sentinels. Raises ValueError for anything else.
+    """
+    scheme = urlsplit(url).scheme
+    limits = _limits(patience_seconds)
+    if scheme == SENTINEL:
+        return _master(_Addresses.read(url), limits)
+    if scheme == CLUSTER:
+        return _cluster(_Addresses.read(url), limits)
+    redis: Any = Redis  # its options have no types
+    return redis.from_url(url, **limits)
+
+
+def _limits(patience_seconds: float) -> dict[str, Any]:
+    return {
+        "socket_timeout": patience_seconds,
+        "socket_connect_timeout": patience_seconds,
+        # A second try would double the wait; callers do without Redis instead.
+        "retry": Retry(NoBackoff(), retries=0),
+        # RESP2 and no introduction: a new connection costs no round trip before its first command.
+        "protocol": 2,
+        "driver_info": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """What a URL that names several hosts says."""
+
+    hosts: list[tuple[str, int]]
+    credentials: dict[str, str]
+    path: list[str]
+
+    @classmethod
+    def read(cls, url: str) -> "_Addresses":
+        parts = urlsplit(url)
+        secret, _, hosts = parts.netloc.rpartition("@")
+        username, _, password = map(unquote, secret.partition(":"))
+        given = {"username": username, "password": password}
+        return cls(
+            [_address(host, DEFAULT_PORTS[parts.scheme]) for host in hosts.split(",")],
+            {name: value for name, value in given.items() if value},
+            [step for step in parts.path.split("/") if step],
+        )
+
+
+def _address(host: str, default_port: int) -> tuple[str, int]:
+    name, _, port = host.partition(":")
+    if not name:
+        raise ValueError("A Redis URL names a host that is empty.")
+    return name, int(port or default_port)
+
+
+def _master(addresses: _Addresses, limits: dict[str, Any]) -> Client:
+    """The master is asked for again whenever a connection is made."""
+    if not addresses.path:
+        raise ValueError(f"{SENTINEL}://host:port,host:port/service[/db] names no service.")
+    service, *database = addresses.path
+    sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
+    return sentinel.master_for(service, db=int(database[0]) if database else 0, **addresses.credentials)
+
+
+def _cluster(addresses: _Addresses, limits: dict[str, Any]) -> Client:
+    nodes = [ClusterNode(name, port) for name, port in addresses.hosts]
+    cluster: Any = RedisCluster
+    return cluster(startup_nodes=nodes, **addresses.credentials, **limits)

@@ -1,0 +1,103 @@
+"""The way to Redis: short patience, a circuit breaker, and None instead of every failure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import NoScriptError, RedisError
+
+from app.locks.client import Client
+from app.locks.lua import Script
+from app.runtime.breaker import Breaker, BreakerState
+from app.runtime.clock import Clock
+
+FAILURES_TO_OPEN = 3
+COOL_DOWN_SECONDS = 1.0
+"""Degraded, every renewal writes SQL; asking once a second whether Redis is back costs next to nothing."""
+
+Report = Callable[[str, BaseException], None]
+"""Hears what failed. While Redis is away that is a few times at once, then once per cool-down."""
+
+
+Command = Sequence[str | bytes | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One run of a script: the index of a bucket, then its records, then the arguments."""
+
+    script: Script
+    keys: Sequence[str]
+    arguments: Sequence[int] = ()
+
+    @property
+    def rest(self) -> list[str | int]:
+        """What follows the script in EVAL and EVALSHA."""
+        return [len(self.keys), *self.keys, *self.arguments]
+
+
+class Link:
+    """A connection to Redis that several callers share; it never raises for what Redis does or fails to do.
+
+    Whether a call that failed took effect is unknown; every script may be run again or late.
+    """
+
+    def __init__(self, client: Client, clock: Clock, report: Report) -> None:
+        self.client = client
+        self._report = report
+        self._breaker = Breaker(clock, failures_to_open=FAILURES_TO_OPEN, cool_down_seconds=COOL_DOWN_SECONDS)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether Redis answered when it was last asked, or has not yet failed often enough to be given up."""
+        return self._breaker.state is BreakerState.CLOSED
+
+    async def run(self, calls: Sequence[Call]) -> list[bytes | None]:
+        """Run scripts in one round trip; the answer of each, None where there is none."""
+        asked = [("EVALSHA", call.script.digest, *call.rest) for call in calls]
+        replies = await self._ask(asked)
+        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            # A server that was started anew, or another one: EVAL also makes it remember the script.
+            taught = await self._ask([("EVAL", calls[place].script.text, *calls[place].rest) for place in unknown])
+            for place, reply in zip(unknown, taught, strict=True):
+                replies[place] = reply
+        return [reply if isinstance(reply, bytes) else None for reply in replies]
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        """Tell whoever is subscribed; lost when Redis is away."""
+        await self._ask([("PUBLISH", channel, message)])
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self.client.aclose()
+
+    async def _ask(self, commands: Sequence[Command]) -> list[object]:
+        """Send commands together; None or an error of Redis itself in the place of an answer."""
+        if not self._breaker.allows():
+            return [None] * len(commands)
+        try:
+            replies = await self._send(commands)
+        except (RedisError, OSError) as error:
+            self._failed(error)
+            return [None] * len(commands)
+        refusal = next((reply for reply in replies if _is_refusal(reply)), None)
+        if refusal is None:
+            self._breaker.succeeded()
+        else:
+            self._failed(refusal)
+        return replies
+
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return await pipeline.execute(raise_on_error=False)
+
+    def _failed(self, error: BaseException) -> None:
+        self._breaker.failed()
+        self._report("lock store", error)
+
+
+def _is_refusal(reply: object) -> bool:
+    return isinstance(reply, Exception) and not isinstance(reply, NoScriptError)

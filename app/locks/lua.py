@@ -1,0 +1,28 @@
+"""The Lua scripts, read once, each with the digest by which Redis knows it."""
+
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("scripts")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script: its whole text and the SHA-1 that EVALSHA asks for."""
+
+    name: str
+    text: str
+    digest: str
+
+
+def _load(name: str) -> Script:
+    text = (FOLDER / "records.lua").read_text() + "\n" + (FOLDER / f"{name}.lua").read_text()
+    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+RENEW = _load("renew")
+RECORD = _load("record")
+EVIDENCE = _load("evidence")
+DROP = _load("drop")
+EXPIRED = _load("expired")

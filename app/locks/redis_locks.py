@@ -1,0 +1,111 @@
+"""The lock store in Redis, shared by all processes; its clock is the only one that locks go by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from app.broker.ports import NotRenewed, Renewed
+from app.domain.instant import Duration, Instant
+from app.domain.settlement import NO_EVIDENCE, LockToken
+from app.locks.keys import BUCKETS, Keys, bucket_of
+from app.locks.link import Call, Link
+from app.locks.lua import DROP, EVIDENCE, EXPIRED, RECORD, RENEW, Script
+from app.runtime.coalescer import Coalescer
+
+IN_FLIGHT = 2
+LARGEST_BATCH = 256
+
+UNREACHABLE = NotRenewed(asked_at=None, evidence=NO_EVIDENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What one caller wants done with one record."""
+
+    script: Script
+    token: LockToken
+    arguments: tuple[int, ...] = ()
+
+
+Line = tuple[int, ...] | None
+"""The numbers a script answers for one record; None when Redis did not answer."""
+
+
+class RedisLocks:
+    """Implements `Locks`. Callers who come while a round trip is under way share the next one.
+
+    Crash window: a record that was written for nothing (its process died, the reply was lost) only
+    delays a redelivery, and it expires by itself.
+    """
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+        self._errands = Coalescer[Errand, Line](self._run, in_flight=IN_FLIGHT, largest=LARGEST_BATCH)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether renewals may count on it now."""
+        return self._link.is_up
+
+    @property
+    def state(self) -> str:
+        """`ok`, or `degraded` while Redis is left alone after failures."""
+        return "ok" if self._link.is_up else "degraded"
+
+    async def renew(self, token: LockToken, duration: Duration) -> Renewed | NotRenewed:
+        """Prolong a lock whose record lives, inside its bound; otherwise say what the record tells."""
+        line = await self._errands.submit(Errand(RENEW, token, (duration,)))
+        if line is None:
+            return UNREACHABLE
+        now, granted, evidence = line
+        return Renewed(granted, duration) if granted else NotRenewed(now, evidence)
+
+    async def record(self, token: LockToken, generation: int, duration: Duration, bound: Instant) -> None:
+        """Write the record of a lock that SQL has prolonged; losing it only delays a redelivery."""
+        await self._errands.submit(Errand(RECORD, token, (generation, duration, bound)))
+
+    async def evidence(self, tokens: Sequence[LockToken]) -> list[int]:
+        """The generations of records that have expired; `NO_EVIDENCE` for all others."""
+        lines = await self._errands.submit_together([Errand(EVIDENCE, token) for token in tokens])
+        return [NO_EVIDENCE if line is None else line[0] for line in lines]
+
+    async def drop(self, tokens: Sequence[LockToken]) -> None:
+        """Forget records; one that stays is found by the sweeper and dropped then."""
+        await self._errands.submit_together([Errand(DROP, token) for token in tokens])
+
+    async def expired(self, most: int) -> list[tuple[LockToken, int]]:
+        """Tokens whose records have expired, an equal share from each bucket; the same again until dropped."""
+        share = max(1, most // BUCKETS)
+        replies = await self._link.run([Call(EXPIRED, [self._keys.index(b)], [share]) for b in range(BUCKETS)])
+        names = [name for reply in replies if reply for name in reply.decode().split("\n")]
+        tokens = [token for token in map(self._keys.token, names) if token is not None]
+        # A record may have been prolonged since, or be gone; only what it says itself is evidence.
+        found = zip(tokens, await self.evidence(tokens), strict=True)
+        return [(token, generation) for token, generation in found if generation != NO_EVIDENCE]
+
+    async def close(self) -> None:
+        """Finish what is under way. The link belongs to whoever opened it."""
+        await self._errands.close()
+
+    async def _run(self, errands: list[Errand]) -> list[Line]:
+        """One script call per kind and bucket, all in one round trip; answers in the order of the errands."""
+        order = sorted(range(len(errands)), key=lambda place: _group(errands[place]))
+        groups = [list(places) for _, places in groupby(order, key=lambda place: _group(errands[place]))]
+        replies = await self._link.run([self._call([errands[place] for place in group]) for group in groups])
+        lines: list[Line] = [None] * len(errands)
+        for group, reply in zip(groups, replies, strict=True):
+            if reply is not None:
+                for place, line in zip(group, reply.split(b"\n"), strict=True):
+                    lines[place] = tuple(map(int, line.split()))
+        return lines
+
+    def _call(self, errands: Sequence[Errand]) -> Call:
+        index = self._keys.index(bucket_of(errands[0].token))
+        records = [self._keys.record(errand.token) for errand in errands]
+        arguments = [argument for errand in errands for argument in errand.arguments]
+        return Call(errands[0].script, [index, *records], arguments)
+
+
+def _group(errand: Errand) -> tuple[str, int]:
+    return (errand.script.name, bucket_of(errand.token))

@@ -1,0 +1,60 @@
+"""Looks into a lock store in Redis and makes time pass there, by moving what is stored instead of waiting."""
+
+import re
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from app.domain.instant import Duration, Instant
+from app.domain.settlement import LockToken
+from app.locks.keys import BUCKETS, Keys, bucket_of
+
+VALUE = re.compile(rb"(\d+) (\d+) (\d+)")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it is stored."""
+
+    generation: int
+    deadline: Instant
+    bound: Instant
+
+
+class Records:
+    """The records under one prefix, seen from outside."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self.redis = redis
+        self.keys = keys
+
+    async def now(self) -> Instant:
+        """The clock of Redis."""
+        seconds, micros = await self.redis.time()
+        return seconds * 1_000_000 + micros
+
+    async def read(self, token: LockToken) -> Record | None:
+        """What is stored for this token."""
+        value = await self.redis.get(self.keys.record(token))
+        return None if value is None else Record(*map(int, VALUE.fullmatch(value).groups()))
+
+    async def pass_time(self, *tokens: LockToken, by: Duration) -> None:
+        """Move deadlines and bounds of these records into the past, as if so much time had gone by."""
+        for token in tokens:
+            record = await self.read(token)
+            value = f"{record.generation} {record.deadline - by} {record.bound - by}"
+            await self.redis.set(self.keys.record(token), value, keepttl=True)
+            index = self.keys.index(bucket_of(token))
+            await self.redis.zadd(index, {self.keys.record(token): record.deadline - by})
+
+    async def life(self, token: LockToken) -> Duration:
+        """How long until Redis removes the record by itself."""
+        return await self.redis.pttl(self.keys.record(token)) * 1_000
+
+    async def evict(self, token: LockToken) -> None:
+        """Take the record away, as Redis does when its memory is full; the index stays."""
+        await self.redis.delete(self.keys.record(token))
+
+    async def indexed(self) -> int:
+        """How many records the indexes name."""
+        return sum([await self.redis.zcard(self.keys.index(bucket)) for bucket in range(BUCKETS)])
