@@ -1,11 +1,26 @@
-"""The cold half of every store: named statements that need no more than one row, or one transaction, at a time."""
+"""The cold half of every store: what background passes and administrators ask of messages, in named statements."""
 
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from itertools import compress
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from app.broker.ports import Awoken, Edit, Redrive, Unlocked, Withdrawal
+from app.domain.instant import HOUR, Duration, Instant
+from app.domain.message import Message, MessageState
+from app.domain.settlement import Held, LockToken, Move, Outcome, Removal, Tombstone
+from app.store import rows
+from app.store.documents import write_amended, write_properties
 from app.store.rows import Row
 
 Result = TypeVar("Result")
+
+TOMBSTONE_KEEP: Duration = HOUR
+"""How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
+
+NO_STATE = 0
+"""Stands where a statement has room for more states than are asked for."""
 
 
 class Session(Protocol):
@@ -20,7 +35,7 @@ class Session(Protocol):
         ...
 
 
-Work = Callable[[Session], Awaitable[Result]]
+Work: TypeAlias = Callable[[Session], Awaitable[Result]]
 """Statements that belong together. Awaits nothing but the session, and has no other effect: it may be run again."""
 
 
@@ -34,3 +49,237 @@ class Database(Session, Protocol):
     async def transaction(self, work: Work[Result]) -> Result:
         """Run the work in one transaction, committed durably when it returns and undone when it raises."""
         ...
+
+
+class MessageRecords:
+    """`Upkeep`, and the two looks at deliveries; a store adds the verbs that run for every message."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def now(self) -> Instant:
+        """See `Store`."""
+        ((now,),) = await self._database.fetch("now")
+        return now
+
+    # ---- looking -----------------------------------------------------------------------------------------------------
+
+    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
+        """See `Upkeep`."""
+        return await _read(self._database, queue_id, sequence_number)
+
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
+        """See `Upkeep`."""
+        wanted = [state.value for state in states]
+        first, second, third, fourth, fifth = wanted + [NO_STATE] * (len(MessageState) - len(wanted))
+        found = await self._database.fetch(
+            "browse",
+            queue_id=queue_id,
+            first=first,
+            second=second,
+            third=third,
+            fourth=fourth,
+            fifth=fifth,
+            after=after,
+            most=most,
+        )
+        return [rows.message(row) for row in found]
+
+    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
+        """See `Messages`."""
+        found = await self._of_numbers("held", tokens)
+        by_token = {held.token: held for held in map(rows.held, found)}
+        return [by_token.get(token) for token in tokens]
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """See `Messages`."""
+        found = await self._of_numbers("tombstones", tokens)
+        by_token = {stone.token: stone for stone in map(rows.tombstone, found)}
+        return [by_token.get(token) for token in tokens]
+
+    async def ended_locks(self, most: int) -> list[Held]:
+        """See `Upkeep`."""
+        return [rows.held(row) for row in await self._database.fetch("ended_locks", most=most)]
+
+    async def locks_of_queue(self, queue_id: int, most: int) -> list[Held]:
+        """See `Upkeep`."""
+        return [rows.held(row) for row in await self._database.fetch("locks_of_queue", queue_id=queue_id, most=most)]
+
+    async def overdue(self, most: int) -> list[Unlocked]:
+        """See `Upkeep`."""
+        found = await self._database.fetch("overdue", most=most)
+        return [Unlocked(number, queue_id, rows.STATES[state]) for number, queue_id, state in found]
+
+    async def _of_numbers(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
+        numbers = sorted({token.sequence_number for token in tokens})
+        return await self._database.fetch(name, numbers=numbers) if numbers else ()
+
+    # ---- acting ------------------------------------------------------------------------------------------------------
+
+    async def revoke(self, moves: Sequence[Move]) -> list[bool]:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> list[bool]:
+            return [await _revoke(session, move) for move in moves]
+
+        return await self._database.transaction(work)
+
+    async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> list[bool]:
+            taken = await _take(session, [withdrawal.row for withdrawal in withdrawals])
+            await _withdraw(session, list(compress(withdrawals, taken)))
+            return taken
+
+        return await self._database.transaction(work)
+
+    async def bury(self, rows: Sequence[Unlocked], reason: str) -> list[bool]:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> list[bool]:
+            taken = await _take(session, rows)
+            if numbers := [row.sequence_number for row in compress(rows, taken)]:
+                await session.change("bury", numbers=numbers, reason=reason)
+            return taken
+
+        return await self._database.transaction(work)
+
+    async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
+        """See `Upkeep`."""
+        seen = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
+
+        async def work(session: Session) -> list[bool]:
+            taken = await _take(session, seen)
+            groups: defaultdict[int, list[int]] = defaultdict(list)
+            for redrive in compress(redrives, taken):
+                groups[redrive.to_queue_id].append(redrive.row.sequence_number)
+            for to_queue_id, numbers in groups.items():
+                await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
+            return taken
+
+        return await self._database.transaction(work)
+
+    async def edit(self, edit: Edit) -> Message | None:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> Message | None:
+            seen = edit.seen
+            held = await session.fetch(
+                "hold_seen",
+                sequence_number=seen.sequence_number,
+                queue_id=seen.queue_id,
+                state=seen.state.value,
+                priority=seen.priority,
+                available_at=seen.available_at,
+            )
+            if not held:
+                return None
+            await _edit(session, edit, now=held[0][0])
+            return await _read(session, seen.queue_id, seen.sequence_number)
+
+        return await self._database.transaction(work)
+
+    async def awaken(self, most: int) -> Awoken:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> Awoken:
+            due = await session.fetch("due", most=most)
+            if due:
+                await session.change("awaken", numbers=[number for number, _ in due])
+            rest = await session.fetch("until_next_due")
+            return Awoken(Counter(queue_id for _, queue_id in due), max(0, rest[0][0]) if rest else None)
+
+        return await self._database.transaction(work)
+
+    async def forget(self, most: int) -> int:
+        """See `Upkeep`; at most so many rows of each kind."""
+        gone = 0
+        for name in ("forget_settlements", "forget_attempts", "forget_recent_ids", "forget_archived"):
+            gone += await self._database.change(name, most=most)
+        for (queue_id,) in await self._database.fetch("orphaned_queues"):
+            gone += await self._database.change("forget_orphans", queue_id=queue_id, most=most)
+        return gone
+
+
+async def _read(session: Session, queue_id: int, sequence_number: int) -> Message | None:
+    found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
+    return rows.message(found[0]) if found else None
+
+
+async def _take(session: Session, seen: Sequence[Unlocked]) -> list[bool]:
+    """Hold the rows that are still as they were seen; whether each was. Of two alike the second was not."""
+    groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
+    for row in seen:
+        groups[row.queue_id, row.state].append(row.sequence_number)
+    held: set[Unlocked] = set()
+    for (queue_id, state), numbers in groups.items():
+        found = await session.fetch("hold", numbers=numbers, queue_id=queue_id, state=state.value)
+        held.update(Unlocked(number, queue_id, state) for (number,) in found)
+    taken: list[bool] = []
+    for row in seen:
+        taken.append(row in held)
+        held.discard(row)
+    return taken
+
+
+async def _withdraw(session: Session, withdrawals: Sequence[Withdrawal]) -> None:
+    """Archive and delete rows that this transaction holds."""
+    groups: defaultdict[tuple[str, Outcome, Duration], list[int]] = defaultdict(list)
+    for withdrawal in withdrawals:
+        groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
+    for (queue, outcome, retention), numbers in groups.items():
+        if retention:
+            await session.change(
+                "archive_unlocked", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
+            )
+        await session.change("delete_messages", numbers=numbers)
+
+
+async def _edit(session: Session, edit: Edit, now: Instant) -> None:
+    """Change a row that this transaction holds; a due time makes it scheduled or, when it has come, available."""
+    number = edit.seen.sequence_number
+    due = edit.available_at if edit.delay is None else now + edit.delay
+    if due is not None:
+        state = MessageState.SCHEDULED if due > now else MessageState.AVAILABLE
+        await session.change("reschedule", sequence_number=number, state=state.value, available_at=max(due, now))
+    if edit.priority is not None:
+        await session.change("prioritise", sequence_number=number, priority=edit.priority)
+    if edit.properties is not None:
+        await session.change("rewrite", sequence_number=number, properties=write_properties(edit.properties))
+
+
+async def _revoke(session: Session, move: Move) -> bool:
+    effective = await session.change("revoke", **move_values(move)) == 1
+    if effective:
+        await session.change("remember", **tombstone_values(move))
+    return effective
+
+
+def move_values(move: Move) -> dict[str, Any]:
+    """What a statement needs to end a lock as the move says."""
+    return {
+        "sequence_number": move.token.sequence_number,
+        "lock_token": move.token.secret,
+        "queue_id": move.queue_id,
+        "state": move.state.value,
+        "dead_lettering": int(move.state is MessageState.DEAD_LETTERED),
+        "delay": move.delay,
+        "failures": move.failures,
+        "last_failure": move.last_failure,
+        "dead_letter_reason": move.dead_letter_reason,
+        "dead_letter_description": move.dead_letter_description,
+        "properties": write_amended(move.properties),
+    }
+
+
+def tombstone_values(ending: Move | Removal) -> dict[str, Any]:
+    """What a statement needs to remember how a delivery ended."""
+    return {
+        "sequence_number": ending.token.sequence_number,
+        "lock_token": ending.token.secret,
+        "queue_id": ending.queue_id,
+        "outcome": ending.outcome.value,
+        "state": ending.state.value if isinstance(ending, Move) else None,
+        "keep": TOMBSTONE_KEEP,
+    }

@@ -9,6 +9,7 @@ A file is a row of blocks. A block begins with a line `-- name: its purpose` and
 `@skip_locked`    the same, leaving out rows that another transaction holds
 `@message`, `@held`, `@tombstone`, `@queue`, `@api_key`
                   the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
+`@archived`       the columns that a message and the archive share
 """
 
 import re
@@ -29,7 +30,8 @@ class Engine(StrEnum):
 
 
 NOW = {
-    Engine.POSTGRESQL: "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+    # Read once a statement, as a subquery, or no index could be searched by it.
+    Engine.POSTGRESQL: "(SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
     # Exact, and independent of the session's time zone, unlike UNIX_TIMESTAMP.
     Engine.MYSQL: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     Engine.SQLITE: ":now",
@@ -47,6 +49,7 @@ SKIP_LOCKED = {
 }
 COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
+    "archived": rows.ARCHIVED_COLUMNS,
     "held": rows.HELD_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
     "queue": rows.QUEUE_COLUMNS,

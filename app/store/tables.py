@@ -11,8 +11,13 @@ from sqlmodel import Field, SQLModel, String
 from app.domain.message import LONGEST_ID, MessageState
 from app.domain.queue import LONGEST_NAME
 
-# Names and ids compare byte by byte on every engine; MariaDB would fold case and accents.
-Name = String(LONGEST_NAME).with_variant(mysql.VARCHAR(LONGEST_NAME, collation="utf8mb4_bin"), "mysql", "mariadb")
+# Names and ids compare byte by byte on every engine; MariaDB would fold case and accents. Names are also listed in
+# that order, where PostgreSQL would follow the language of its database.
+Name = (
+    String(LONGEST_NAME)
+    .with_variant(mysql.VARCHAR(LONGEST_NAME, collation="utf8mb4_bin"), "mysql", "mariadb")
+    .with_variant(String(LONGEST_NAME, collation="C"), "postgresql")
+)
 Id = String(LONGEST_ID).with_variant(mysql.VARCHAR(LONGEST_ID, collation="utf8mb4_bin"), "mysql", "mariadb")
 # Where an id alone decides whether two messages are the same: a VARCHAR of MariaDB would not count blanks at its end.
 ExactId = String(LONGEST_ID).with_variant(mysql.VARBINARY(4 * LONGEST_ID), "mysql", "mariadb")
@@ -74,7 +79,9 @@ class MessageRow(SQLModel, table=True):
             "message_due", "state", "available_at", postgresql_where=text("state = 3"), sqlite_where=text("state = 3")
         ),
         Index(
+            # By state first: dead-lettered messages past their time stay, and no pass should read over them.
             "message_expiry",
+            "state",
             "expires_at",
             postgresql_where=text("expires_at IS NOT NULL"),
             sqlite_where=text("expires_at IS NOT NULL"),

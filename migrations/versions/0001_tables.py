@@ -17,7 +17,9 @@ depends_on: Sequence[str] | None = None
 
 BINARY_ORDER = "utf8mb4_bin"
 SHORT = sa.String(128).with_variant(mysql.VARCHAR(128, collation=BINARY_ORDER), "mysql", "mariadb")
+NAME = SHORT.with_variant(sa.String(128, collation="C"), "postgresql")
 EXACT = sa.String(128).with_variant(mysql.VARBINARY(512), "mysql", "mariadb")
+NAME = SHORT.with_variant(sa.String(128, collation="C"), "postgresql")
 EXACT = sa.String(128).with_variant(mysql.VARBINARY(512), "mysql", "mariadb")
 LONG = sa.Text().with_variant(mysql.MEDIUMTEXT(collation=BINARY_ORDER), "mysql", "mariadb")
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -40,7 +42,7 @@ def create_queue() -> None:
     create_table(
         "queue",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-        sa.Column("name", SHORT, nullable=False, unique=True),
+        sa.Column("name", NAME, nullable=False, unique=True),
         sa.Column("settings", LONG, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
@@ -80,7 +82,7 @@ def create_message() -> None:
     create_index("message_by_state", "message", ["queue_id", "state", "sequence_number"])
     create_index("message_lock_end", "message", ["locked_until"], where="locked_until IS NOT NULL")
     create_index("message_due", "message", ["state", "available_at"], where="state = 3")
-    create_index("message_expiry", "message", ["expires_at"], where="expires_at IS NOT NULL")
+    create_index("message_expiry", "message", ["state", "expires_at"], where="expires_at IS NOT NULL")
 
 
 def create_archive() -> None:
@@ -88,7 +90,7 @@ def create_archive() -> None:
         "archive",
         sa.Column("sequence_number", NUMBER, primary_key=True, autoincrement=False),
         sa.Column("queue_id", sa.Integer, nullable=False),
-        sa.Column("queue", SHORT, nullable=False),
+        sa.Column("queue", NAME, nullable=False),
         sa.Column("outcome", sa.String(64), nullable=False),
         sa.Column("settled_at", sa.BigInteger, nullable=False),
         sa.Column("remove_at", sa.BigInteger, nullable=False),

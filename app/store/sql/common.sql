@@ -1,0 +1,345 @@
+-- The cold statements, in words that every engine understands.
+
+-- ---- looking ---------------------------------------------------------------------------------------------------------
+
+-- now: the store's clock
+SELECT @now;
+
+-- read: one message of a queue, in any state
+SELECT @message
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id;  -- fence: queue
+
+-- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+SELECT @message
+FROM message
+WHERE sequence_number IN (
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :first AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    ) AS in_first
+    UNION ALL
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :second AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    ) AS in_second
+    UNION ALL
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :third AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    ) AS in_third
+    UNION ALL
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :fourth AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    ) AS in_fourth
+    UNION ALL
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :fifth AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    ) AS in_fifth
+)
+ORDER BY sequence_number
+LIMIT :most;
+
+-- held: the facts of locked messages
+SELECT @held
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND state = 2;
+
+-- still_locked: messages whose lock runs on
+SELECT @message
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND state = 2
+  AND locked_until > @now;  -- fence: time
+
+-- tombstones: what is remembered of ended deliveries of these messages
+SELECT @tombstone
+FROM settlement
+WHERE sequence_number @in(:numbers)
+UNION ALL
+SELECT sequence_number, lock_token, queue_id, outcome, NULL, settled_at
+FROM archive
+WHERE sequence_number @in(:numbers)
+  AND lock_token IS NOT NULL;
+
+-- ended_locks: locks whose time has passed, oldest first
+SELECT @held
+FROM message
+WHERE locked_until <= @now  -- fence: time
+  AND state = 2
+ORDER BY locked_until
+LIMIT :most;
+
+-- locks_of_queue: locks of one queue, whether or not their time has passed
+SELECT @held
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 2
+ORDER BY sequence_number
+LIMIT :most;
+
+-- overdue: available, scheduled and deferred messages past their time to live
+SELECT sequence_number, queue_id, state
+FROM message
+WHERE state IN (1, 3, 4)
+  AND expires_at <= @now  -- fence: time
+LIMIT :most;
+
+-- ---- taking locks away -----------------------------------------------------------------------------------------------
+
+-- revoke: end a lock, whether or not its time has passed
+UPDATE message
+SET state = :state,
+    available_at = COALESCE(@now + :delay, available_at),
+    failure_count = failure_count + :failures,
+    last_failure = COALESCE(:last_failure, last_failure),
+    dead_letter_reason = COALESCE(:dead_letter_reason, dead_letter_reason),
+    dead_letter_description = COALESCE(:dead_letter_description, dead_letter_description),
+    dead_lettered_at = COALESCE(dead_lettered_at, CASE WHEN :dead_lettering = 1 THEN @now END),
+    properties = COALESCE(:properties, properties),
+    lock_token = NULL,
+    locked_until = NULL,
+    lock_generation = 0,
+    receiver_id = NULL
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = 2  -- fence: locked
+  AND lock_token = :lock_token;  -- fence: token
+
+-- remember: the tombstone of a delivery that leaves no archived message
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT :sequence_number, :lock_token, :queue_id, :outcome, :state, clock.now, clock.now + :keep
+FROM (SELECT @now AS now) AS clock;
+
+-- ---- unlocked messages -----------------------------------------------------------------------------------------------
+
+-- hold: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+SELECT sequence_number
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND state <> 2  -- fence: locked
+@for_update;
+
+-- archive_unlocked: copy messages that nobody holds into the archive
+INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
+SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention
+FROM message AS m
+CROSS JOIN (SELECT @now AS now) AS clock
+WHERE m.sequence_number @in(:numbers);
+
+-- delete_messages: take messages out of their queue
+DELETE FROM message
+WHERE sequence_number @in(:numbers);
+
+-- bury: dead-letter messages
+UPDATE message
+SET state = 5,
+    dead_letter_reason = :reason,
+    dead_letter_description = NULL,
+    dead_lettered_at = @now
+WHERE sequence_number @in(:numbers);
+
+-- redrive: make messages available anew, at the end of a queue's order
+UPDATE message
+SET queue_id = :to_queue_id,
+    state = 1,
+    available_at = @now,
+    expires_at = NULL,
+    delivery_count = 0,
+    failure_count = 0,
+    first_delivered_at = NULL,
+    last_delivered_at = NULL,
+    last_failure = NULL,
+    dead_letter_reason = NULL,
+    dead_letter_description = NULL,
+    dead_lettered_at = NULL
+WHERE sequence_number @in(:numbers);
+
+-- hold_seen: the clock, if a message is still as it was seen; then nobody else's until the transaction ends
+SELECT @now
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND priority = :priority  -- fence: state
+  AND available_at = :available_at  -- fence: state
+  AND state <> 2  -- fence: locked
+@for_update;
+
+-- reschedule: another due time; what is left of the time to live moves with it
+UPDATE message
+SET state = :state,
+    expires_at = expires_at + (:available_at - available_at),
+    available_at = :available_at
+WHERE sequence_number = :sequence_number;
+
+-- prioritise: another priority
+UPDATE message
+SET priority = :priority
+WHERE sequence_number = :sequence_number;
+
+-- rewrite: other properties
+UPDATE message
+SET properties = :properties
+WHERE sequence_number = :sequence_number;
+
+-- ---- the schedule ----------------------------------------------------------------------------------------------------
+
+-- due: scheduled messages whose time has come, earliest first
+SELECT sequence_number, queue_id
+FROM message
+WHERE state = 3
+  AND available_at <= @now  -- fence: time
+ORDER BY available_at
+LIMIT :most
+@skip_locked;
+
+-- awaken: make messages available, in their place by due time
+UPDATE message
+SET state = 1
+WHERE sequence_number @in(:numbers);
+
+-- until_next_due: how long until the next scheduled message is due
+SELECT available_at - @now
+FROM message
+WHERE state = 3
+ORDER BY available_at
+LIMIT 1;
+
+-- ---- forgetting ------------------------------------------------------------------------------------------------------
+
+-- forget_settlements: tombstones past their time
+DELETE FROM settlement
+WHERE (sequence_number, lock_token) IN (
+    SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+);
+
+-- forget_attempts: answers of attempts past their time
+DELETE FROM attempt
+WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
+
+-- forget_recent_ids: message ids whose window has passed
+DELETE FROM recent_id
+WHERE (queue_id, message_id) IN (
+    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+);
+
+-- forget_archived: archived messages past their time
+DELETE FROM archive
+WHERE sequence_number IN (SELECT sequence_number FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
+
+-- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+WITH RECURSIVE named (id) AS (
+    SELECT MIN(queue_id) FROM message
+    UNION ALL
+    SELECT (SELECT MIN(queue_id) FROM message WHERE queue_id > named.id) FROM named WHERE named.id IS NOT NULL
+)
+SELECT id
+FROM named
+WHERE id IS NOT NULL
+  AND id NOT IN (SELECT id FROM queue);
+
+-- forget_orphans: messages of a queue that is gone
+DELETE FROM message
+WHERE sequence_number IN (
+    SELECT sequence_number FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most
+);
+
+-- ---- queues ----------------------------------------------------------------------------------------------------------
+
+-- create_queue: a new queue, unless there is one of this name
+INSERT INTO queue (name, settings, version, created_at, updated_at)
+SELECT :name, :settings, 1, clock.now, clock.now
+FROM (SELECT @now AS now) AS clock
+WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
+ON CONFLICT DO NOTHING;
+
+-- find_queue: a queue by name
+SELECT @queue FROM queue WHERE name = :name;
+
+-- queue_by_id: a queue by id
+SELECT @queue FROM queue WHERE id = :id;
+
+-- page_of_queues: queues by name, after a name
+SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :most;
+
+-- change_queue: other settings for a queue as it was seen
+UPDATE queue
+SET settings = :settings,
+    version = version + 1,
+    updated_at = @now
+WHERE id = :id
+  AND version = :version;  -- fence: version
+
+-- delete_queue: remove a queue as it was seen
+DELETE FROM queue
+WHERE id = :id
+  AND version = :version;  -- fence: version
+
+-- count_messages: how many messages of these queues are in each state
+SELECT queue_id, state, COUNT(*)
+FROM message
+WHERE queue_id @in(:queue_ids)
+GROUP BY queue_id, state;
+
+-- oldest_available: how long the first available message of these queues has waited; one look-up per priority
+SELECT q.id, @now - MIN(
+    (SELECT MIN(m.available_at) FROM message AS m WHERE m.queue_id = q.id AND m.state = 1 AND m.priority = p.priority)
+)
+FROM queue AS q
+CROSS JOIN (
+    SELECT 0 AS priority UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+    UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9
+) AS p
+WHERE q.id @in(:queue_ids)
+GROUP BY q.id;
+
+-- ---- API keys --------------------------------------------------------------------------------------------------------
+
+-- take_turns: lock the one row that every database has, so that additions of keys are counted one after the other
+SELECT version_num FROM alembic_version @for_update;
+
+-- live_keys: how many live keys a principal has
+SELECT COUNT(*)
+FROM api_key
+WHERE principal = :principal
+  AND revoked_at IS NULL
+  AND (expires_at IS NULL OR expires_at > @now);
+
+-- add_key: store a key
+INSERT INTO api_key (id, principal, secret_hash, rights, created_at, expires_at, last_used_at, revoked_at)
+VALUES (:id, :principal, :secret_hash, :rights, :created_at, :expires_at, :last_used_at, :revoked_at);
+
+-- key_by_hash: the key whose secret has this digest
+SELECT @api_key FROM api_key WHERE secret_hash = :secret_hash;
+
+-- every_key: all keys, oldest first
+SELECT @api_key FROM api_key ORDER BY created_at, id;
+
+-- revoke_key: end a live key
+UPDATE api_key
+SET revoked_at = @now
+WHERE id = :id
+  AND revoked_at IS NULL
+  AND (expires_at IS NULL OR expires_at > @now);
+
+-- key_used: a key was used now
+UPDATE api_key SET last_used_at = @now WHERE id = :id;
+
+-- any_live_key: a row if there is a live key
+SELECT 1
+FROM api_key
+WHERE revoked_at IS NULL
+  AND (expires_at IS NULL OR expires_at > @now)
+LIMIT 1;

@@ -1,0 +1,80 @@
+"""Queues in named statements, the same for every engine."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from app.domain.instant import Duration
+from app.domain.message import MessageState
+from app.domain.queue import Queue, QueueCounts, QueueSettings
+from app.store import rows
+from app.store.documents import write_settings
+from app.store.records import Database, Session
+
+
+class QueueRecords:
+    """`Queues` over a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
+        """See `Queues`. Of several who create one name at once, one makes it and all get it."""
+        while True:
+            if present := await self.find(name):
+                return present, False
+            made = await self._database.change("create_queue", name=name, settings=write_settings(settings))
+            # Somebody may have been faster, or have deleted it again already.
+            if made and (queue := await self.find(name)):
+                return queue, True
+
+    async def find(self, name: str) -> Queue | None:
+        """See `Queues`."""
+        return await _one(self._database, "find_queue", name=name)
+
+    async def by_id(self, queue_id: int) -> Queue | None:
+        """See `Queues`."""
+        return await _one(self._database, "queue_by_id", id=queue_id)
+
+    async def page(self, after: str, most: int) -> list[Queue]:
+        """See `Queues`."""
+        return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, most=most)]
+
+    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+        """See `Queues`."""
+
+        async def work(session: Session) -> Queue | None:
+            written = write_settings(settings)
+            if not await session.change("change_queue", id=queue.id, version=queue.version, settings=written):
+                return None
+            return await _one(session, "queue_by_id", id=queue.id)
+
+        return await self._database.transaction(work)
+
+    async def delete(self, queue: Queue) -> bool:
+        """See `Queues`. Its messages can no longer be reached; a background pass removes them."""
+        return await self._database.change("delete_queue", id=queue.id, version=queue.version) == 1
+
+    async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
+        """See `Queues`."""
+        if not queue_ids:
+            return {}
+        wanted = list(queue_ids)
+        counted: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=wanted):
+            counted[queue_id][MessageState(state).label] = count
+        oldest = await self._database.fetch("oldest_available", queue_ids=wanted)
+        waits: dict[int, Duration | None] = {row[0]: row[1] for row in oldest}
+        return {
+            queue_id: QueueCounts(**counted[queue_id], oldest_available=_not_below_zero(waits.get(queue_id)))
+            for queue_id in wanted
+        }
+
+
+async def _one(session: Session, name: str, **values: str | int) -> Queue | None:
+    found = await session.fetch(name, **values)
+    return rows.queue(found[0]) if found else None
+
+
+def _not_below_zero(wait: Duration | None) -> Duration | None:
+    """A message that came between two looks at the clock, or before the clock was set back, has not waited yet."""
+    return None if wait is None else max(0, wait)
