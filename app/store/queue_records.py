@@ -70,8 +70,8 @@ class QueueRecords:
         }
 
 
-async def _one(session: Session, name: str, **values: str | int) -> Queue | None:
-    found = await session.fetch(name, **values)
+async def _one(session: Session, statement: str, /, **values: str | int) -> Queue | None:
+    found = await session.fetch(statement, **values)
     return rows.queue(found[0]) if found else None
 
 
