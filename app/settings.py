@@ -37,7 +37,9 @@ class Settings(BaseSettings):
     bootstrap_key: SecretStr | None = Field(
         None, description="An API key with every right, stored at start if it is not there yet."
     )
-    insecure_no_auth: bool = Field(False, description="Serve beyond loopback without API keys. Anybody may do anything.")
+    insecure_no_auth: bool = Field(
+        False, description="Serve beyond loopback without API keys. Anybody may do anything."
+    )
 
     @property
     def is_embedded(self) -> bool:

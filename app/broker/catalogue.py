@@ -3,8 +3,8 @@
 from app.broker.ports import Queues
 from app.domain.queue import Queue, QueueSettings, is_valid_name
 from app.domain.refusals import InvalidRequest, QueueNotFound
-from app.runtime.clock import Clock
 from app.runtime.cache import Cache
+from app.runtime.clock import Clock
 
 KEEP_SECONDS = 1.0
 """How long another process may still act on settings that were changed here, if the notice is lost."""

@@ -190,9 +190,7 @@ class Upkeep(Protocol):
         """One message in any state, untouched."""
         ...
 
-    async def browse(
-        self, queue_id: int, states: Sequence[MessageState], after: int, most: int
-    ) -> list[Message]:
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
         """Messages in these states with sequence numbers above `after`, ascending, untouched."""
         ...
 
@@ -358,9 +356,7 @@ class Locks(Protocol):
         """Prolong a lock to its own now + duration, only inside the record's bound (protocol step 1)."""
         ...
 
-    async def record(
-        self, token: LockToken, generation: int, duration: Duration, bound: Instant
-    ) -> None:
+    async def record(self, token: LockToken, generation: int, duration: Duration, bound: Instant) -> None:
         """Write the record after a renewal in SQL, unless a higher generation is there (step 4).
 
         The deadline is its own clock now + duration, read now; the bound comes from `asked_at`.
@@ -406,5 +402,3 @@ class Tally(Protocol):
     def count(self, event: str, amount: int = 1) -> None:
         """`amount` more of this event (a word of the metrics guide)."""
         ...
-
-

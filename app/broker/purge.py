@@ -8,7 +8,7 @@ from app.broker.filters import Filter
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_send
-from app.domain.settlement import LockToken, Outcome, Removal, cleared, NO_EVIDENCE
+from app.domain.settlement import NO_EVIDENCE, LockToken, Outcome, Removal, cleared
 
 BITE = 500
 """Messages per statement: a purge of millions never holds more than this many rows."""
@@ -77,9 +77,7 @@ def _withdrawal(queue: Queue, message: Message) -> Withdrawal:
 
 def _removal(queue: Queue, message: Message) -> Removal:
     token = LockToken(message.sequence_number, message.lock_token or b"")
-    return Removal(
-        token, queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE)
-    )
+    return Removal(token, queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE))
 
 
 def _redrive(message: Message, to_queue: Queue) -> Redrive:

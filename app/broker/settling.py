@@ -115,7 +115,7 @@ async def what_happened(broker: Broker, queue: Queue, token: LockToken, asked: O
     if stone is None or stone.queue_id != queue.id:
         return MessageNotFound("This lock token names no delivery that is remembered in this queue.")
     if stone.outcome is asked:
-        return Settled(token.sequence_number, asked, stone.state, replayed=True)
+        return Settled(token.sequence_number, stone.outcome, stone.state, replayed=True)
     if cause := LOSS_CAUSES.get(stone.outcome):
         return LockLost(cause, stone.settled_at, await _was_delivered_again(broker, stone))
     return AlreadySettled(stone.outcome)
@@ -175,5 +175,3 @@ def _wake(broker: Broker, queue: Queue, endings: Sequence[Ending], answers: Sequ
                 broker.bells.schedule_changed()
     if fresh:
         broker.bells.ring(queue.id, fresh)
-
-

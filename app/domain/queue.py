@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.domain.instant import HOUR, MINUTE, SECOND, DAY, Duration, Instant
+from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from app.domain.refusals import ReceiveDisabled, SendDisabled
 from app.domain.retry import NoDelay, RetryPolicy
 
@@ -89,9 +89,7 @@ class QueueCounts:
     @property
     def total(self) -> int:
         """Messages in whatever state."""
-        return (
-            self.available + self.scheduled + self.locked + self.deferred + self.dead_lettered + self.uncommitted
-        )
+        return self.available + self.scheduled + self.locked + self.deferred + self.dead_lettered + self.uncommitted
 
 
 def is_valid_name(name: str) -> bool:

@@ -5,7 +5,7 @@ A locked row is settled or freed only by a statement that names the lock token a
 ending does; the store applies it only if the fence still holds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.domain.instant import Duration, Instant
@@ -202,44 +202,29 @@ def release(held: Held, settings: QueueSettings, failure: Failure, chance: float
     unless it asks to (messages drained by a stopping worker).
     """
     failures = int(failure.counted and held.home_state is not MessageState.DEAD_LETTERED)
-    if failures and held.failure_count + failures >= settings.max_delivery_count:
-        return _moved(
-            held,
-            failure,
-            MessageState.DEAD_LETTERED,
-            failures=failures,
-            dead_letter_reason=LIMIT_REACHED,
-            dead_letter_description=f"Failed {held.failure_count + failures} times.",
-        )
-    delay = failure.delay
-    if delay is None and failures:
-        delay = retry_delay(settings.retry, held.failure_count + failures, chance)
-    if delay and held.home_state is MessageState.AVAILABLE:
-        return _moved(held, failure, MessageState.SCHEDULED, failures=failures, delay=delay)
-    return _moved(held, failure, held.home_state, failures=failures)
-
-
-def _moved(
-    held: Held,
-    failure: Failure,
-    state: MessageState,
-    failures: int,
-    delay: Duration | None = None,
-    dead_letter_reason: str | None = None,
-    dead_letter_description: str | None = None,
-) -> Move:
-    return Move(
+    back = Move(
         token=held.token,
         queue_id=held.queue_id,
         outcome=failure.outcome,
-        state=state,
-        delay=delay,
+        state=held.home_state,
         failures=failures,
         last_failure=failure.reason,
-        dead_letter_reason=dead_letter_reason,
-        dead_letter_description=dead_letter_description,
         properties=failure.properties,
     )
+    failed = held.failure_count + failures
+    if failures and failed >= settings.max_delivery_count:
+        return replace(
+            back,
+            state=MessageState.DEAD_LETTERED,
+            dead_letter_reason=LIMIT_REACHED,
+            dead_letter_description=f"Failed {failed} times.",
+        )
+    delay = failure.delay
+    if delay is None and failures:
+        delay = retry_delay(settings.retry, failed, chance)
+    if delay and held.home_state is MessageState.AVAILABLE:
+        return replace(back, state=MessageState.SCHEDULED, delay=delay)
+    return back
 
 
 def is_poison(message: Message, settings: QueueSettings) -> bool:
@@ -249,7 +234,4 @@ def is_poison(message: Message, settings: QueueSettings) -> bool:
     receiver that dies without a trace leaves only `delivery_count` behind. What lies in the
     dead-letter queue may be looked at as often as it takes.
     """
-    return (
-        message.home_state is MessageState.AVAILABLE
-        and message.delivery_count > 2 * settings.max_delivery_count
-    )
+    return message.home_state is MessageState.AVAILABLE and message.delivery_count > 2 * settings.max_delivery_count

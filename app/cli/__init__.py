@@ -1,0 +1,30 @@
+"""The command line: `peeklock`."""
+
+import typer
+
+from app.cli.keys import key
+from app.cli.messages import browse, receive, send
+from app.cli.queues import dead_letter, queue
+from app.cli.serving import migrate, openapi, serve, settings_help
+
+app = typer.Typer(
+    name="peeklock",
+    help="Peeklock: a message broker in plain HTTP.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command(help=settings_help())(serve)
+app.command()(migrate)
+app.command()(openapi)
+app.add_typer(queue, name="queue")
+app.command()(send)
+app.command()(receive)
+app.command()(browse)
+app.add_typer(dead_letter, name="dead-letter")
+app.add_typer(key, name="key")
+
+
+def main() -> None:
+    """Run the command that was typed."""
+    app()

@@ -1,0 +1,116 @@
+"""`peeklock key ...`: API keys, straight in the server's database or, with --url, at a running server.
+
+The first key has to be made in the database: a server beyond loopback does not start without one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from app.broker.keys import create_key as make_key
+from app.broker.keys import revoke_key as end_key
+from app.broker.ports import Store
+from app.cli.client import AsJson, Key, connect, err, show, show_table
+from app.cli.serving import read_settings
+from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
+from app.domain.instant import from_seconds
+from app.domain.refusals import Refusal, RoomUnavailable
+from app.runtime.clock import SystemClock
+from app.store.open import open_store
+from app.wire.keys import key_view
+
+key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+
+At = Annotated[
+    str | None, typer.Option("--url", envvar="PEEKLOCK_URL", help="A running server, instead of its database.")
+]
+COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
+
+Answer = TypeVar("Answer")
+
+
+@key.command("create")
+def create_key(
+    principal: Annotated[str, typer.Option(help="Who the key is for; may have two live keys.")],
+    right: Annotated[list[Right] | None, typer.Option(help="May be repeated; every right by default.")] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(help="Queue names it is good for, as a*; all by default.")
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="Ends after so many days.")] = None,
+    url: At = None,
+    api_key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and show its secret, this once."""
+    rights, patterns = sorted(right or EVERY_RIGHT), pattern or ["*"]
+    if url is not None:
+        wanted = {"principal": principal, "rights": rights, "patterns": patterns}
+        if days is not None:
+            wanted["expires_in_seconds"] = days * 86_400
+        made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted)
+    else:
+        made = _in_database(lambda store: _create(store, principal, Grant(frozenset(rights), tuple(patterns)), days))
+    if as_json:
+        show(made)
+        return
+    typer.echo(made["secret"])
+    err.print(f"Key {made['id']} of {principal}. The secret is shown only now; send it as Authorization: Bearer.")
+
+
+@key.command("list")
+def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> None:
+    """Every key, without its secret."""
+    keys = connect(url, api_key).call("GET", "/v1/keys")["items"] if url else _in_database(_list)
+    if as_json:
+        for one in keys:
+            show(one)
+        return
+    show_table(COLUMNS, [[_cell(one.get(column)) for column in COLUMNS] for one in keys])
+
+
+@key.command("revoke")
+def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID")], url: At = None, api_key: Key = None) -> None:
+    """End a key; running servers follow within five seconds."""
+    if url is not None:
+        connect(url, api_key).call("DELETE", f"/v1/keys/{key_id}")
+    else:
+        _in_database(lambda store: end_key(store.keys, key_id))
+
+
+async def _create(store: Store, principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
+    now = await store.now()
+    ends = None if days is None else now + from_seconds(days * 86_400)
+    fresh = await make_key(store.keys, principal, grant, now, ends)
+    return {**_plain(fresh.key), "secret": fresh.secret}
+
+
+async def _list(store: Store) -> list[dict[str, Any]]:
+    return [_plain(one) for one in await store.keys.page()]
+
+
+def _in_database(act: Callable[[Store], Awaitable[Answer]]) -> Answer:
+    """Open the database of the environment's settings for one act; a refusal ends the command."""
+
+    async def run() -> Answer:
+        store = await open_store(read_settings().store_url, SystemClock(), 2)
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except (Refusal, RoomUnavailable, ValueError) as error:
+        err.print(f"{error}", markup=False)
+        raise typer.Exit(1) from None
+
+
+def _plain(one: ApiKey) -> dict[str, Any]:
+    return msgspec.to_builtins(key_view(one))
+
+
+def _cell(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value

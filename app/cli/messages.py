@@ -1,0 +1,128 @@
+"""`peeklock send | receive | browse`: messages from a terminal or a pipe."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.client import (
+    DEFAULT_URL,
+    AsJson,
+    Key,
+    QueueName,
+    Server,
+    Url,
+    connect,
+    progress,
+    queue_path,
+    show,
+    show_table,
+)
+
+BATCH = 500
+"""Lines sent per request."""
+
+
+class Ending(StrEnum):
+    """What is done with each message that was received."""
+
+    COMPLETE = "complete"
+    ABANDON = "abandon"
+    DEAD_LETTER = "dead-letter"
+    DEFER = "defer"
+    NONE = "none"
+
+
+def send(
+    name: QueueName,
+    body: Annotated[str | None, typer.Argument(help="The body, as text; without one it is read.")] = None,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Read the body from a file.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line read is a message of its own.")] = False,
+    content_type: Annotated[str | None, typer.Option(help="Said with the message.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Higher goes first; 4 by default.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds until it can be received.")] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message: from the argument, a file, or standard input."""
+    server = connect(url, key, as_json)
+    content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
+    if lines:
+        _send_lines(server, name, content.splitlines())
+        return
+    headers = {
+        "content-type": content_type or "text/plain",
+        "peeklock-priority": priority,
+        "peeklock-delay-seconds": delay,
+    }
+    given = {header: str(value) for header, value in headers.items() if value is not None}
+    answer = server.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given).json()
+    show(answer) if as_json else typer.echo(f"sent {answer['sequence_number']} ({answer['message_id']})")
+
+
+def receive(
+    name: QueueName,
+    most: Annotated[int, typer.Option("--max", min=1, max=1000, help="At most so many messages.")] = 1,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the first.")] = 0,
+    ending: Annotated[
+        Ending, typer.Option("--then", help="What is done with each after it is printed.")
+    ] = Ending.COMPLETE,
+    reason: Annotated[str | None, typer.Option(help="Noted with an abandon or dead-letter.")] = None,
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="From the dead-letter queue.")] = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Receive messages, print them, and settle them as asked; `--then none` leaves them locked."""
+    server = connect(url, key, as_json)
+    source = "dead_letter" if dead_letter else "queue"
+    wanted = {"max_messages": most, "wait_seconds": wait, "source": source}
+    for message in server.call("POST", queue_path(name, "messages", "receive"), wanted)["messages"]:
+        _print(message, as_json)
+        if ending is not Ending.NONE:
+            said = {"reason": reason} if reason and ending in (Ending.ABANDON, Ending.DEAD_LETTER) else {}
+            server.call("POST", queue_path(name, "locks", message["lock_token"], ending.value), said)
+
+
+def browse(
+    name: QueueName,
+    state: Annotated[str | None, typer.Option(help="Only messages in this state.")] = None,
+    filter_: Annotated[str | None, typer.Option("--filter", help="CEL over `message`.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at messages without locking or changing them."""
+    query = {"state": state, "filter": filter_, "limit": min(limit, 1000)}
+    given = {field: value for field, value in query.items() if value is not None}
+    pages = connect(url, key, as_json).pages(queue_path(name, "messages"), given)
+    found = [message for message, _ in zip(pages, range(limit), strict=False)]
+    if as_json:
+        for message in found:
+            show(message)
+        return
+    columns = ("sequence_number", "state", "priority", "message_id", "enqueued_at", "failure_count")
+    show_table(columns, [[message.get(column) for column in columns] for message in found])
+
+
+def _send_lines(server: Server, name: str, lines: list[bytes]) -> None:
+    with progress() as bar:
+        task = bar.add_task("sent", total=len(lines))
+        for start in range(0, len(lines), BATCH):
+            batch = [{"body": line.decode(errors="replace")} for line in lines[start : start + BATCH]]
+            server.call("POST", queue_path(name, "messages", "batch"), {"messages": batch})
+            bar.update(task, advance=len(batch))
+    show({"sent": len(lines)}) if server.as_json else typer.echo(f"sent {len(lines)}")
+
+
+def _print(message: dict[str, Any], as_json: bool) -> None:
+    if as_json or "body" not in message:
+        show(message)
+    elif isinstance(message["body"], str):
+        typer.echo(message["body"])
+    else:
+        show(message["body"])

@@ -1,0 +1,80 @@
+"""What must hold before a server starts; each refusal is a sentence that says why and what to do."""
+
+import asyncio
+
+from app.broker.keys import adopt_key, digest
+from app.broker.ports import Store
+from app.domain.access import EVERY_RIGHT, Grant
+from app.runtime.clock import SystemClock
+from app.settings import Settings
+from app.store.migrate import is_current, migrate
+from app.store.open import open_store
+
+BOOTSTRAP_PRINCIPAL = "bootstrap"
+SHORTEST_BOOTSTRAP_KEY = 32
+
+
+class RefusedToStart(Exception):
+    """The server would not be safe, or would not work, with these settings."""
+
+
+async def prepare(settings: Settings) -> None:
+    """Check the settings, bring the embedded database up to date, and store the operator's first key.
+
+    Raises `RefusedToStart`.
+    """
+    _check_processes(settings)
+    await _check_tables(settings)
+    store = await open_store(settings.store_url, SystemClock(), 2)
+    try:
+        await _adopt_bootstrap_key(settings, store)
+        await _check_access(settings, store)
+    finally:
+        await store.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach the address."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _check_processes(settings: Settings) -> None:
+    if settings.workers == 1:
+        return
+    if settings.store_url.startswith("sqlite"):
+        raise RefusedToStart(
+            "SQLite is written by one process only. Use PEEKLOCK_WORKERS=1, or PostgreSQL or MariaDB with Redis."
+        )
+    if settings.redis_url is None:
+        raise RefusedToStart(
+            "More than one process needs Redis: without it a waiting receiver in one process would not hear of "
+            "messages sent to another. Set PEEKLOCK_REDIS_URL, or PEEKLOCK_WORKERS=1."
+        )
+
+
+async def _check_tables(settings: Settings) -> None:
+    if settings.is_embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(migrate, settings.store_url)
+    elif not await asyncio.to_thread(is_current, settings.store_url):
+        raise RefusedToStart("The tables of this database are not those of this version. Run: peeklock migrate")
+
+
+async def _adopt_bootstrap_key(settings: Settings, store: Store) -> None:
+    if settings.bootstrap_key is None:
+        return
+    secret = settings.bootstrap_key.get_secret_value()
+    if len(secret) < SHORTEST_BOOTSTRAP_KEY:
+        raise RefusedToStart(f"PEEKLOCK_BOOTSTRAP_KEY has fewer than {SHORTEST_BOOTSTRAP_KEY} characters.")
+    if await store.keys.by_hash(digest(secret)) is None:
+        await adopt_key(store.keys, secret, BOOTSTRAP_PRINCIPAL, Grant(EVERY_RIGHT), await store.now())
+
+
+async def _check_access(settings: Settings, store: Store) -> None:
+    if is_loopback(settings.host) or settings.insecure_no_auth or await store.keys.any_live():
+        return
+    raise RefusedToStart(
+        f"Anybody who can reach {settings.host} could read and delete messages: there is no API key yet. "
+        "Make one with `peeklock key create --principal admin` on this machine, or set PEEKLOCK_BOOTSTRAP_KEY, "
+        "or, if you are sure, use --insecure-no-auth."
+    )

@@ -1,0 +1,190 @@
+"""`peeklock queue ...` and `peeklock dead-letter ...`: queues and what lies in them."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.client import (
+    DEFAULT_URL,
+    AsJson,
+    Key,
+    QueueName,
+    Server,
+    Url,
+    connect,
+    progress,
+    queue_path,
+    show,
+    show_table,
+)
+
+queue = typer.Typer(no_args_is_help=True, help="Make, change and look at queues.")
+dead_letter = typer.Typer(no_args_is_help=True, help="Look at dead-lettered messages and send them back to work.")
+
+Setting = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; VALUE is JSON or plain text.")
+]
+FilterText = Annotated[str | None, typer.Option("--filter", help="CEL over `message`: only those that match.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many.")]
+
+COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered")
+BITE = 1000
+"""Messages per request of long work, so that the bar moves and every request stays short."""
+
+
+@queue.command("list")
+def list_queues(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+    """Every queue with its counts."""
+    server = connect(url, key, as_json)
+    queues = list(server.pages("/v1/queues", {}))
+    if as_json:
+        for one in queues:
+            show(one)
+        return
+    show_table(("queue", "status", *COUNTS), [[one["name"], one["status"], *_counts(one)] for one in queues])
+
+
+@queue.command("show")
+def show_queue(name: QueueName, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+    """One queue: settings, status and counts."""
+    found = connect(url, key, as_json).call("GET", queue_path(name))
+    if as_json:
+        show(found)
+        return
+    counts = found.pop("counts")
+    show_table(("setting", "value"), [*found.items(), *counts.items()])
+
+
+@queue.command("create")
+def create_queue(
+    name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
+) -> None:
+    """Make a queue, or give it exactly these settings."""
+    _shown(connect(url, key, as_json), "PUT", name, settings)
+
+
+@queue.command("update")
+def update_queue(
+    name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
+) -> None:
+    """Change these settings of a queue and leave the others."""
+    _shown(connect(url, key, as_json), "PATCH", name, settings)
+
+
+@queue.command("delete")
+def delete_queue(
+    name: QueueName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+) -> None:
+    """Remove a queue with everything in it."""
+    if not yes:
+        typer.confirm(f"Remove queue {name} and all its messages?", abort=True)
+    connect(url, key).call("DELETE", queue_path(name))
+
+
+@queue.command("purge")
+def purge_queue(
+    name: QueueName,
+    state: Annotated[list[str] | None, typer.Option(help="Only messages in this state; may be repeated.")] = None,
+    filter_: FilterText = None,
+    limit: Limit = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove messages to the archive; locked ones stay unless --state locked is given."""
+    wanted = _given(states=state, filter=filter_)
+    server = connect(url, key, as_json)
+    removed = _in_bites(server, queue_path(name, "purge"), wanted, "removed", limit)
+    _say(server, "removed", removed)
+
+
+@dead_letter.command("list")
+def list_dead_letters(
+    name: QueueName,
+    filter_: FilterText = None,
+    limit: Limit = 50,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Dead-lettered messages of a queue, with the reasons."""
+    query = _given(state="dead_lettered", filter=filter_, limit=min(limit or BITE, BITE))
+    found = connect(url, key, as_json).call("GET", queue_path(name, "messages"), query=query)["items"]
+    if as_json:
+        for one in found:
+            show(one)
+        return
+    columns = ("sequence_number", "message_id", "failure_count", "dead_letter_reason", "dead_letter_description")
+    show_table(columns, [[one.get(column) for column in columns] for one in found])
+
+
+@dead_letter.command("redrive")
+def redrive_dead_letters(
+    name: QueueName,
+    to_queue: Annotated[str | None, typer.Option(help="Another queue to send them to.")] = None,
+    filter_: FilterText = None,
+    limit: Limit = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead-lettered messages back to work, with their counts anew."""
+    wanted = _given(to_queue=to_queue, filter=filter_, rate_per_second=rate)
+    server = connect(url, key, as_json)
+    _say(server, "moved", _in_bites(server, queue_path(name, "dead-letter", "redrive"), wanted, "moved", limit))
+
+
+def _in_bites(server: Server, path: str, wanted: dict[str, Any], word: str, limit: int | None) -> int:
+    """Ask for a bite at a time until a bite comes back empty or the limit is reached."""
+    done = 0
+    with progress() as bar:
+        task = bar.add_task(word, total=limit)
+        while limit is None or done < limit:
+            bite = BITE if limit is None else min(BITE, limit - done)
+            went = server.call("POST", path, {**wanted, "limit": bite})[word]
+            done += went
+            bar.update(task, completed=done)
+            if went == 0:
+                break
+    return done
+
+
+def _shown(server: Server, method: str, name: str, settings: list[str] | None) -> None:
+    answer = server.call(method, queue_path(name), _settings(settings))
+    if server.as_json:
+        show(answer)
+    else:
+        show_table(("setting", "value"), list(answer.items()))
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for one in given or ():
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{one} is not NAME=VALUE")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _counts(one: dict[str, Any]) -> list[int]:
+    return [one["counts"][state] for state in COUNTS]
+
+
+def _say(server: Server, word: str, number: int) -> None:
+    if server.as_json:
+        show({word: number})
+    else:
+        typer.echo(f"{number} {word}")

@@ -1,0 +1,39 @@
+"""Log lines: one JSON object each for machines, or text for a terminal; never a body, never a token."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def configure(log_format: Literal["text", "json"], level: str) -> None:
+    """Send everything that is logged, by libraries too, to standard error in one format."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last(log_format)))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def _last(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
+    without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if log_format == "text":
+        return [without_meta, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return [
+        without_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+        structlog.processors.JSONRenderer(),
+    ]

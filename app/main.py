@@ -1,0 +1,203 @@
+"""Opens every room of a server in order and closes them in reverse: the only place that knows them all."""
+
+import asyncio
+import gc
+import random
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+
+import structlog
+from pydantic import SecretStr
+
+from app.api.application import build
+from app.api.bodies import Receive, Scope, Send
+from app.api.desk import Desk
+from app.api.front import Front
+from app.api.metrics import Metrics
+from app.broker.broker import Broker
+from app.broker.catalogue import Catalogue
+from app.broker.keys import Doorkeeper
+from app.broker.outbox import Outbox
+from app.broker.ports import Store
+from app.locks.open import LockRoom, open_locks
+from app.logs import configure
+from app.maintenance.passes import Passes
+from app.runtime.bell import Bell
+from app.runtime.clock import Clock, SystemClock
+from app.settings import Settings
+from app.store.open import open_store
+
+log = structlog.get_logger("peeklock")
+
+GARBAGE_THRESHOLD = 50_000
+"""Fewer collections: hot requests make no cycles, and what start-up made is frozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A server's rooms, open."""
+
+    broker: Broker
+    doorkeeper: Doorkeeper | None
+    passes: Passes
+
+
+@asynccontextmanager
+async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncIterator[House]:
+    """Open store, lock store, verbs and background passes; close them in reverse."""
+    async with AsyncExitStack() as rooms:
+        bell: Bell[int] = Bell(clock)
+        store = await open_store(settings.store_url, clock, settings.database_connections, metrics.batch)
+        rooms.push_async_callback(store.close)
+        await _share(store, settings)
+        locks = open_locks(_secret(settings.redis_url), bell, clock, _report)
+        rooms.push_async_callback(locks.close)
+        broker = _broker(settings, store, locks, bell, metrics, clock)
+        rooms.push_async_callback(broker.catalogue.close)
+        rooms.push_async_callback(_flush, broker.outbox, settings.shutdown_grace_seconds)
+        doorkeeper = None
+        if not settings.insecure_no_auth:
+            doorkeeper = Doorkeeper(store.keys, clock, open_without_keys=is_loopback(settings.host))
+            rooms.push_async_callback(doorkeeper.close)
+        passes = Passes(broker, doorkeeper, settings.sweep_interval_seconds, _report, metrics.passed)
+        _connect(locks, broker, passes)
+        passes.start()
+        rooms.push_async_callback(passes.stop)
+        yield House(broker, doorkeeper, passes)
+
+
+class Server:
+    """The ASGI application of one server process: its life, and the requests in between."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metrics = Metrics()
+        self._front: Front | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Live, or answer one request."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif self._front is not None:
+            await self._front(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            async with open_house(self._settings, self._metrics, SystemClock()) as house:
+                self._front = Front(build(self._desk(house), lambda: self._is_draining))
+                _on_stop(partial(self._drain, house))
+                _settle_garbage()
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Exception as error:
+            log.exception("cannot serve", error=str(error))
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @property
+    def _is_draining(self) -> bool:
+        return self._front is not None and self._front.draining
+
+    def _desk(self, house: House) -> Desk:
+        return Desk(
+            house.broker,
+            house.doorkeeper,
+            self._metrics,
+            self._settings.max_request_bytes,
+            self._settings.long_poll_cap_seconds,
+        )
+
+    def _drain(self, house: House) -> None:
+        """Say so first, then let every waiting receiver answer with what it has."""
+        if self._front is not None:
+            self._front.draining = True
+        house.broker.waiting.close()
+
+
+def create() -> Server:
+    """A server process with the settings of its environment; what uvicorn calls in each of them."""
+    settings = Settings()
+    configure(settings.log_format, settings.log_level)
+    return Server(settings)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach the address."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _broker(
+    settings: Settings, store: Store, locks: LockRoom, bell: Bell[int], metrics: Metrics, clock: Clock
+) -> Broker:
+    return Broker(
+        store=store,
+        locks=locks.locks,
+        catalogue=Catalogue(store.queues, clock, auto_create=settings.creates_queues),
+        waiting=bell,
+        bells=locks.wake_ups,
+        outbox=Outbox(store, clock, _dropped),
+        tally=metrics,
+        clock=clock,
+        chance=random.random,
+        new_id=partial(secrets.token_hex, 16),
+    )
+
+
+async def _share(store: Store, settings: Settings) -> None:
+    """Make sure that processes which do not know of each other do not work on one database."""
+    for warning in await store.claim_alone() if settings.redis_url is None else await store.claim_shared():
+        log.warning(warning)
+
+
+def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:
+    locks.wake_ups.on_schedule_changed = passes.wake_schedule
+    locks.wake_ups.on_queue_changed = lambda _queue_id: broker.catalogue.forget_all()
+
+
+async def _flush(outbox: Outbox, grace_seconds: float) -> None:
+    try:
+        await asyncio.wait_for(outbox.close(), grace_seconds)
+    except TimeoutError:
+        log.error("volatile messages are lost: the store did not answer in time")
+
+
+def _on_stop(drain: Callable[[], None]) -> None:
+    """Drain when the process is told to stop, before the server stops listening.
+
+    uvicorn waits for open requests and does not wake them, so its own handler is called after ours.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def stop(signum: int, frame: FrameType | None, before: object = before) -> None:
+            loop.call_soon_threadsafe(drain)
+            if callable(before):
+                before(signum, frame)
+
+        signal.signal(number, stop)
+
+
+def _settle_garbage() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()
+
+
+def _report(name: str, error: BaseException) -> None:
+    log.warning("a background task failed and goes on", task=name, error=repr(error))
+
+
+def _dropped(error: Exception, messages: int) -> None:
+    log.error("volatile messages could not be stored", messages=messages, error=repr(error))

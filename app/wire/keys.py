@@ -1,0 +1,71 @@
+"""API keys as an administrator writes and reads them; the secret is in one answer only."""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from app.domain.access import ApiKey, Grant, Right
+from app.domain.instant import Duration, from_seconds
+from app.domain.message import LONGEST_ID
+from app.wire.shapes import Id, TtlSeconds
+from app.wire.times import maybe_to_wire, to_wire
+
+Pattern: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID, pattern=r"^[A-Za-z0-9._*?-]+$")]
+
+
+class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
+    """Who the key is for and what it allows: rights, on queues whose names match a pattern (`*`, `?`)."""
+
+    principal: Id
+    rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
+    patterns: Annotated[list[Pattern], msgspec.Meta(min_length=1, max_length=64)] = msgspec.field(
+        default_factory=lambda: ["*"]
+    )
+    expires_in_seconds: TtlSeconds | None = None
+
+    def grant(self) -> Grant:
+        """What the key is to allow."""
+        return Grant(frozenset(self.rights), tuple(self.patterns))
+
+    def lifetime(self) -> Duration | None:
+        """How long it is to live; None for ever."""
+        return None if self.expires_in_seconds is None else from_seconds(self.expires_in_seconds)
+
+
+class KeyView(msgspec.Struct, kw_only=True):
+    """An API key, without its secret."""
+
+    id: str
+    principal: str
+    rights: list[Right]
+    patterns: list[str]
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+    revoked_at: str | None
+
+
+class CreatedKey(KeyView, kw_only=True):
+    """A key just made; `secret` is shown only here."""
+
+    secret: str
+
+
+class KeyList(msgspec.Struct):
+    """Every key, oldest first."""
+
+    items: list[KeyView]
+
+
+def key_view(key: ApiKey) -> KeyView:
+    """A key on the wire."""
+    return KeyView(
+        id=key.id,
+        principal=key.principal,
+        rights=sorted(key.grant.rights),
+        patterns=list(key.grant.patterns),
+        created_at=to_wire(key.created_at),
+        expires_at=maybe_to_wire(key.expires_at),
+        last_used_at=maybe_to_wire(key.last_used_at),
+        revoked_at=maybe_to_wire(key.revoked_at),
+    )
