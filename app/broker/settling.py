@@ -58,17 +58,16 @@ LOSS_CAUSES = {
 async def settle(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Settled | Refusal]:
     """End these deliveries; each has its own answer, in order."""
     formed = await _form(broker, queue, asks)
-    places = [place for place, one in enumerate(formed) if isinstance(one, Removal | Move)]
-    endings = [one for one in formed if isinstance(one, Removal | Move)]
-    answers: dict[int, Settled | Refusal] = {}
-    for place, answer in zip(places, await _end(broker, queue, endings), strict=True):
-        answers[place] = answer
-    for place, (ask, one) in enumerate(zip(asks, formed, strict=True)):
-        if one is None:
-            answers[place] = await what_happened(broker, queue, ask.token, ask.outcome)
-        elif isinstance(one, Refusal):
-            answers[place] = one
-    return [answers[place] for place in range(len(asks))]
+    ended = iter(await _end(broker, queue, [one for one in formed if isinstance(one, Removal | Move)]))
+    answers: list[Settled | Refusal] = []
+    for ask, one in zip(asks, formed, strict=True):
+        if isinstance(one, Refusal):
+            answers.append(one)
+        elif one is None:
+            answers.append(await what_happened(broker, queue, ask.token, ask.outcome))
+        else:
+            answers.append(next(ended))
+    return answers
 
 
 async def settle_one(broker: Broker, queue: Queue, ask: Ask) -> Settled:

@@ -1,0 +1,233 @@
+"""One connection to MariaDB or MySQL: several statements to a round trip, transactions, and what its errors mean."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from asyncmy import errors
+from asyncmy.connection import Connection
+
+from app.domain.refusals import StoreUnavailable
+from app.store.mysql_text import Template
+from app.store.rows import Row
+
+Result = TypeVar("Result")
+
+ANSWER_SECONDS = 15.0
+"""After so long without an answer the server counts as gone; no statement here takes a tenth of it."""
+
+LOCK_WAIT_SECONDS = 3
+"""How long a statement waits for a row that another transaction holds."""
+
+FAREWELL_SECONDS = 2.0
+
+SETTINGS = (
+    b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # What does not fit is refused, not cut off; and a backslash escapes, on which the literals rely.
+    b"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    b"SET SESSION innodb_lock_wait_timeout = %d" % LOCK_WAIT_SECONDS,
+    # SYSDATE, unlike UTC_TIMESTAMP, speaks the session's time.
+    b"SET SESSION time_zone = '+00:00'",
+    b"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+)
+BEGIN = b"START TRANSACTION"
+COMMIT = b"COMMIT"
+ROLLBACK = b"ROLLBACK"
+
+# The numbers of errors, from the manuals of both servers.
+DEADLOCKS = frozenset({
+    1213,  # deadlock; in a Galera cluster also at commit
+    3101,  # undone by the other members of a replication group
+})  # fmt: skip
+LOCK_WAIT_ENDED = 1205
+DUPLICATE = 1062
+LOST = frozenset({
+    0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
+    1053, 1079, 1152, 1927, 1317,  # the server shuts down; this connection or statement was killed
+})  # fmt: skip
+CANNOT_ANSWER = LOST | {
+    1040, 1203, 1226, 1129, 1135,  # too many connections, for the server, the user or the host; no thread for one more
+    1290, 1836, 1792, 1223, 3100,  # read-only, or held still for a backup
+    1021, 1114, 1026, 1030, 1180, 3, 28,  # no space on the disk, in a table, in a log, or at commit
+    1037, 1038, 1041, 1206,  # no memory, none for locks
+    1969, 3024,  # the server's own limit of time
+    1047, 1205, 1213, 3101,  # the cluster has no majority; locks that stay taken
+}  # fmt: skip
+
+
+class Collision(Exception):
+    """Another transaction stood in the way and this one was undone: repeat it."""
+
+
+class LockWaitEnded(Collision):
+    """Another transaction has held a row for longer than a statement waits."""
+
+
+class StatementFailed(Exception):
+    """The server will not run a statement of ours: a mistake here or tables that are not today's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one statement: its rows, how many rows it found to change, and the first number it gave out."""
+
+    rows: Sequence[Row]
+    changed: int
+    first_number: int
+
+
+class Wire(Connection):
+    """The driver's connection, which keeps to itself whether the other end has gone."""
+
+    # The driver's own property, which its stubs leave out.
+    _stream_broken: bool
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing can come over it any more."""
+        return self._stream_broken
+
+
+class Session:
+    """A connection while it is lent to somebody, and what is under way on it."""
+
+    def __init__(self, wire: Wire, statements: Mapping[str, Template]) -> None:
+        self._wire = wire
+        self._statements = statements
+        self._in_step = True
+        self._to_begin = False
+        self._is_open = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the next one may use it.
+
+        After a cancellation or a lost reply nobody knows where it stands, so it must be closed; the server then
+        undoes what was not committed.
+        """
+        return self._in_step and not self._is_open and not self._wire.is_cut
+
+    def text(self, name: str, /, **values: Any) -> bytes:
+        """A named statement with its values, to be asked together with others."""
+        return self._statements[name].filled(values)
+
+    def texts(self, name: str, rows: Sequence[Mapping[str, Any]], largest: int) -> list[bytes]:
+        """A named INSERT of all these rows, as few statements of at most so many bytes."""
+        return list(self._statements[name].repeated(rows, largest))
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """The rows of one named statement."""
+        (answer,) = await self.ask(self.text(name, **values))
+        return answer.rows
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run one named statement; how many rows it found to change."""
+        (answer,) = await self.ask(self.text(name, **values))
+        return answer.changed
+
+    async def ask(self, *texts: bytes) -> list[Answer]:
+        """Run statements in one round trip, in order; the first that fails is the last.
+
+        Raises `Collision` or `StoreUnavailable`; `StatementFailed` is a bug.
+        """
+        if not self._to_begin:
+            return await self._exchange(texts)
+        self._to_begin = False
+        self._is_open = True
+        return (await self._exchange((BEGIN, *texts)))[1:]
+
+    async def finish(self, *texts: bytes) -> list[Answer]:
+        """Run the last statements of a transaction and commit it, in one round trip."""
+        answers = await self.ask(*texts, COMMIT)
+        self._is_open = False
+        return answers[:-1]
+
+    async def transact(self, work: Callable[["Session"], Awaitable[Result]]) -> Result:
+        """Run the work in one transaction, which begins with its first statement.
+
+        It is committed when the work returns, unless the work has already called `finish`; it is undone when the
+        work raises.
+        """
+        self._to_begin = True
+        try:
+            result = await work(self)
+            if self._is_open:
+                await self.finish()
+            return result
+        except Exception:
+            await self._undo()
+            raise
+        finally:
+            self._to_begin = False
+
+    async def set_up(self) -> None:
+        """Make a new connection mean what the statements here take for granted."""
+        await self.ask(*SETTINGS)
+
+    def cut(self) -> None:
+        """Close the connection at once, whatever is under way."""
+        self._wire.close()
+
+    async def leave(self) -> None:
+        """Say goodbye to the server."""
+        with translated():
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._wire.ensure_closed()
+
+    async def _undo(self) -> None:
+        if self._is_open and self._in_step and not self._wire.is_cut:
+            await self.ask(ROLLBACK)
+            self._is_open = False
+
+    async def _exchange(self, texts: Sequence[bytes]) -> list[Answer]:
+        self._in_step = False
+        with translated():
+            async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    answers = await self._read_all(b";".join(texts))
+                except errors.MySQLError as error:
+                    self._in_step = number_of(error) not in LOST
+                    raise
+        self._in_step = True
+        return answers
+
+    async def _read_all(self, text: bytes) -> list[Answer]:
+        # The driver's stubs leave most of its types unknown.
+        cursor: Any = self._wire.cursor()
+        await cursor.execute(text)
+        answers: list[Answer] = []
+        more: bool | None = True
+        while more:
+            answers.append(Answer(await cursor.fetchall(), cursor.rowcount, cursor.lastrowid))
+            more = await cursor.nextset()
+        return answers
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Let no exception of the driver through."""
+    try:
+        yield
+    except errors.MySQLError as error:
+        raise meaning(error) from error
+    except (TimeoutError, OSError) as error:
+        raise StoreUnavailable(f"The database does not answer: {error or 'no reply in time'}.") from error
+
+
+def meaning(error: errors.MySQLError) -> Exception:
+    """What an error of the driver says, in words of our own."""
+    number, detail = number_of(error), error.args[-1] if error.args else ""
+    if number in DEADLOCKS:
+        return Collision(detail)
+    if number == LOCK_WAIT_ENDED:
+        return LockWaitEnded(detail)
+    if number in CANNOT_ANSWER:
+        return StoreUnavailable(f"The database cannot answer: {detail} ({number}).")
+    return StatementFailed(f"{number}: {detail}")
+
+
+def number_of(error: errors.MySQLError) -> int:
+    """The error's number; 0 stands for one of the driver's own about a connection it has lost track of."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0

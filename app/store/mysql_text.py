@@ -1,0 +1,90 @@
+"""Named statements with their values written in, as MariaDB and MySQL read them.
+
+Values travel inside the text because only so do several statements share one round trip, and rows of one statement vary
+in number. The driver can do the same, but takes thirty times as long over a body of 1 KiB.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from app.store.statements import Engine, Statement, load
+
+ROWS = b"VALUES "
+"""Where the one row of values begins that an INSERT repeats."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A statement as bytes with `%s` for each value, and the names of the values in that order."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+    def filled(self, values: Mapping[str, Any]) -> bytes:
+        """The statement with these values."""
+        return self.text % tuple(literal(values[name]) for name in self.names)
+
+    def repeated(self, rows: Iterable[Mapping[str, Any]], largest: int) -> Iterable[bytes]:
+        """The INSERT with all these rows, in their order, as few statements of at most so many bytes.
+
+        A row that is larger by itself makes a larger statement, which its reader has to refuse.
+        """
+        head, row = self.text.split(ROWS)
+        head += ROWS
+        gathered: list[bytes] = []
+        size = len(head)
+        for values in rows:
+            text = row % tuple(literal(values[name]) for name in self.names)
+            if gathered and size + len(text) >= largest:
+                yield head + b",".join(gathered)
+                gathered, size = [], len(head)
+            gathered.append(text)
+            size += len(text) + 1
+        if gathered:
+            yield head + b",".join(gathered)
+
+
+def templates() -> Mapping[str, Template]:
+    """Every statement of this engine by its name."""
+    return {name: template(statement) for name, statement in load(Engine.MYSQL).items()}
+
+
+def template(statement: Statement) -> Template:
+    """One statement, ready to be filled."""
+    text, names = statement.formatted()
+    return Template(text.encode(), names)
+
+
+def literal(value: Any) -> bytes:
+    """A value as it stands in a statement; a list of integers as what IN asks for.
+
+    Safe in the sessions opened here: their text is UTF-8, in which no other character contains the byte of a quote or
+    a backslash, and their sql_mode lets a backslash escape. Refuses with `TypeError` what has no literal.
+    """
+    match value:
+        case None:
+            return b"NULL"
+        case int():
+            return b"%d" % value
+        case str():
+            return b"'%s'" % _escaped(value.encode())
+        case bytes():
+            return b"_binary'%s'" % _escaped(value)
+        case list():
+            return b"(%s)" % b",".join(b"%d" % number for number in cast("list[int]", value))
+        case _:
+            raise TypeError(f"a {type(value).__name__} has no literal in SQL")
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as the JSON that a statement reads with JSON_TABLE; a value that is None is left out, and reads as NULL."""
+    return _encode([{key: value for key, value in row.items() if value is not None} for row in rows]).decode()
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b"\\", b"\\\\").replace(b"'", b"\\'")
