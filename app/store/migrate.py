@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import asyncpg
@@ -23,6 +24,9 @@ PATIENCE_SECONDS = 120
 LOCK_NUMBER = int.from_bytes(b"peeklock")
 LOCK_NAME = "peeklock migrations"
 
+# Alembic keeps what it is doing in globals, so the threads of one process take turns as well.
+ONE_AT_A_TIME = Lock()
+
 Answer = TypeVar("Answer")
 
 
@@ -36,12 +40,12 @@ def migrate(url: str) -> None:
     Runs an event loop of its own for PostgreSQL, so a coroutine calls it in a thread. A migration that is cut off
     is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood.
     """
-    _on_connection(url, _upgrade)
+    on_connection(url, _upgrade)
 
 
 def is_current(url: str) -> bool:
     """Whether the tables are exactly today's, by the mark that the last migration left. Changes nothing."""
-    return _on_connection(url, _is_current)
+    return on_connection(url, _is_current)
 
 
 def configuration(connection: Connection | None = None) -> Config:
@@ -56,7 +60,8 @@ def configuration(connection: Connection | None = None) -> Config:
 
 def _upgrade(connection: Connection) -> None:
     _wait_for_turn(connection)
-    command.upgrade(configuration(connection), "head")
+    with ONE_AT_A_TIME:
+        command.upgrade(configuration(connection), "head")
     connection.commit()
 
 
@@ -84,7 +89,8 @@ def _wait_for_turn(connection: Connection) -> None:
             pass
 
 
-def _on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
+def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
+    """Do the work on a connection of its own; what it does not commit is undone."""
     address = make_url(url)
     match address.get_backend_name():
         case "postgresql":

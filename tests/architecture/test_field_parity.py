@@ -1,0 +1,183 @@
+"""No field is lost or swapped between the domain, the rows and the tables."""
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+
+from app.domain.access import ApiKey, Grant, Right
+from app.domain.instant import SECOND
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Receipt
+from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
+from app.domain.settlement import Held, LockToken, Outcome, Tombstone
+from app.store import documents, rows, tables
+
+MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
+ENVELOPE = Envelope(MESSAGE_ID, "type", "correlation", "subject", "reply to", "to", GROUP_ID, "trace", PROPERTIES)
+HEADERS = documents.write_headers(ENVELOPE)
+SECRET = bytes(range(16))
+SETTINGS = QueueSettings(
+    lock_duration=1 * SECOND,
+    max_delivery_count=2,
+    default_ttl=3 * SECOND,
+    dead_letter_on_expiry=True,
+    duplicate_detection_window=4 * SECOND,
+    retry=FixedDelay(5 * SECOND),
+    archive_retention=6 * SECOND,
+    max_message_bytes=7,
+    max_messages=8,
+    status=QueueStatus.SEND_DISABLED,
+    description="nine",
+)
+GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
+
+POLICIES = [
+    NoDelay(),
+    FixedDelay(1),
+    LinearDelay(2, 3, 4),
+    ExponentialDelay(5, 6.5, 7, 0.8),
+    ListedDelays((9, 10)),
+]
+# What one domain field is made of, where it is not a column of the same name and value.
+SPELLED = {
+    "state": (MessageState.LOCKED, 2),
+    "home_state": (MessageState.DEFERRED, 4),
+    "body_kind": (BodyKind.BYTES, 2),
+    "outcome": (Outcome.ABANDONED, "abandoned"),
+    "settings": (SETTINGS, documents.write_settings(SETTINGS)),
+    "properties": (PROPERTIES, PROPERTIES.decode()),
+    "secret_hash": (SECRET * 2, SECRET * 2),
+    "lock_token": (SECRET, SECRET),
+}
+ENVELOPE_COLUMNS = {
+    "message_id": MESSAGE_ID,
+    "group_id": GROUP_ID,
+    "headers": HEADERS,
+    "properties": PROPERTIES.decode(),
+}
+
+
+def columns_of(table: type[tables.SQLModel]) -> set[str]:
+    """The names of a table's columns."""
+    return set(tables.SQLModel.metadata.tables[str(table.__tablename__)].columns.keys())
+
+
+def names_of(kind: type[Any]) -> set[str]:
+    """The names of a domain class's fields."""
+    return {field.name for field in fields(kind)}
+
+
+def stored(columns: tuple[str, ...]) -> tuple[Any, ...]:
+    """A row in which every column holds something that no other one holds."""
+    return tuple(SPELLED.get(name, (0, f"<{name}>"))[1] for name in columns)
+
+
+def expected(kind: type[Any], **made_of_several: Any) -> Any:
+    """The domain value of that row: every field holds what the column of its name held."""
+    values = {name: SPELLED.get(name, (f"<{name}>", 0))[0] for name in names_of(kind) - set(made_of_several)}
+    return kind(**values, **made_of_several)
+
+
+def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
+    row = [
+        ENVELOPE_COLUMNS.get(name, value)
+        for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
+    ]
+    assert rows.message(row) == expected(Message, envelope=ENVELOPE)
+
+
+def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
+    token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
+    assert rows.held(stored(rows.HELD_COLUMNS)) == expected(Held, token=token)
+
+
+def test_every_column_of_a_tombstone_lands_in_the_field_of_its_name() -> None:
+    token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]
+    assert rows.tombstone(stored(rows.TOMBSTONE_COLUMNS)) == expected(Tombstone, token=token)
+
+
+def test_every_column_of_a_queue_lands_in_the_field_of_its_name() -> None:
+    assert rows.queue(stored(rows.QUEUE_COLUMNS)) == expected(Queue)
+
+
+def test_every_column_of_an_api_key_lands_in_the_field_of_its_name() -> None:
+    row = [
+        documents.write_rights(GRANT) if name == "rights" else value
+        for name, value in zip(rows.API_KEY_COLUMNS, stored(rows.API_KEY_COLUMNS), strict=True)
+    ]
+    assert rows.api_key(row) == expected(ApiKey, grant=GRANT)
+
+
+def test_a_draft_keeps_every_field_that_is_stored() -> None:
+    draft = Draft(1, ENVELOPE, b"body", BodyKind.BYTES, priority=7, available_at=11, delay=12, ttl=13)
+    values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
+    asked = {"queue_id": 1, "priority": 7, "available_at": 11, "delay": 12, "ttl": 13, "body_kind": 2, "body": b"body"}
+    assert values == asked | ENVELOPE_COLUMNS
+    # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
+    assert names_of(Draft) - {"envelope", "duplicate_window"} | set(ENVELOPE_COLUMNS) == set(rows.DRAFT_COLUMNS)
+
+
+def test_headers_and_columns_together_hold_the_whole_envelope() -> None:
+    assert set(documents.Headers.__struct_fields__) | {"message_id", "group_id", "properties"} == names_of(Envelope)
+
+
+def test_an_envelope_without_headers_has_none_stored() -> None:
+    assert documents.write_headers(Envelope("id", group_id="group", properties=b"{}")) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "table", "left_out"),
+    [
+        (rows.MESSAGE_COLUMNS, tables.MessageRow, {"first_delivered_at"}),  # for the archive only
+        (rows.QUEUE_COLUMNS, tables.QueueRow, set()),
+        (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
+        (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
+        (rows.ARCHIVED_COLUMNS, tables.ArchiveRow, {"queue", "outcome", "settled_at", "remove_at"}),
+    ],
+)
+def test_every_column_of_a_table_is_read(
+    read: tuple[str, ...], table: type[tables.SQLModel], left_out: set[str]
+) -> None:
+    assert set(read) - {"read_at"} == columns_of(table) - left_out
+
+
+def test_what_the_archive_takes_over_a_message_has() -> None:
+    assert set(rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
+    assert set(rows.HELD_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
+
+
+def test_settings_come_back_as_they_were_written() -> None:
+    assert all(getattr(SETTINGS, name) != getattr(QueueSettings(), name) for name in names_of(QueueSettings))
+    assert documents.read_settings(documents.write_settings(SETTINGS)) == SETTINGS
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_retry_policy_comes_back_as_it_was_written(policy: RetryPolicy) -> None:
+    settings = QueueSettings(retry=policy)
+    assert documents.read_settings(documents.write_settings(settings)) == settings
+
+
+def test_every_kind_of_retry_policy_has_a_stored_name() -> None:
+    assert {type(policy) for policy in POLICIES} == set(get_args(RetryPolicy)) == set(documents.RETRY_KINDS.values())
+
+
+def test_settings_of_other_versions_are_understood() -> None:
+    assert documents.read_settings('{"max_delivery_count": 3, "of_a_newer_version": 1}') == QueueSettings(
+        max_delivery_count=3
+    )
+
+
+def test_answers_of_attempts_come_back_as_they_were_written() -> None:
+    receipts = [Receipt(1, "a", 2, MessageState.SCHEDULED), Receipt(3, "b", 4, MessageState.AVAILABLE, duplicate=True)]
+    assert documents.read_receipts(documents.write_receipts(receipts)) == receipts
+    messages = [rows.message(stored_message(number)) for number in (5, 6)]
+    assert documents.read_tokens(documents.write_tokens(messages)) == [LockToken(5, SECRET), LockToken(6, SECRET)]
+
+
+def stored_message(number: int) -> list[Any]:
+    """A row of a message with this number."""
+    named = ENVELOPE_COLUMNS | {"sequence_number": number}
+    return [
+        named.get(name, value) for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
+    ]

@@ -1,0 +1,121 @@
+"""The migrations make exactly the tables that the models describe, on every engine, also when two run at once."""
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from app.store.migrate import is_current, migrate, on_connection
+from app.store.tables import SQLModel
+from tests.databases import Run
+
+ENGINES = ["sqlite", "postgresql", "mariadb"]
+# SQLAlchemy reads no DESC back from these two, so Alembic believes this index to be another one; what the engine
+# itself says of it is compared below.
+DESCENDING = {"message_next"}
+
+
+@pytest.fixture(params=ENGINES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a database without tables."""
+    yield from lend(request, tmp_path / "migrated.sqlite3")
+
+
+@pytest.fixture
+def modelled(request: pytest.FixtureRequest, empty: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a database on the same engine with the tables as the models describe them."""
+    for url in lend(request, tmp_path / "modelled.sqlite3"):
+        on_connection(url, create_from_models)
+        yield url
+
+
+def lend(request: pytest.FixtureRequest, file: Path) -> Iterator[str]:
+    """Lend an empty database of the engine that the test runs on."""
+    kind = request.node.callspec.params["empty"]
+    if kind == "sqlite":
+        yield f"sqlite:///{file}"
+        return
+    run: Run = request.getfixturevalue("run")
+    with run.empty_database(request.getfixturevalue("wanted")(kind)) as url:
+        yield url
+
+
+def create_from_models(connection: Connection) -> None:
+    """Make the tables without any migration."""
+    if connection.dialect.name in ("mysql", "mariadb"):
+        # The migrations say so for each table, because nobody knows how a given database was made.
+        connection.execute(text("ALTER DATABASE CHARACTER SET utf8mb4"))
+    SQLModel.metadata.create_all(connection)
+    connection.commit()
+
+
+def differences(connection: Connection) -> list[Any]:
+    """What Alembic would still change."""
+    blind = connection.dialect.name != "postgresql"
+
+    def looked_at(_thing: object, name: str | None, *_: object) -> bool:
+        return not (blind and name in DESCENDING)
+
+    context = MigrationContext.configure(connection, opts={"include_object": looked_at})
+    return compare_metadata(context, SQLModel.metadata)
+
+
+def description(connection: Connection) -> list[Any]:
+    """Every table and index in the engine's own words, however they came about."""
+    match connection.dialect.name:
+        case "sqlite":
+            question = "SELECT sql FROM sqlite_master WHERE name <> 'alembic_version' AND tbl_name <> 'alembic_version'"
+            return sorted(row[0] for row in connection.execute(text(question)) if row[0])
+        case "postgresql":
+            columns = (
+                "SELECT table_name, ordinal_position, column_name, data_type, character_maximum_length, is_nullable,"
+                " column_default, collation_name FROM information_schema.columns WHERE table_schema = 'public'"
+            )
+            indexes = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+            found = [tuple(row) for question in (columns, indexes) for row in connection.execute(text(question))]
+            return sorted((row for row in found if row[0] != "alembic_version"), key=repr)
+        case _:
+            names = sorted(set(inspect(connection).get_table_names()) - {"alembic_version"})
+            return [connection.execute(text(f"SHOW CREATE TABLE `{name}`")).one()[1] for name in names]
+
+
+def test_the_tables_are_those_of_the_models(empty: str, modelled: str) -> None:
+    migrate(empty)
+    assert on_connection(empty, differences) == []
+    assert on_connection(empty, description) == on_connection(modelled, description)
+
+
+def test_a_database_is_current_once_it_was_migrated_and_stays_so(empty: str) -> None:
+    assert not is_current(empty)
+    migrate(empty)
+    assert is_current(empty)
+    migrate(empty)
+    assert is_current(empty)
+
+
+def test_several_who_migrate_at_once_take_turns(empty: str) -> None:
+    with ProcessPoolExecutor(3, get_context("spawn")) as several:
+        for done in [several.submit(migrate, empty) for _ in range(3)]:
+            done.result()
+    assert is_current(empty)
+    assert on_connection(empty, differences) == []
+
+
+def test_a_migration_that_was_cut_off_is_made_good_by_the_next_one(empty: str) -> None:
+    migrate(empty)
+
+    def forget_that_it_ended(connection: Connection) -> None:
+        connection.execute(text("DELETE FROM alembic_version"))
+        connection.execute(text("DROP TABLE api_key"))
+        connection.commit()
+
+    on_connection(empty, forget_that_it_ended)
+    assert not is_current(empty)
+    migrate(empty)
+    assert on_connection(empty, differences) == []
