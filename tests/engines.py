@@ -97,7 +97,9 @@ class MariaEngine(Engine):
         with _mysql(template) as cursor:
             cursor.execute("SHOW FULL TABLES WHERE table_type = 'BASE TABLE'")
             tables = [row[0] for row in cursor.fetchall()]
-            cursor.execute(f"CREATE DATABASE {name}")
+            cursor.execute("SELECT @@character_set_database, @@collation_database")
+            letters, order = cursor.fetchall()[0]
+            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET {letters} COLLATE {order}")
             cursor.execute("SET foreign_key_checks = 0")
             for table in tables:
                 cursor.execute(f"SHOW CREATE TABLE `{table}`")

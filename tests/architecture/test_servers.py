@@ -86,9 +86,13 @@ def test_a_copied_database_has_the_tables_and_rows_of_its_template(
 ) -> None:
     with run.empty_database(wanted(kind)) as template:
         _execute(template, "CREATE TABLE kept (answer int PRIMARY KEY)", "INSERT INTO kept VALUES (42)")
+        if kind == "mariadb":
+            _execute(template, "ALTER DATABASE CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
         copy = ENGINES[kind].copy(template, "peeklock_test_copy")
         try:
             assert _execute(copy, "SELECT answer FROM kept") == 42
+            if kind == "mariadb":
+                assert _execute(copy, "SELECT @@collation_database") == "utf8mb4_bin"
         finally:
             ENGINES[kind].drop(copy)
 
