@@ -1,0 +1,234 @@
+"""Holds what clients were told against one another and against what is left: nothing lost, nothing twice, nothing early.
+
+The clients' own logs are the evidence, because the service must keep what it promised, not what it meant. A finding is
+made only where the times prove it: a call takes effect somewhere between its sending and its answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.faults.journal import Call
+
+SETTLEMENTS = frozenset({"complete", "abandon", "dead_letter", "defer"})
+FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
+"""Settlements after which a load client never sees the message again, and what the service then calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remnant:
+    """A message as it lies in the database after a run; `token` is the one that ended it."""
+
+    sequence_number: int
+    message_id: str
+    digest: str
+    state: str
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as a receiver got it. `claimed` counts how often it had been handed out, this time included."""
+
+    message_id: str
+    sequence_number: int
+    digest: str
+    token: str
+    claimed: int
+    remaining: float
+    asked_at: float
+    heard_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A promise that was not kept, and the message it was about."""
+
+    kind: str
+    message_id: str
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message_id}: {self.evidence}"
+
+
+class History:
+    """All that the clients of one run know, with what is left in the end, sorted by message and by token."""
+
+    def __init__(self, calls: Sequence[Call], remnants: Sequence[Remnant]) -> None:
+        self.calls = calls
+        self.remnants = remnants
+        self.sends = [call for call in calls if call.verb == "send"]
+        self.deliveries = [delivery for call in calls if call.verb == "receive" for delivery in _deliveries(call)]
+
+    @cached_property
+    def left(self) -> dict[int, Remnant]:
+        """What is left, by sequence number."""
+        return {remnant.sequence_number: remnant for remnant in self.remnants}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """What was sent, by message id."""
+        return {call.asked["message_id"]: call.asked["digest"] for call in self.sends}
+
+    @cached_property
+    def by_message(self) -> dict[str, list[Delivery]]:
+        """The deliveries of each message, first one first."""
+        groups: defaultdict[str, list[Delivery]] = defaultdict(list)
+        for delivery in sorted(self.deliveries, key=lambda one: (one.claimed, one.heard_at)):
+            groups[delivery.message_id].append(delivery)
+        return groups
+
+    @cached_property
+    def by_token(self) -> dict[str, list[Call]]:
+        """What was asked of each delivery."""
+        groups: defaultdict[str, list[Call]] = defaultdict(list)
+        for call in self.calls:
+            if token := call.asked.get("token"):
+                groups[token].append(call)
+        return groups
+
+    @cached_property
+    def message_of(self) -> dict[str, str]:
+        """The message id behind each token."""
+        return {delivery.token: delivery.message_id for delivery in self.deliveries}
+
+    def effects(self, token: str) -> list[Call]:
+        """The settlements of a delivery that were acknowledged, also as replayed."""
+        return [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS and call.is_acknowledged]
+
+    def promised_until(self, delivery: Delivery) -> float:
+        """Until when its holder could rely on the lock, counted from the earliest moment it can have been given."""
+        renewals = [call for call in self.by_token.get(delivery.token, ()) if call.verb == "renew"]
+        promises = [call.at + call.answer["remaining"] for call in renewals if call.is_acknowledged]
+        return max([delivery.asked_at + delivery.remaining, *promises])
+
+    def may_have_ended(self, token: str, before: float) -> bool:
+        """Whether its holder may have given the delivery up by then."""
+        asked = [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS]
+        return any(call.at < before and call.may_have_effect for call in asked)
+
+
+def check(calls: Sequence[Call], remnants: Sequence[Remnant]) -> list[Finding]:
+    """Everything that was not kept; empty after a run in which everything was."""
+    history = History(calls, remnants)
+    return [finding for rule in RULES for finding in rule(history)]
+
+
+def _lost(history: History) -> Iterator[Finding]:
+    """Every acknowledged send is completed, dead-lettered, expired or still there."""
+    for send in history.sends:
+        if send.is_acknowledged and send.answer["sequence_number"] not in history.left:
+            yield Finding("lost", send.asked["message_id"], f"acknowledged as {send.answer['sequence_number']}, gone")
+
+
+def _undone(history: History) -> Iterator[Finding]:
+    """What was acknowledged as ended has ended so, by that token."""
+    for token, message_id in history.message_of.items():
+        for call in history.effects(token):
+            remnant = history.left.get(int(token.partition(".")[0]))
+            if call.verb not in FINAL or remnant is None:  # gone altogether is `lost`
+                continue
+            if remnant.state != FINAL[call.verb] or remnant.token not in (None, token):
+                evidence = f"{call.verb} of {token} was acknowledged; it is {remnant.state} by {remnant.token}"
+                yield Finding("undone", message_id, evidence)
+
+
+def _phantoms(history: History) -> Iterator[Finding]:
+    """Nothing exists that nobody sent; of a send in doubt it is open."""
+    known = set(history.digests)
+    for seen in (*history.deliveries, *history.remnants):
+        if seen.message_id not in known:
+            known.add(seen.message_id)
+            yield Finding("phantom", seen.message_id, f"{seen.sequence_number} was never sent")
+
+
+def _duplicates(history: History) -> Iterator[Finding]:
+    """One send, however often repeated under its key, is one message."""
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for seen in (*history.deliveries, *history.remnants):
+        numbers[seen.message_id].add(seen.sequence_number)
+    for send in history.sends:
+        if send.is_acknowledged:
+            numbers[send.asked["message_id"]].add(send.answer["sequence_number"])
+    for message_id, found in numbers.items():
+        if len(found) > 1:
+            yield Finding("duplicated", message_id, f"it is {sorted(found)}")
+
+
+def _two_effects(history: History) -> Iterator[Finding]:
+    """A delivery ends in one way, and one delivery of a message ends it for good."""
+    enders: defaultdict[str, set[str]] = defaultdict(set)
+    for token, message_id in history.message_of.items():
+        verbs = {call.verb for call in history.effects(token)}
+        if len(verbs) > 1:
+            yield Finding("two effects", message_id, f"{token} was acknowledged as {sorted(verbs)}")
+        if verbs & FINAL.keys():
+            enders[message_id].add(token)
+    for message_id, tokens in enders.items():
+        if len(tokens) > 1:
+            yield Finding("two effects", message_id, f"it was ended by {sorted(tokens)}")
+
+
+def _after_completion(history: History) -> Iterator[Finding]:
+    """No delivery starts after a completion was acknowledged."""
+    ended: dict[str, float] = {}
+    for token, message_id in history.message_of.items():
+        for call in history.effects(token):
+            if call.verb == "complete":
+                ended[message_id] = min(call.done, ended.get(message_id, call.done))
+    for delivery in history.deliveries:
+        if delivery.asked_at > ended.get(delivery.message_id, float("inf")):
+            evidence = f"{delivery.token} was asked for {delivery.asked_at - ended[delivery.message_id]:.3f} s after"
+            yield Finding("delivered after completion", delivery.message_id, evidence)
+
+
+def _early(history: History) -> Iterator[Finding]:
+    """While a promise lasts that its holder has not given up, nobody else gets the message."""
+    for message_id, deliveries in history.by_message.items():
+        for first in deliveries:
+            end = history.promised_until(first)
+            for later in deliveries:
+                if later.claimed <= first.claimed or later.heard_at >= end:
+                    continue
+                if not history.may_have_ended(first.token, before=later.heard_at):
+                    evidence = f"{first.token} was promised {end - later.heard_at:.3f} s more when {later.token} came"
+                    yield Finding("early redelivery", message_id, evidence)
+
+
+def _lost_early(history: History) -> Iterator[Finding]:
+    """While a promise lasts, its holder is not told that the lock is lost."""
+    for delivery in history.deliveries:
+        end = history.promised_until(delivery)
+        for call in history.by_token.get(delivery.token, ()):
+            if call.status in (404, 410) and call.done < end and not history.may_have_ended(delivery.token, call.done):
+                evidence = f"{call.verb} of {delivery.token} heard {call.status}, {end - call.done:.3f} s too early"
+                yield Finding("early loss", delivery.message_id, evidence)
+
+
+def _changed_bodies(history: History) -> Iterator[Finding]:
+    """What comes out is what went in."""
+    for seen in (*history.deliveries, *history.remnants):
+        if seen.digest != history.digests.get(seen.message_id, seen.digest):
+            yield Finding("changed body", seen.message_id, f"{seen.sequence_number} has the digest {seen.digest}")
+
+
+RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
+    _lost,
+    _undone,
+    _phantoms,
+    _duplicates,
+    _two_effects,
+    _after_completion,
+    _early,
+    _lost_early,
+    _changed_bodies,
+)
+
+
+def _deliveries(call: Call) -> Iterator[Delivery]:
+    for message in call.answer.get("messages", ()):
+        yield Delivery(**message, asked_at=call.at, heard_at=call.done)

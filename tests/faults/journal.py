@@ -1,0 +1,81 @@
+"""What a client knows of its calls: each is written down before it is made and again when it is answered, durably."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NOT_HEARD = 0
+"""Stands for the status of a call whose answer never came; whether it took effect is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `at` and `done` are seconds of the machine's monotonic clock, the same in all its processes."""
+
+    verb: str
+    at: float
+    asked: dict[str, Any]
+    done: float = float("inf")
+    status: int = NOT_HEARD
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the client was told that it took effect."""
+        return 200 <= self.status < 300
+
+    @property
+    def may_have_effect(self) -> bool:
+        """Whether the client cannot rule out that it took effect; a refusal does."""
+        return self.is_acknowledged or self.status == NOT_HEARD or self.status >= 500
+
+
+class Journal:
+    """The log of one client process. A line is on disk before its method returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._numbers = itertools.count()
+
+    def intend(self, verb: str, **asked: Any) -> int:
+        """Note a call that is about to be made; its number."""
+        number = next(self._numbers)
+        self._write({"call": number, "verb": verb, "at": time.monotonic(), "asked": asked})
+        return number
+
+    def hear(self, number: int, status: int, answer: dict[str, Any]) -> None:
+        """Note how the call was answered."""
+        self._write({"call": number, "done": time.monotonic(), "status": status, "answer": answer})
+
+    def close(self) -> None:
+        """Nothing more will be noted."""
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def read(paths: Iterable[Path]) -> list[Call]:
+    """The calls of these logs, in the order in which they were made. A client may have died in its last line."""
+    return sorted(itertools.chain.from_iterable(map(_read, paths)), key=lambda call: call.at)
+
+
+def _read(path: Path) -> list[Call]:
+    intents: dict[int, dict[str, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
+    for line in map(json.loads, _whole(path.read_text("utf-8").splitlines(keepends=True))):
+        (intents if "verb" in line else results)[line.pop("call")] = line
+    return [Call(**intent, **results.get(number, {})) for number, intent in intents.items()]
+
+
+def _whole(lines: Sequence[str]) -> Sequence[str]:
+    return lines if not lines or lines[-1].endswith("\n") else lines[:-1]
