@@ -1,0 +1,121 @@
+"""The connections of one process to one database: opened when wanted, lent one at a time, replaced when broken."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from app.domain.refusals import StoreUnavailable
+from app.store import records
+from app.store.rows import Row
+
+TURN_SECONDS = 15.0
+"""How long a caller waits for a connection while others have them all."""
+
+MOST_TRIES = 3
+"""What collides with other transactions is repeated; a third collision in a row is more than chance."""
+
+Result = TypeVar("Result")
+
+
+class Collision(Exception):
+    """Another transaction stood in the way and this one was undone: repeat it."""
+
+
+class Session(records.Session, Protocol):
+    """One connection while it is lent to somebody."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the next one may use it: nothing is under way on it and the other end is still there."""
+        ...
+
+    async def transact(self, work: records.Work[Result]) -> Result:
+        """Run the work in one transaction, committed when it returns and undone when it raises."""
+        ...
+
+    async def leave(self) -> None:
+        """Say goodbye to the server."""
+        ...
+
+    def cut(self) -> None:
+        """Close the connection at once, whatever is under way; the server undoes what was not committed."""
+        ...
+
+
+AnySession = TypeVar("AnySession", bound=Session)
+
+
+class Pool(Generic[AnySession]):
+    """`Database` over at most so many connections, of which the one used last is lent first."""
+
+    def __init__(self, connect: Callable[[], Awaitable[AnySession]], most: int) -> None:
+        self._connect = connect
+        self._turns = asyncio.Semaphore(most)
+        self._idle: list[AnySession] = []
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """The rows of one named statement, a transaction of its own."""
+        return await self.repeat(lambda session: session.fetch(name, **values))
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run one named statement as a transaction of its own; how many rows it found to change."""
+        return await self.repeat(lambda session: session.change(name, **values))
+
+    async def transaction(self, work: records.Work[Result]) -> Result:
+        """Run the work in one transaction, committed durably when it returns and undone when it raises."""
+        return await self.repeat(lambda session: session.transact(work))
+
+    async def repeat(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
+        """Do the work on a connection, again when it collides with another transaction."""
+        tries = MOST_TRIES
+        while True:
+            tries -= 1
+            try:
+                async with self.lend() as session:
+                    return await work(session)
+            except Collision as collision:
+                if not tries:
+                    raise StoreUnavailable(f"Other transactions kept standing in the way: {collision}.") from collision
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncGenerator[AnySession, None]:
+        """A connection for one piece of work; afterwards it is kept if it is whole and closed otherwise."""
+        await self._wait_for_turn()
+        try:
+            session = await self._whole()
+            try:
+                yield session
+            finally:
+                if session.is_whole:
+                    self._idle.append(session)
+                else:
+                    session.cut()
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        """Let go of every connection; none may be lent out any more."""
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_whole:
+                await session.leave()
+            session.cut()
+
+    async def _whole(self) -> AnySession:
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_whole:
+                return session
+            session.cut()
+        return await self._connect()
+
+    async def _wait_for_turn(self) -> None:
+        if not self._turns.locked():
+            await self._turns.acquire()  # at once, and without the price of a timeout
+            return
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("Every connection to the database is in use.") from error
