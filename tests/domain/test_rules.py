@@ -1,0 +1,119 @@
+"""Names, tokens, leads, lives and rights: the small rules."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.access import EVERY_RIGHT, Grant, Right
+from app.domain.delivery import time_to_live
+from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.message import BodyKind, Envelope
+from app.domain.queue import (
+    LONGEST_LOCK,
+    SHORTEST_LOCK,
+    Queue,
+    QueueSettings,
+    QueueStatus,
+    allow_receive,
+    allow_send,
+    ends_locks,
+    is_valid_name,
+    lead,
+)
+from app.domain.refusals import MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
+from app.domain.sending import Letter, accept
+from app.domain.settlement import LockToken
+
+
+def queue(settings: QueueSettings) -> Queue:
+    return Queue(1, "orders", settings, 1, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["a", "orders", "Orders.eu-west_1", "0", "a" * 128])
+def test_names_that_a_queue_may_have(name: str) -> None:
+    assert is_valid_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a/b", "a b", "ä", "a\n", "a" * 129])
+def test_names_that_no_queue_may_have(name: str) -> None:
+    assert not is_valid_name(name)
+
+
+@given(number=st.integers(0, 2**63 - 1), secret=st.binary(min_size=16, max_size=16))
+def test_a_token_is_read_as_it_was_written(number: int, secret: bytes) -> None:
+    token = LockToken(number, secret)
+    assert LockToken.parse(str(token)) == token
+
+
+@given(st.text(max_size=80))
+def test_whatever_is_no_token_is_not_found_and_never_an_error(text: str) -> None:
+    try:
+        token = LockToken.parse(text)
+    except MessageNotFound:
+        return
+    assert len(token.secret) == 16
+
+
+@given(duration=st.integers(SHORTEST_LOCK, LONGEST_LOCK))
+def test_the_lead_is_never_below_the_lock_duration(duration: int) -> None:
+    assert lead(duration, shared_locks=True) >= duration
+    assert lead(duration, shared_locks=False) == duration
+
+
+def test_the_lead_is_four_lock_durations_between_a_minute_and_ten() -> None:
+    assert lead(30 * SECOND, shared_locks=True) == 2 * MINUTE
+    assert lead(SECOND, shared_locks=True) == MINUTE
+    assert lead(5 * MINUTE, shared_locks=True) == 10 * MINUTE
+    assert lead(HOUR, shared_locks=True) == HOUR
+
+
+def test_the_shorter_life_wins() -> None:
+    assert time_to_live(None, QueueSettings()) is None
+    assert time_to_live(5, QueueSettings()) == 5
+    assert time_to_live(None, QueueSettings(default_ttl=7)) == 7
+    assert time_to_live(9, QueueSettings(default_ttl=7)) == 7
+
+
+@pytest.mark.behaviour("S3.33")
+def test_only_changes_that_a_holder_relied_on_take_its_lock() -> None:
+    before = QueueSettings()
+    assert ends_locks(before, QueueSettings(lock_duration=MINUTE))
+    assert ends_locks(before, QueueSettings(max_delivery_count=3))
+    assert ends_locks(before, QueueSettings(status=QueueStatus.DISABLED))
+    assert not ends_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
+
+
+def test_a_queue_may_refuse_to_take_or_to_hand_out() -> None:
+    for status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
+        with pytest.raises(SendDisabled):
+            allow_send(queue(QueueSettings(status=status)))
+    for status in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED):
+        with pytest.raises(ReceiveDisabled):
+            allow_receive(queue(QueueSettings(status=status)))
+    allow_send(queue(QueueSettings(status=QueueStatus.RECEIVE_DISABLED)))
+    allow_receive(queue(QueueSettings(status=QueueStatus.SEND_DISABLED)))
+
+
+@pytest.mark.behaviour("S3.30")
+def test_a_letter_keeps_its_own_message_id_or_gets_the_one_made_for_it() -> None:
+    orders = queue(QueueSettings())
+    assert accept(Letter(Envelope("mine")), orders, "made").envelope.message_id == "mine"
+    assert accept(Letter(Envelope("")), orders, "made").envelope.message_id == "made"
+
+
+def test_body_and_properties_together_may_fill_the_limit_but_not_pass_it() -> None:
+    orders = queue(QueueSettings(max_message_bytes=10))
+    accept(Letter(Envelope("", properties=b"12345"), b"12345", BodyKind.BYTES), orders, "made")
+    with pytest.raises(MessageTooLarge):
+        accept(Letter(Envelope("", properties=b"12345"), b"123456", BodyKind.BYTES), orders, "made")
+
+
+def test_rights_are_denied_unless_granted_on_a_matching_name() -> None:
+    grant = Grant(frozenset({Right.SEND}), ("orders.*", "audit"))
+    assert grant.allows(Right.SEND, "orders.eu")
+    assert grant.allows(Right.SEND, "audit")
+    assert not grant.allows(Right.SEND, "Orders.eu")
+    assert not grant.allows(Right.SEND, "audits")
+    assert not grant.allows(Right.LISTEN, "audit")
+    assert not grant.allows(Right.SEND, None)
+    assert Grant(EVERY_RIGHT).allows(Right.MANAGE, None)
