@@ -1,6 +1,7 @@
 """Brings the tables of a database up to what this version of the service needs."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -14,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
@@ -41,6 +42,13 @@ def migrate(url: str) -> None:
     is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood.
     """
     on_connection(url, _upgrade)
+
+
+def migrate_sqlite(connection: sqlite3.Connection) -> None:
+    """The same for an open connection, by which alone a database in memory can be reached."""
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+    _begin_as_only_writer(engine)
+    _on_engine(engine, _upgrade)
 
 
 def is_current(url: str) -> bool:
@@ -121,16 +129,21 @@ def _sqlite(address: URL) -> Engine:
     engine = create_engine(
         address.set(drivername="sqlite"), poolclass=NullPool, connect_args={"timeout": PATIENCE_SECONDS}
     )
+    _begin_as_only_writer(engine)
+    return engine
 
-    # Left alone, the driver would begin a transaction before neither a table nor a question, and no migration could
-    # be undone as a whole.
-    @event.listens_for(engine, "connect")
-    def leave_transactions_to_us(connection: Any, _record: object) -> None:
+
+def _begin_as_only_writer(engine: Engine) -> None:
+    """Make a transaction begin with its first statement, and at once as the only writer.
+
+    Left alone, the driver would begin one before neither a table nor a question, and no migration could be undone.
+    """
+
+    def leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
 
-    @event.listens_for(engine, "begin")
-    def begin_as_only_writer(connection: Connection) -> None:
+    def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    del leave_transactions_to_us, begin_as_only_writer
-    return engine
+    event.listen(engine, "connect", leave_transactions_to_us)
+    event.listen(engine, "begin", begin)

@@ -231,7 +231,7 @@ async def _withdraw(session: Session, withdrawals: Sequence[Withdrawal]) -> None
     for (queue, outcome, retention), numbers in groups.items():
         if retention:
             await session.change(
-                "archive_unlocked", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
+                "into_archive", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
             )
         await session.change("delete_messages", numbers=numbers)
 
@@ -250,7 +250,7 @@ async def _edit(session: Session, edit: Edit, now: Instant) -> None:
 
 
 async def _revoke(session: Session, move: Move) -> bool:
-    effective = await session.change("revoke", **move_values(move)) == 1
+    effective = await session.change("end_lock", **move_values(move)) == 1
     if effective:
         await session.change("remember", **tombstone_values(move))
     return effective

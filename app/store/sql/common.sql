@@ -96,7 +96,7 @@ LIMIT :most;
 
 -- ---- taking locks away -----------------------------------------------------------------------------------------------
 
--- revoke: end a lock, whether or not its time has passed
+-- end_lock: take a lock away, whether or not its time has passed
 UPDATE message
 SET state = :state,
     available_at = COALESCE(@now + :delay, available_at),
@@ -131,7 +131,7 @@ WHERE sequence_number @in(:numbers)
   AND state <> 2  -- fence: locked
 @for_update;
 
--- archive_unlocked: copy messages that nobody holds into the archive
+-- into_archive: copy messages into the archive, each with its lock token if it has one
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
 SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention
 FROM message AS m

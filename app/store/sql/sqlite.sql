@@ -1,0 +1,125 @@
+-- What SQLite does for every message. One thread writes, with no other writer beside it: what a statement has read is
+-- still so when the next one of its transaction acts on it.
+
+-- ---- sending ---------------------------------------------------------------------------------------------------------
+
+-- send: store a draft
+INSERT INTO message (
+    queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
+    delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+)
+SELECT
+    :queue_id, CASE WHEN due.at > @now THEN 3 ELSE 1 END, 1, :priority, @now, due.at, due.at + :ttl,
+    0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body
+FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
+RETURNING sequence_number, enqueued_at, state;
+
+-- recent: what the first sender of a message id was told, if that was within the window
+SELECT sequence_number, enqueued_at, state
+FROM recent_id
+WHERE queue_id = :queue_id
+  AND message_id = :message_id
+  AND enqueued_at > @now - :window;  -- fence: time
+
+-- note_recent: remember what the sender of a message id is told
+INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
+VALUES (:queue_id, :message_id, :sequence_number, :state, :enqueued_at, :enqueued_at + :window)
+ON CONFLICT (queue_id, message_id) DO UPDATE
+SET sequence_number = excluded.sequence_number,
+    state = excluded.state,
+    enqueued_at = excluded.enqueued_at,
+    remove_at = excluded.remove_at;
+
+-- ---- receiving -------------------------------------------------------------------------------------------------------
+
+-- next_available: the next messages of a queue in order of delivery
+SELECT sequence_number
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 1
+  AND available_at <= @now  -- fence: time
+  AND (expires_at IS NULL OR expires_at > @now)  -- fence: time
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :most;
+
+-- next_dead_lettered: the next messages of a dead-letter queue
+SELECT sequence_number
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 5
+ORDER BY sequence_number
+LIMIT :most;
+
+-- those_in: which of these messages are in this queue and state, and deliverable
+SELECT sequence_number
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND (state = 5 OR available_at <= @now)  -- fence: time
+  AND (state = 5 OR expires_at IS NULL OR expires_at > @now);  -- fence: time
+
+-- lock: give messages to a receiver, each with a token of its own
+UPDATE message
+SET home_state = state,
+    state = 2,
+    lock_token = fresh_secret(),
+    locked_until = @now + :lock_duration,
+    lock_generation = 0,
+    receiver_id = :receiver_id,
+    delivery_count = delivery_count + 1,
+    first_delivered_at = COALESCE(first_delivered_at, @now),
+    last_delivered_at = @now
+WHERE sequence_number @in(:numbers)
+RETURNING @message;
+
+-- ---- ending locks ----------------------------------------------------------------------------------------------------
+
+-- in_force: a row if the fence of a lock still stands
+SELECT 1
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = 2  -- fence: locked
+  AND lock_token = :lock_token  -- fence: token
+  AND locked_until > @now  -- fence: time
+  AND lock_generation > :above  -- fence: generation
+  AND lock_generation <= :up_to;  -- fence: generation
+
+-- out_of_force: a row if a lock has ended, by its time or by positive evidence
+SELECT 1
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = 2  -- fence: locked
+  AND lock_token = :lock_token  -- fence: token
+  AND (locked_until <= @now OR lock_generation = :above);  -- fence: time
+
+-- extend: prolong a lock that has not ended
+UPDATE message
+SET locked_until = MAX(locked_until, @now + :by),
+    lock_generation = lock_generation + 1
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = 2  -- fence: locked
+  AND lock_token = :lock_token  -- fence: token
+  AND locked_until > @now  -- fence: time
+  AND lock_generation > :evidence  -- fence: generation
+RETURNING lock_generation, locked_until, @now;
+
+-- ---- attempts --------------------------------------------------------------------------------------------------------
+
+-- earlier_attempt: what came of the first attempt with this key
+SELECT fingerprint, answer
+FROM attempt
+WHERE attempt_key = :attempt_key
+  AND remove_at > @now;  -- fence: time
+
+-- keep_attempt: remember what an attempt was answered, in the place of one that was to be forgotten
+INSERT OR REPLACE INTO attempt (attempt_key, fingerprint, answer, remove_at)
+VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
+
+-- ---- what is said differently ----------------------------------------------------------------------------------------
+
+-- take_turns: nothing to wait for where only one writes
+SELECT 1;

@@ -1,0 +1,284 @@
+"""The message store on SQLite: for one process, in a file or, for tests, in memory."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from app.broker.ports import Attempt, Extended, Extension, Once
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.refusals import KeyReused
+from app.domain.settlement import LockToken, Move, Outcome, Removal
+from app.runtime.clock import Clock
+from app.store import rows
+from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.key_records import KeyRecords
+from app.store.queue_records import QueueRecords
+from app.store.records import TOMBSTONE_KEEP, MessageRecords, move_values, tombstone_values
+from app.store.sqlite_database import OnBatch, SqliteDatabase, Step, Transaction
+
+Entry = TypeVar("Entry")
+Answer = TypeVar("Answer")
+
+NEXT_OF = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
+
+
+class SqliteStore(MessageRecords):
+    """`Store` over one SQLite database."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        super().__init__(database)
+        self._sqlite = database
+        self.queues = QueueRecords(database)
+        self.keys = KeyRecords(database)
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(_each(_send, drafts)))
+
+    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
+        """See `Messages`. Nobody else can hold the attempt, so this refuses with `KeyReused` alone."""
+
+        def do(transaction: Transaction) -> Once[list[Receipt]]:
+            if (answer := _earlier(transaction, attempt)) is not None:
+                return Once(read_receipts(answer), replayed=True)
+            receipts = [_send(transaction, draft) for draft in drafts]
+            _keep(transaction, attempt, write_receipts(receipts))
+            return Once(receipts, replayed=False)
+
+        return await self._sqlite.write(Step(do))
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    async def claim(self, claim: Claim) -> list[Message]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(partial(_claim, claim), _give_back))
+
+    async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(partial(_claim_these, claim, list(numbers)), _give_back))
+
+    async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
+        """See `Messages`. What a caller who has gone was given, a repeat of the attempt still gets."""
+
+        def do(transaction: Transaction) -> Once[list[Message]]:
+            if (answer := _earlier(transaction, attempt)) is not None:
+                return Once(_still_locked(transaction, read_tokens(answer)), replayed=True)
+            messages = _claim(claim, transaction)
+            if messages:
+                _keep(transaction, attempt, write_tokens(messages))
+            return Once(messages, replayed=False)
+
+        return await self._sqlite.write(Step(do))
+
+    # ---- ending locks ------------------------------------------------------------------------------------------------
+
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(_each(_remove, removals)))
+
+    async def move(self, moves: Sequence[Move]) -> list[bool]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(_each(_move, moves)))
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(_each(_extend, extensions)))
+
+    async def release(self, moves: Sequence[Move]) -> list[bool]:
+        """See `Messages`."""
+        return await self._sqlite.write(Step(_each(_release, moves)))
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._sqlite.close()
+
+
+async def open_sqlite(path: Path | None, clock: Clock, on_batch: OnBatch) -> SqliteStore:
+    """Open the file at the path, or a database in memory, which gets its tables here.
+
+    Refuses with `FileInUse` where another process has the file, and with `StoreUnavailable` where it cannot be used.
+    """
+    database = SqliteDatabase(path, clock, on_batch)
+    try:
+        await database.call_on_writer(_prove if path else _make_tables)
+    except BaseException:
+        await database.close()
+        raise
+    return SqliteStore(database)
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    # Only here: Alembic takes longer to be imported than most commands take to be done.
+    migrate = import_module("app.store.migrate")
+    migrate.migrate_sqlite(connection)
+
+
+def _prove(connection: sqlite3.Connection) -> None:
+    """Read something, since opening alone does not touch the file."""
+    connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+
+
+# ---- what the writer does --------------------------------------------------------------------------------------------
+
+
+def _each(
+    act: Callable[[Transaction, Entry], Answer], entries: Sequence[Entry]
+) -> Callable[[Transaction], list[Answer]]:
+    """Do one after the other in one transaction; of two with the same token the second finds the first one's work."""
+    return lambda transaction: [act(transaction, entry) for entry in entries]
+
+
+def _send(transaction: Transaction, draft: Draft) -> Receipt:
+    if draft.duplicate_window and (receipt := _first_receipt(transaction, draft)):
+        return receipt
+    values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
+    ((number, enqueued_at, state),) = transaction.rows("send", **values)
+    if draft.duplicate_window:
+        transaction.count(
+            "note_recent",
+            queue_id=draft.queue_id,
+            message_id=draft.envelope.message_id,
+            sequence_number=number,
+            state=state,
+            enqueued_at=enqueued_at,
+            window=draft.duplicate_window,
+        )
+    return Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
+
+
+def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
+    """What the first sender of this message id was told, if that was within the window."""
+    message_id = draft.envelope.message_id
+    found = transaction.rows("recent", queue_id=draft.queue_id, message_id=message_id, window=draft.duplicate_window)
+    for number, enqueued_at, state in found:
+        return Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
+    return None
+
+
+def _claim(claim: Claim, transaction: Transaction) -> list[Message]:
+    found = transaction.rows(NEXT_OF[claim.source], queue_id=claim.queue_id, most=claim.most)
+    return _lock(transaction, claim, [number for (number,) in found])
+
+
+def _claim_these(claim: Claim, numbers: list[int], transaction: Transaction) -> list[Message]:
+    found = transaction.rows("those_in", numbers=numbers, queue_id=claim.queue_id, state=claim.source.value)
+    there = {number for (number,) in found}
+    wanted = [number for number in dict.fromkeys(numbers) if number in there]
+    return _lock(transaction, claim, wanted[: claim.most])
+
+
+def _lock(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Message]:
+    """Give these messages to the receiver, in this order."""
+    if not numbers:
+        return []
+    locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
+    by_number = {message.sequence_number: message for message in map(rows.message, locked)}
+    return [by_number[number] for number in numbers]
+
+
+def _give_back(messages: Sequence[Message]) -> Step[list[bool]] | None:
+    """Free what was claimed for a caller who has gone: uncounted, in its old place."""
+    moves = [
+        Move(
+            LockToken(message.sequence_number, message.lock_token),
+            message.queue_id,
+            Outcome.RELEASED,
+            message.home_state,
+        )
+        for message in messages
+        if message.lock_token
+    ]
+    return Step(_each(_move, moves)) if moves else None
+
+
+def _still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
+    """The messages that are still locked by these tokens, in their order."""
+    found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
+    by_token = {(message.sequence_number, message.lock_token): message for message in map(rows.message, found)}
+    kept = (by_token.get((token.sequence_number, token.secret)) for token in tokens)
+    return [message for message in kept if message]
+
+
+def _remove(transaction: Transaction, removal: Removal) -> bool:
+    if not _holds(transaction, "in_force", removal, above=removal.fence.above, up_to=removal.fence.up_to):
+        return False
+    numbers = [removal.token.sequence_number]
+    if removal.retention:
+        transaction.count(
+            "into_archive",
+            numbers=numbers,
+            queue=removal.queue,
+            outcome=removal.outcome.value,
+            retention=removal.retention,
+        )
+    if removal.retention < TOMBSTONE_KEEP:
+        transaction.count("remember", **tombstone_values(removal))
+    transaction.count("delete_messages", numbers=numbers)
+    return True
+
+
+def _move(transaction: Transaction, move: Move) -> bool:
+    return _holds(transaction, "in_force", move, above=move.fence.above, up_to=move.fence.up_to) and _end(
+        transaction, move
+    )
+
+
+def _release(transaction: Transaction, move: Move) -> bool:
+    return _holds(transaction, "out_of_force", move, above=move.fence.above) and _end(transaction, move)
+
+
+def _holds(transaction: Transaction, fence: str, ending: Move | Removal, **generations: int) -> bool:
+    token = ending.token
+    return bool(
+        transaction.rows(
+            fence,
+            sequence_number=token.sequence_number,
+            lock_token=token.secret,
+            queue_id=ending.queue_id,
+            **generations,
+        )
+    )
+
+
+def _end(transaction: Transaction, move: Move) -> bool:
+    """End the lock as the move says; its fence has been looked at in this transaction."""
+    transaction.count("end_lock", **move_values(move))
+    transaction.count("remember", **tombstone_values(move))
+    return True
+
+
+def _extend(transaction: Transaction, extension: Extension) -> Extended | None:
+    found = transaction.rows(
+        "extend",
+        sequence_number=extension.token.sequence_number,
+        lock_token=extension.token.secret,
+        queue_id=extension.queue_id,
+        by=extension.by,
+        evidence=extension.evidence,
+    )
+    return Extended(*found[0]) if found else None
+
+
+def _earlier(transaction: Transaction, attempt: Attempt) -> str | None:
+    """What the first try of the attempt was answered; None where this is the first."""
+    for fingerprint, answer in transaction.rows("earlier_attempt", attempt_key=attempt.key):
+        if fingerprint != attempt.fingerprint:
+            raise KeyReused
+        return answer
+    return None
+
+
+def _keep(transaction: Transaction, attempt: Attempt, answer: str) -> None:
+    transaction.count(
+        "keep_attempt",
+        attempt_key=attempt.key,
+        fingerprint=attempt.fingerprint,
+        answer=answer,
+        keep=attempt.keep,
+    )

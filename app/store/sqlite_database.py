@@ -1,0 +1,236 @@
+"""A SQLite database with one writer: whatever the process wants to write at one moment shares a commit, one fsync."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from app.domain.instant import Instant
+from app.domain.refusals import Refusal, StoreUnavailable
+from app.runtime.clock import Clock
+from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError
+from app.store.records import Work
+from app.store.rows import Row
+from app.store.sqlite_file import FileLock, connect, errors_spelled
+from app.store.statements import Engine, Statement, load
+
+Result = TypeVar("Result")
+
+READERS = 3
+"""Threads that read beside the writer; more would only wait for Python's one interpreter."""
+
+LARGEST_BATCH = 256
+"""Steps in one commit. By then the fsync costs nothing beside them, and nobody waits long for the others."""
+
+OnBatch: TypeAlias = Callable[[str, int], None]
+"""Hears the name of what was run, and for how many callers at once."""
+
+
+class Transaction:
+    """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
+
+    __slots__ = ("_connection", "_statements", "now")
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], now: Instant) -> None:
+        self._connection = connection
+        self._statements = statements
+        self.now = now
+
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        """The rows of a statement that gives rows."""
+        return self._execute(name, values).fetchall()
+
+    def count(self, name: str, /, **values: Any) -> int:
+        """Run a statement that gives no rows; how many rows it changed."""
+        return self._execute(name, values).rowcount
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Row]:
+        """See `Session`; never waits."""
+        return self.rows(name, **values)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Session`; never waits."""
+        return self.count(name, **values)
+
+    def _execute(self, name: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        values["now"] = self.now
+        return self._connection.execute(self._statements[name].text, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Result]):
+    """What one caller wants done in the writer's next transaction.
+
+    `do` either takes effect as a whole or raises; a `Refusal` it raises before it has changed anything. `undo`
+    makes of the result the step that takes it back when the caller has gone before hearing it.
+    """
+
+    do: Callable[[Transaction], Result]
+    undo: "Callable[[Result], Step[Any] | None] | None" = None
+
+
+class SqliteDatabase:
+    """`Database` over a file, or over memory when there is no path.
+
+    Writers gather in a `Coalescer`, are run one after the other by one thread in one transaction, and hear their
+    results after its commit. Readers have connections and threads of their own and see what is committed. A database
+    in memory has one connection and needs no threads: nothing there takes time.
+    """
+
+    def __init__(self, path: Path | None, clock: Clock, on_batch: OnBatch) -> None:
+        self._path = path
+        self._clock = clock
+        self._on_batch = on_batch
+        self._statements = load(Engine.SQLITE)
+        self._lock = FileLock(path) if path else None
+        self._writer: sqlite3.Connection | None = None
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._writing_thread = ThreadPoolExecutor(1, "sqlite-writer")
+        self._reading_threads = ThreadPoolExecutor(READERS, "sqlite-reader")
+        self._steps: Coalescer[Step[Any], Any] = Coalescer(
+            self._run_batch,
+            in_flight=1,
+            largest=LARGEST_BATCH,
+            shared=(StoreUnavailable,),
+            orphaned=self._take_back,
+        )
+        self._takings_back: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # ---- what callers ask --------------------------------------------------------------------------------------------
+
+    async def write(self, step: Step[Result]) -> Result:
+        """Do the step in a transaction with whatever else is wanted at this moment; return once it is on the disk."""
+        try:
+            return await self._steps.submit(step)
+        except CoalescerClosedError as error:
+            raise StoreUnavailable("The store is closed.") from error
+        except BatchInterruptedError as error:
+            raise StoreUnavailable("The store was closed in the middle of a transaction.") from error
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `Session`."""
+        if self._statements[name].reads:
+            return await self._read(name, values)
+        return await self.write(Step(lambda transaction: transaction.rows(name, **values)))
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Session`."""
+        return await self.write(Step(lambda transaction: transaction.count(name, **values)))
+
+    async def transaction(self, work: Work[Result]) -> Result:
+        """See `Database`."""
+        return await self.write(Step(lambda transaction: _run_through(work, transaction)))
+
+    async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do something with the writing connection, outside any transaction of ours."""
+        return await self._in(self._writing_thread, lambda: function(self._open_writer()))
+
+    async def close(self) -> None:
+        """Finish what is gathered, close every connection and give the file free."""
+        await asyncio.gather(*self._takings_back)
+        await self._steps.close()
+        await self._in(self._writing_thread, self._close_writer)
+        self._closed = True
+        self._writing_thread.shutdown()
+        self._reading_threads.shutdown()
+        for reader in self._idle_readers:
+            reader.close()
+        if self._lock:
+            self._lock.release()
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
+        results = await self._in(self._writing_thread, lambda: self._commit(steps))
+        self._on_batch("write", len(steps))
+        return results
+
+    def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:
+        """Run all steps in one transaction. An error undoes them all; the coalescer then tries each alone."""
+        with errors_spelled():
+            writer = self._open_writer()
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                results = [self._result_of(step, writer) for step in steps]
+                writer.execute("COMMIT")
+            except BaseException:
+                # Closing undoes what is open, also where a damaged disk lets nothing be rolled back; the next batch
+                # begins with a connection that remembers none of it.
+                self._undo()
+                raise
+            return results
+
+    def _result_of(self, step: Step[Any], writer: sqlite3.Connection) -> Any:
+        try:
+            return step.do(Transaction(writer, self._statements, self._clock.now()))
+        except Refusal as refusal:
+            return refusal
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = connect(self._path)
+        return self._writer
+
+    def _undo(self) -> None:
+        if self._path:
+            self._close_writer()
+        elif self._writer and self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def _close_writer(self) -> None:
+        if self._writer:
+            self._writer.close()
+            self._writer = None
+
+    def _take_back(self, step: Step[Any], result: Any) -> None:
+        if step.undo and (back := step.undo(result)):
+            task = asyncio.get_running_loop().create_task(self._write_in_vain(back))
+            self._takings_back.add(task)
+            task.add_done_callback(self._takings_back.discard)
+
+    async def _write_in_vain(self, step: Step[Any]) -> None:
+        """Write for nobody. Where the store cannot, what was claimed comes back by itself when its lock ends."""
+        with suppress(StoreUnavailable):
+            await self.write(step)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, name: str, values: dict[str, Any]) -> list[Row]:
+        if self._path is None:
+            return await self._in(self._writing_thread, lambda: self._read_with(self._open_writer(), name, values))
+        return await self._in(self._reading_threads, lambda: self._read_committed(name, values))
+
+    def _read_committed(self, name: str, values: dict[str, Any]) -> list[Row]:
+        with errors_spelled():
+            reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
+            try:
+                found = self._read_with(reader, name, values)
+            except BaseException:
+                reader.close()
+                raise
+            self._idle_readers.append(reader)
+            return found
+
+    def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
+        return Transaction(connection, self._statements, self._clock.now()).rows(name, **values)
+
+    async def _in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        if self._path is None:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+
+def _run_through(work: Work[Result], transaction: Transaction) -> Result:
+    """Run a coroutine to its end in this thread, which works because its session never waits."""
+    try:
+        next(work(transaction).__await__())
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("the work of a transaction has waited for something besides its session")
