@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,17 @@ def test_probes_ask_the_port_the_server_listens_on(release: Release) -> None:
 
 
 def test_kubernetes_waits_longer_than_the_server_needs_to_stop(release: Release) -> None:
-    grace = int(environment(release.server())["PEEKLOCK_SHUTDOWN_GRACE_SECONDS"]["value"])
-    assert release.one("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > grace
+    container = release.server()
+    (delay,) = re.findall(r"time\.sleep\((\d+)\)", container["lifecycle"]["preStop"]["exec"]["command"][-1])
+    grace = int(environment(container)["PEEKLOCK_SHUTDOWN_GRACE_SECONDS"]["value"])
+    # Once for open requests, once for volatile messages that are not stored yet.
+    needed = int(delay) + 2 * grace
+    assert release.one("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > needed
+
+
+def test_a_stop_need_not_be_delayed() -> None:
+    release = render({**REQUIRED, "server": {"stopDelaySeconds": 0}})
+    assert "lifecycle" not in release.server()
 
 
 def test_everything_the_server_writes_to_is_a_mount(release: Release) -> None:
