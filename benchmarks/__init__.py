@@ -1,0 +1,1 @@
+"""What Peeklock costs, beside references measured in the same run."""

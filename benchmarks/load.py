@@ -1,0 +1,158 @@
+"""The load: callers that each keep one connection and wait for every answer, in a process of their own.
+
+The client speaks just enough HTTP/1.1 over asyncio to leave the two cores to the servers; its own
+CPU is never part of a figure.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BODY = {"text": "x" * 1000}
+"""About 1 KiB of JSON."""
+
+
+class Connection:
+    """One keep-alive connection."""
+
+    def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
+        self._host, self._port = host, port
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def open(self) -> "Connection":
+        """Connect."""
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=1 << 26)
+        return self
+
+    async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """One request and its answer."""
+        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n{self._head}content-length: {len(body)}\r\n\r\n"
+        self._writer.write(head.encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        status = int(answer[9:12])
+        start = answer.lower().find(b"content-length:")
+        if start < 0:
+            return status, b""
+        length = int(answer[start + 15 : answer.find(b"\r\n", start)])
+        return status, await self._reader.readexactly(length) if length else b""
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+@dataclass
+class Target:
+    """A server under load."""
+
+    host: str
+    port: int
+    queue: str = "bench"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def path(self, rest: str) -> str:
+        """A path in the queue."""
+        return f"/v1/queues/{self.queue}/{rest}"
+
+
+Life = Callable[[Connection, Target], Awaitable[int]]
+"""One unit of work on a connection; how many messages it carried."""
+
+SEND_BODY = json.dumps({"body": BODY}).encode()
+
+
+async def send_one(connection: Connection, target: Target) -> int:
+    """Send one message."""
+    status, answer = await connection.call("POST", target.path("messages"), SEND_BODY)
+    _expect(status, 201, answer)
+    return 1
+
+
+async def lifecycle(connection: Connection, target: Target) -> int:
+    """Send, receive, complete: one message each. Whoever finds the queue empty receives again."""
+    await send_one(connection, target)
+    token = await _receive(connection, target)
+    status, answer = await connection.call("POST", target.path(f"locks/{token}/complete"))
+    _expect(status, 200, answer)
+    return 1
+
+
+async def bare_request(connection: Connection, target: Target) -> int:
+    """One request that does nothing."""
+    status, answer = await connection.call("POST", target.path("messages"), SEND_BODY)
+    _expect(status, 200, answer)
+    return 1
+
+
+async def batch_lifecycle(connection: Connection, target: Target) -> int:
+    """A hundred messages sent, received and completed in three calls."""
+    body = json.dumps({"messages": [{"body": BODY}] * 100}).encode()
+    status, answer = await connection.call("POST", target.path("messages/batch"), body)
+    _expect(status, 201, answer)
+    status, answer = await connection.call("POST", target.path("messages/receive"), b'{"max_messages": 100}')
+    _expect(status, 200, answer)
+    tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
+    if not tokens:
+        return 0
+    settle = {"settlements": [{"action": "complete", "lock_token": token} for token in tokens]}
+    status, answer = await connection.call("POST", target.path("settle"), json.dumps(settle).encode())
+    _expect(status, 200, answer)
+    return len(tokens)
+
+
+class TwoRequests:
+    """The same lifecycle in two requests: send, and a receive that settles the message before."""
+
+    def __init__(self) -> None:
+        self._held: dict[Connection, str] = {}
+
+    async def __call__(self, connection: Connection, target: Target) -> int:
+        """Send; receive, settling what this connection held."""
+        await send_one(connection, target)
+        wanted: dict[str, Any] = {"wait_seconds": 5}
+        if held := self._held.pop(connection, None):
+            wanted["settlements"] = [{"action": "complete", "lock_token": held}]
+        status, answer = await connection.call("POST", target.path("messages/receive"), json.dumps(wanted).encode())
+        _expect(status, 200, answer)
+        messages = json.loads(answer)["messages"]
+        if messages:
+            self._held[connection] = messages[0]["lock_token"]
+        return 1
+
+
+async def drive(target: Target, life: Life, callers: int, units: int) -> int:
+    """Carry out so many units with so many callers; how many messages that were."""
+    connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(callers)]
+    left = iter(range(units))
+    carried = 0
+
+    async def work(connection: Connection) -> None:
+        nonlocal carried
+        for _ in left:
+            carried += await life(connection, target)
+
+    try:
+        await asyncio.gather(*(work(connection) for connection in connections))
+    finally:
+        for connection in connections:
+            connection.close()
+    return carried
+
+
+async def _receive(connection: Connection, target: Target) -> str:
+    while True:
+        status, answer = await connection.call("POST", target.path("messages/receive"), b'{"wait_seconds": 5}')
+        _expect(status, 200, answer)
+        # A token is found without decoding the message: the client's CPU is the servers' competitor here.
+        start = answer.find(b'"lock_token":"')
+        if start >= 0:
+            return answer[start + 14 : answer.index(b'"', start + 14)].decode()
+
+
+def _expect(status: int, wanted: int, answer: bytes) -> None:
+    if status != wanted:
+        raise RuntimeError(f"answered {status} instead of {wanted}: {answer[:300].decode(errors='replace')}")

@@ -1,0 +1,62 @@
+"""What processes have cost, as the kernel counts it: CPU seconds and memory, children included."""
+
+import os
+import platform
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """User and system time of these processes and all below them, ended children included."""
+    return sum(_cpu_of(pid) for pid in family(roots))
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of one process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * PAGE / (1 << 20)
+
+
+def family(roots: Iterable[int]) -> set[int]:
+    """These processes and all below them."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children.get(pid, ())
+    return found
+
+
+def describe() -> dict[str, str]:
+    """The conditions of a run: cores, Python and how it was built."""
+    arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    return {
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        "python_build": "profile-guided" if "--enable-optimizations" in arguments else "not profile-guided",
+        "kernel": platform.release(),
+    }
+
+
+def _cpu_of(pid: int) -> float:
+    fields = _stat(pid)
+    return sum(map(int, fields[11:15])) / TICKS if fields else 0.0
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the name, the state first; None for a process that has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()

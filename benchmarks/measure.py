@@ -1,0 +1,68 @@
+"""Measuring: two systems in turn, CPU per message of each, and the middle of the ratios."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.load import Life, Target, drive
+from benchmarks.systems import System
+
+Drive = tuple[System, Life, int]
+"""A system, what is done to it, and how often in each round."""
+
+
+@dataclass
+class Cost:
+    """What a message has cost, round by round."""
+
+    cpu_ms: list[float] = field(default_factory=list)
+    per_second: list[float] = field(default_factory=list)
+    by_process: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def middle(self) -> float:
+        """CPU milliseconds a message, the median of the rounds."""
+        return statistics.median(self.cpu_ms)
+
+    @property
+    def throughput(self) -> float:
+        """Messages a second by the clock, the median of the rounds."""
+        return statistics.median(self.per_second)
+
+    def parts(self) -> str:
+        """CPU milliseconds a message by process."""
+        return ", ".join(f"{part} {statistics.median(values):.3f}" for part, values in self.by_process.items())
+
+
+def in_turn(drives: Sequence[Drive], callers: int, rounds: int) -> list[Cost]:
+    """Load each system in turn, `rounds` times after one that is not counted."""
+    costs = [Cost() for _ in drives]
+    for number in range(rounds + 1):
+        for cost, (system, life, units) in zip(costs, drives, strict=True):
+            _one_round(cost, system, life, callers, units, counted=number > 0)
+    return costs
+
+
+def ratio(of: Cost, to: Cost) -> float:
+    """The median of the ratios of rounds that ran side by side."""
+    return statistics.median(one / other for one, other in zip(of.cpu_ms, to.cpu_ms, strict=True))
+
+
+def _one_round(cost: Cost, system: System, life: Life, callers: int, units: int, *, counted: bool) -> None:
+    before, began = system.cpu(), time.monotonic()
+    carried = _drive(system.target, life, callers, units)
+    seconds = time.monotonic() - began
+    after = system.cpu()
+    if not counted:
+        return
+    spent = {part: (after[part] - before[part]) * 1000 / carried for part in after}
+    cost.cpu_ms.append(sum(spent.values()))
+    cost.per_second.append(carried / seconds)
+    for part, value in spent.items():
+        cost.by_process.setdefault(part, []).append(value)
+
+
+def _drive(target: Target, life: Life, callers: int, units: int) -> int:
+    return asyncio.run(drive(target, life, callers, units))
