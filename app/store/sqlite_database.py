@@ -78,14 +78,17 @@ class SqliteDatabase:
 
     Writers gather in a `Coalescer`, are run one after the other by one thread in one transaction, and hear their
     results after its commit. Readers have connections and threads of their own and see what is committed. A database
-    in memory has one connection and needs no threads: nothing there takes time.
+    in memory has one connection and needs no threads: nothing there takes time. Other `statements` than those of the
+    engine are for a test that weakens one to see its absence noticed.
     """
 
-    def __init__(self, path: Path | None, clock: Clock, on_batch: OnBatch) -> None:
+    def __init__(
+        self, path: Path | None, clock: Clock, on_batch: OnBatch, statements: Mapping[str, Statement] | None = None
+    ) -> None:
         self._path = path
         self._clock = clock
         self._on_batch = on_batch
-        self._statements = load(Engine.SQLITE)
+        self._statements = statements or load(Engine.SQLITE)
         self._lock = FileLock(path) if path else None
         self._writer: sqlite3.Connection | None = None
         self._idle_readers: list[sqlite3.Connection] = []

@@ -1,0 +1,67 @@
+"""The database seen and changed from outside the service: what is left in it, and time that passes for its rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from app.domain.instant import Duration
+from app.domain.message import MessageState
+from app.store.migrate import on_connection
+from tests.engines import apart
+from tests.faults.conservation import Remnant
+
+TIMES = {
+    "message": ("locked_until", "available_at", "expires_at"),
+    "attempt": ("remove_at",),
+    "recent_id": ("enqueued_at", "remove_at"),
+}
+"""What a row's life goes by, in each table."""
+
+
+def execute(url: str, statement: str, **values: Any) -> Sequence[Any]:
+    """Run one statement in a transaction of its own; its rows if it gives any. Callable inside an event loop too."""
+
+    def work(connection: Connection) -> Sequence[Any]:
+        done = connection.execute(text(statement), values)
+        rows = done.fetchall() if done.returns_rows else ()
+        connection.commit()
+        return rows
+
+    return apart(lambda: on_connection(url, work))
+
+
+def let_pass(url: str, duration: Duration) -> None:
+    """Let time pass for every row: all its times move back, since no test may set a server's clock."""
+    for table, columns in TIMES.items():
+        execute(url, f"UPDATE {table} SET {', '.join(f'{name} = {name} - :by' for name in columns)}", by=duration)
+
+
+def remnants(url: str, queue: str) -> list[Remnant]:
+    """Every message of this queue, whether it is still there or archived."""
+    there = execute(
+        url,
+        "SELECT m.sequence_number, m.message_id, m.body, m.state, NULL FROM message m "
+        "JOIN queue q ON q.id = m.queue_id WHERE q.name = :queue",
+        queue=queue,
+    )
+    gone = execute(
+        url,
+        "SELECT sequence_number, message_id, body, outcome, lock_token FROM archive WHERE queue = :queue",
+        queue=queue,
+    )
+    return [_remnant(*row) for row in (*there, *gone)]
+
+
+def digest(body: bytes) -> str:
+    """What stands for a body in logs."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def _remnant(number: int, message_id: str, body: bytes, state: int | str, secret: bytes | None) -> Remnant:
+    word = MessageState(state).label if isinstance(state, int) else state
+    token = None if secret is None else f"{number}.{bytes(secret).hex()}"
+    return Remnant(number, message_id, digest(bytes(body)), word, token)
