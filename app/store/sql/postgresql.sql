@@ -1,10 +1,10 @@
--- What PostgreSQL does for every message, and what it says differently. Callers come many to a statement, as arrays
--- that `unnest` makes rows of again; `place` is where an entry stands among them, from 1.
+-- What PostgreSQL does for every message, and what it says differently.
 --
--- Each is one statement, so that it is a transaction by itself. Sequence numbers come in ascending order wherever rows
--- are locked and waited for, so that two statements never wait for each other.
+-- Many callers come in one statement, as arrays that `unnest` makes rows of again; `place` is where an entry stands
+-- among them, from 1. A statement is a transaction by itself. Rows that have to be waited for come in ascending order,
+-- so that two statements never wait for each other.
 
--- ---- sending ----------------------------------------------------------------------------------------------------------
+-- ---- sending ---------------------------------------------------------------------------------------------------------
 
 -- send: store drafts, numbered in their order
 INSERT INTO message (
@@ -12,53 +12,40 @@ INSERT INTO message (
     delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
 )
 SELECT
-    draft.queue_id,
-    CASE WHEN due.at > clock.now THEN 3 ELSE 1 END,
-    1,
-    draft.priority,
-    clock.now,
-    due.at,
-    due.at + draft.ttl,
-    0, 0, 0,
-    draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body
+    draft.queue_id, CASE WHEN due.at > clock.now THEN 3 ELSE 1 END, 1, draft.priority,
+    clock.now, due.at, due.at + draft.ttl,
+    0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body
 FROM (SELECT @now AS now) AS clock
 CROSS JOIN unnest(
-    :queue_ids::int[], :priorities::smallint[], :available_at::bigint[], :delays::bigint[], :ttls::bigint[],
-    :message_ids::text[], :group_ids::text[], :headers::text[], :properties::text[], :body_kinds::smallint[],
-    :bodies::bytea[]
+    :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
+    :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
+    :body_kind::smallint[], :body::bytea[]
 ) WITH ORDINALITY AS draft (
-    queue_id, priority, available_at, delay, ttl,
-    message_id, group_id, headers, properties, body_kind, body, place
+    queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body, place
 )
-CROSS JOIN LATERAL (
-    SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at
-) AS due
+CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
 ORDER BY draft.place
 RETURNING sequence_number, enqueued_at, state;
 
--- send_unless_repeated: the same where some drafts must be the first of their message id within a window
+-- send_unless_repeated: the same, where a draft with a window is stored only as the first of its message id within it
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 draft AS MATERIALIZED (
     SELECT
         nextval('message_sequence_number_seq') AS sequence_number,
         CASE WHEN due.at > clock.now THEN 3 ELSE 1 END AS state,
-        due.at AS available_at,
-        clock.now,
-        given.*
+        clock.now, due.at AS available_at, due.at + given.ttl AS expires_at, given.*
     FROM clock
     CROSS JOIN unnest(
-        :queue_ids::int[], :priorities::smallint[], :available_at::bigint[], :delays::bigint[], :ttls::bigint[],
-        :message_ids::text[], :group_ids::text[], :headers::text[], :properties::text[], :body_kinds::smallint[],
-        :bodies::bytea[], :windows::bigint[]
+        :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
+        :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
+        :body_kind::smallint[], :body::bytea[], :duplicate_window::bigint[]
     ) WITH ORDINALITY AS given (
-        queue_id, priority, asked_for, delay, ttl,
-        message_id, group_id, headers, properties, body_kind, body, duplicate_window, place
+        queue_id, priority, asked_for, delay, ttl, message_id, group_id, headers, properties,
+        body_kind, body, duplicate_window, place
     )
-    CROSS JOIN LATERAL (
-        SELECT greatest(clock.now, given.asked_for, clock.now + given.delay) AS at
-    ) AS due
+    CROSS JOIN LATERAL (SELECT greatest(clock.now, given.asked_for, clock.now + given.delay) AS at) AS due
 ),
--- Whoever sends the same id at the same moment waits here for the other one's end. In order of ids, lest both wait.
+-- Whoever sends the same id at the same moment waits here for the other one's end.
 first AS (
     INSERT INTO recent_id AS known (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
     SELECT queue_id, message_id, sequence_number, state, now, now + duplicate_window
@@ -79,41 +66,39 @@ stored AS (
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
     )
     SELECT
-        sequence_number, queue_id, state, 1, priority, now, available_at, available_at + ttl,
+        sequence_number, queue_id, state, 1, priority, now, available_at, expires_at,
         0, 0, 0, message_id, group_id, headers, properties, body_kind, body
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
     RETURNING sequence_number
 )
-SELECT
-    sequence_number, now, state,
-    sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
+SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
 FROM draft
 ORDER BY place;
 
 -- first_receipts: what the senders of these message ids were told first
-SELECT known.message_id, known.queue_id, known.sequence_number, known.enqueued_at, known.state
-FROM unnest(:queue_ids::int[], :message_ids::text[]) AS asked (queue_id, message_id)
+SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
+FROM unnest(:queue_id::int[], :message_id::text[]) AS asked (queue_id, message_id)
 JOIN recent_id AS known
     ON known.queue_id = asked.queue_id
     AND known.message_id = asked.message_id;
 
--- ---- receiving --------------------------------------------------------------------------------------------------------
+-- ---- receiving -------------------------------------------------------------------------------------------------------
 
--- claim: lock the next messages of some queues, each priority from a floor on, below which nothing is known to wait
+-- claim: lock the next messages of some queues, each priority from a place on below which none is known to wait
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
 ),
--- Run once, because it is materialized: a second run would lock other rows.
+-- Run once, because it is materialized; a second run would lock other rows.
 next AS MATERIALIZED (
     SELECT ready.sequence_number, (wish.before + ready.number)::int AS place
     FROM clock
-    CROSS JOIN unnest(:queue_ids::int[], :most::int[], :before::int[])
+    CROSS JOIN unnest(:queue_id::int[], :most::int[], :before::int[])
         WITH ORDINALITY AS wish (queue_id, most, before, place)
     CROSS JOIN LATERAL (
         SELECT locked.sequence_number, row_number() OVER () AS number
         FROM (
-            -- In this order and no further than needed: rows are locked one by one as they are looked at.
+            -- Rows are locked one by one as they are looked at, in this order and no further than is asked for.
             SELECT above.sequence_number
             FROM generate_series(9, 0, -1) AS level (priority)
             CROSS JOIN LATERAL (
@@ -123,8 +108,8 @@ next AS MATERIALIZED (
                   AND m.state = 1
                   AND m.priority = level.priority
                   AND (m.available_at, m.sequence_number) >= (
-                      (:floor_times::bigint[])[10 * wish.place - level.priority],
-                      (:floor_numbers::bigint[])[10 * wish.place - level.priority]
+                      (:floor_time::bigint[])[10 * wish.place - level.priority],
+                      (:floor_number::bigint[])[10 * wish.place - level.priority]
                   )
                   AND m.available_at <= clock.now
                   AND (m.expires_at IS NULL OR m.expires_at > clock.now)
@@ -134,31 +119,56 @@ next AS MATERIALIZED (
             LIMIT wish.most
         ) AS locked
     ) AS ready
+),
+-- Index entries gone past, counted when all are found. More than were found are of rows that are dead or held.
+way AS MATERIALIZED (
+    SELECT
+        count(*) AS found,
+        pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock) AS passed
+    FROM next
 )
 UPDATE message AS m SET
     state = 2,
     home_state = 1,
     delivery_count = m.delivery_count + 1,
     lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-    locked_until = clock.now + (:durations::bigint[])[next.place],
+    locked_until = clock.now + (:duration::bigint[])[next.place],
     lock_generation = 0,
-    receiver_id = (:receiver_ids::text[])[next.place],
+    receiver_id = (:receiver_id::text[])[next.place],
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
-FROM clock, next
+FROM clock, way, next
 WHERE m.sequence_number = next.sequence_number
-RETURNING
-    @m.message,
-    next.place,
-    pg_stat_get_xact_tuples_returned('message_next'::regclass) - clock.passed AS passed;
+RETURNING @m.message, next.place, way.passed;
 
--- claim_dead_letters: lock the next messages of one dead-letter queue, oldest first
+-- ready: which of these queues have something to claim, the clock, and the index entries gone past in vain
+WITH clock AS MATERIALIZED (
+    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
+),
+ready AS MATERIALIZED (
+    SELECT wish.queue_id
+    FROM clock
+    CROSS JOIN unnest(:queue_id::int[]) AS wish (queue_id)
+    WHERE EXISTS (
+        SELECT FROM message AS m
+        WHERE m.queue_id = wish.queue_id
+          AND m.state = 1
+          AND m.available_at <= clock.now
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+    )
+)
+SELECT
+    coalesce(array_agg(queue_id), '{}'),
+    (SELECT now FROM clock),
+    pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock)
+FROM ready;
+
+-- claim_dead_letters: lock the next messages of one dead-letter queue, by number
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 next AS MATERIALIZED (
     SELECT locked.sequence_number, row_number() OVER ()::int AS place
     FROM (
-        SELECT sequence_number
-        FROM message
+        SELECT sequence_number FROM message
         WHERE queue_id = :queue_id
           AND state = 5
         ORDER BY sequence_number
@@ -180,19 +190,19 @@ FROM clock, next
 WHERE m.sequence_number = next.sequence_number
 RETURNING @m.message, next.place;
 
--- claim_these: lock messages of one queue by their numbers, as far as they are in one state
+-- claim_these: lock messages of one queue by number, as far as they are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 next AS MATERIALIZED (
     SELECT locked.sequence_number, wish.place::int AS place
     FROM clock
-    CROSS JOIN unnest(:numbers::bigint[]) WITH ORDINALITY AS wish (sequence_number, place)
+    CROSS JOIN unnest(:number::bigint[]) WITH ORDINALITY AS wish (sequence_number, place)
     CROSS JOIN LATERAL (
-        SELECT m.sequence_number
-        FROM message AS m
+        SELECT m.sequence_number FROM message AS m
         WHERE m.sequence_number = wish.sequence_number
           AND m.queue_id = :queue_id
           AND m.state = :source
-          AND (m.expires_at IS NULL OR m.expires_at > clock.now OR m.state = 5)
+          AND (m.state <> 1 OR m.available_at <= clock.now)
+          AND (m.state = 5 OR m.expires_at IS NULL OR m.expires_at > clock.now)
         FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT :most
@@ -211,57 +221,36 @@ FROM clock, next
 WHERE m.sequence_number = next.sequence_number
 RETURNING @m.message, next.place;
 
--- ready: those of these queues in which something may be claimed
-SELECT wish.queue_id
-FROM (SELECT @now AS now) AS clock
-CROSS JOIN unnest(:queue_ids::int[]) AS wish (queue_id)
-WHERE EXISTS (
-    SELECT FROM message AS m
-    WHERE m.queue_id = wish.queue_id
-      AND m.state = 1
-      AND m.available_at <= clock.now
-      AND (m.expires_at IS NULL OR m.expires_at > clock.now)
-);
-
--- ---- settling ---------------------------------------------------------------------------------------------------------
+-- ---- settling --------------------------------------------------------------------------------------------------------
 
 -- remove: take locked messages out of their queues, into the archive or leaving a tombstone
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 gone AS (
     DELETE FROM message AS m
     USING clock, unnest(
-        :sequence_numbers::bigint[], :secrets::bytea[], :queue_ids::int[],
-        :queues::text[], :outcomes::text[], :retentions::bigint[], :above::int[], :up_to::int[]
+        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[],
+        :queue::text[], :outcome::text[], :retention::bigint[], :above::int[], :up_to::int[]
     ) WITH ORDINALITY AS asked (
-        sequence_number, secret, queue_id, queue, outcome, retention, above, up_to, place
+        sequence_number, lock_token, queue_id, queue, outcome, retention, above, up_to, place
     )
     WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id -- fence: queue
-      AND m.state = 2 -- fence: state
-      AND m.lock_token = asked.secret -- fence: token
-      AND m.locked_until > clock.now -- fence: time
-      AND m.lock_generation > asked.above -- fence: generation
-      AND m.lock_generation <= asked.up_to -- fence: generation
-    RETURNING asked.place, asked.queue, asked.outcome, asked.retention, clock.now, m.*
+      AND m.queue_id = asked.queue_id  -- fence: queue
+      AND m.state = 2  -- fence: locked
+      AND m.lock_token = asked.lock_token  -- fence: token
+      AND m.locked_until > clock.now  -- fence: time
+      AND m.lock_generation > asked.above  -- fence: generation
+      AND m.lock_generation <= asked.up_to  -- fence: generation
+    RETURNING asked.place, asked.queue, asked.outcome, asked.retention, clock.now, @m.archived
 ),
 archived AS (
-    INSERT INTO archive (
-        sequence_number, queue_id, queue, outcome, settled_at, remove_at, lock_token, receiver_id, priority,
-        enqueued_at, available_at, expires_at, first_delivered_at, last_delivered_at, delivery_count, failure_count,
-        last_failure, message_id, group_id, headers, properties, body_kind, body,
-        dead_letter_reason, dead_letter_description
-    )
-    SELECT
-        sequence_number, queue_id, queue, outcome, now, now + retention, lock_token, receiver_id, priority,
-        enqueued_at, available_at, expires_at, first_delivered_at, last_delivered_at, delivery_count, failure_count,
-        last_failure, message_id, group_id, headers, properties, body_kind, body,
-        dead_letter_reason, dead_letter_description
+    INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
+    SELECT @archived, queue, outcome, now, now + retention
     FROM gone
     WHERE retention > 0
 ),
-marked AS (
+remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, now, now + 3600000000
+    SELECT sequence_number, lock_token, queue_id, outcome, now, now + :keep
     FROM gone
     WHERE retention = 0
 )
@@ -275,36 +264,36 @@ moved AS (
         available_at = coalesce(clock.now + asked.delay, m.available_at),
         failure_count = m.failure_count + asked.failures,
         last_failure = coalesce(asked.last_failure, m.last_failure),
+        dead_letter_reason = coalesce(asked.dead_letter_reason, m.dead_letter_reason),
+        dead_letter_description = coalesce(asked.dead_letter_description, m.dead_letter_description),
+        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN asked.state = 5 THEN clock.now END),
         properties = coalesce(asked.properties, m.properties),
-        dead_letter_reason = coalesce(asked.reason, m.dead_letter_reason),
-        dead_letter_description = coalesce(asked.description, m.dead_letter_description),
-        dead_lettered_at = CASE WHEN asked.state = 5 THEN clock.now ELSE m.dead_lettered_at END,
         lock_token = NULL,
         locked_until = NULL,
         lock_generation = 0,
         receiver_id = NULL
     FROM clock, unnest(
-        :sequence_numbers::bigint[], :secrets::bytea[], :queue_ids::int[], :outcomes::text[], :states::smallint[],
-        :delays::bigint[], :failures::int[], :last_failures::text[], :reasons::text[], :descriptions::text[],
-        :properties::text[], :above::int[], :up_to::int[]
+        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
+        :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
+        :dead_letter_description::text[], :properties::text[], :above::int[], :up_to::int[]
     ) WITH ORDINALITY AS asked (
-        sequence_number, secret, queue_id, outcome, state,
-        delay, failures, last_failure, reason, description, properties, above, up_to, place
+        sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
+        dead_letter_reason, dead_letter_description, properties, above, up_to, place
     )
     WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id -- fence: queue
-      AND m.state = 2 -- fence: state
-      AND m.lock_token = asked.secret -- fence: token
-      AND m.locked_until > clock.now -- fence: time
-      AND m.lock_generation > asked.above -- fence: generation
-      AND m.lock_generation <= asked.up_to -- fence: generation
+      AND m.queue_id = asked.queue_id  -- fence: queue
+      AND m.state = 2  -- fence: locked
+      AND m.lock_token = asked.lock_token  -- fence: token
+      AND m.locked_until > clock.now  -- fence: time
+      AND m.lock_generation > asked.above  -- fence: generation
+      AND m.lock_generation <= asked.up_to  -- fence: generation
     RETURNING
-        asked.place, asked.secret, asked.outcome, clock.now,
-        m.sequence_number, m.queue_id, m.state, m.priority, m.available_at
+        asked.place, asked.sequence_number, asked.lock_token, asked.queue_id, asked.outcome, asked.state, clock.now,
+        m.priority, m.available_at
 ),
-marked AS (
+remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, secret, queue_id, outcome, state, now, now + 3600000000
+    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
     FROM moved
 )
 SELECT place, priority, available_at FROM moved;
@@ -317,37 +306,37 @@ moved AS (
         available_at = coalesce(clock.now + asked.delay, m.available_at),
         failure_count = m.failure_count + asked.failures,
         last_failure = coalesce(asked.last_failure, m.last_failure),
+        dead_letter_reason = coalesce(asked.dead_letter_reason, m.dead_letter_reason),
+        dead_letter_description = coalesce(asked.dead_letter_description, m.dead_letter_description),
+        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN asked.state = 5 THEN clock.now END),
         properties = coalesce(asked.properties, m.properties),
-        dead_letter_reason = coalesce(asked.reason, m.dead_letter_reason),
-        dead_letter_description = coalesce(asked.description, m.dead_letter_description),
-        dead_lettered_at = CASE WHEN asked.state = 5 THEN clock.now ELSE m.dead_lettered_at END,
         lock_token = NULL,
         locked_until = NULL,
         lock_generation = 0,
         receiver_id = NULL
     FROM clock, unnest(
-        :sequence_numbers::bigint[], :secrets::bytea[], :queue_ids::int[], :outcomes::text[], :states::smallint[],
-        :delays::bigint[], :failures::int[], :last_failures::text[], :reasons::text[], :descriptions::text[],
-        :properties::text[], :above::int[]
+        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
+        :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
+        :dead_letter_description::text[], :properties::text[], :above::int[]
     ) WITH ORDINALITY AS asked (
-        sequence_number, secret, queue_id, outcome, state,
-        delay, failures, last_failure, reason, description, properties, above, place
+        sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
+        dead_letter_reason, dead_letter_description, properties, above, place
     )
     WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id -- fence: queue
-      AND m.state = 2 -- fence: state
-      AND m.lock_token = asked.secret -- fence: token
+      AND m.queue_id = asked.queue_id  -- fence: queue
+      AND m.state = 2  -- fence: locked
+      AND m.lock_token = asked.lock_token  -- fence: token
       AND (
-          m.locked_until <= clock.now -- fence: time
-          OR m.lock_generation = asked.above -- fence: generation
+          m.locked_until <= clock.now  -- fence: time
+          OR m.lock_generation = asked.above  -- fence: generation
       )
     RETURNING
-        asked.place, asked.secret, asked.outcome, clock.now,
-        m.sequence_number, m.queue_id, m.state, m.priority, m.available_at
+        asked.place, asked.sequence_number, asked.lock_token, asked.queue_id, asked.outcome, asked.state, clock.now,
+        m.priority, m.available_at
 ),
-marked AS (
+remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, secret, queue_id, outcome, state, now, now + 3600000000
+    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
     FROM moved
 )
 SELECT place, priority, available_at FROM moved;
@@ -357,44 +346,22 @@ UPDATE message AS m SET
     locked_until = greatest(m.locked_until, clock.now + asked.by),
     lock_generation = m.lock_generation + 1
 FROM (SELECT @now AS now) AS clock, unnest(
-    :sequence_numbers::bigint[], :secrets::bytea[], :queue_ids::int[], :by::bigint[], :evidence::int[]
-) WITH ORDINALITY AS asked (sequence_number, secret, queue_id, by, evidence, place)
+    :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :by::bigint[], :evidence::int[]
+) WITH ORDINALITY AS asked (sequence_number, lock_token, queue_id, by, evidence, place)
 WHERE m.sequence_number = asked.sequence_number
-  AND m.queue_id = asked.queue_id -- fence: queue
-  AND m.state = 2 -- fence: state
-  AND m.lock_token = asked.secret -- fence: token
-  AND m.locked_until > clock.now -- fence: time
-  AND m.lock_generation > asked.evidence -- fence: generation
+  AND m.queue_id = asked.queue_id  -- fence: queue
+  AND m.state = 2  -- fence: locked
+  AND m.lock_token = asked.lock_token  -- fence: token
+  AND m.locked_until > clock.now  -- fence: time
+  AND m.lock_generation > asked.evidence  -- fence: generation
 RETURNING asked.place, m.lock_generation, m.locked_until, clock.now;
 
--- held: the facts of the rows that still carry these tokens
-SELECT @m.held, asked.place
-FROM unnest(:sequence_numbers::bigint[], :secrets::bytea[]) WITH ORDINALITY AS asked (sequence_number, secret, place)
-JOIN message AS m
-    ON m.sequence_number = asked.sequence_number
-    AND m.lock_token = asked.secret;
-
--- tombstones: what is remembered of these deliveries
-SELECT ended.sequence_number, ended.lock_token, ended.queue_id, ended.outcome, ended.state, ended.settled_at, asked.place
-FROM unnest(:sequence_numbers::bigint[], :secrets::bytea[]) WITH ORDINALITY AS asked (sequence_number, secret, place)
-CROSS JOIN LATERAL (
-    SELECT sequence_number, lock_token, queue_id, outcome, NULL::smallint AS state, settled_at
-    FROM archive
-    WHERE sequence_number = asked.sequence_number
-      AND lock_token = asked.secret
-    UNION ALL
-    SELECT sequence_number, lock_token, queue_id, outcome, state, settled_at
-    FROM settlement
-    WHERE sequence_number = asked.sequence_number
-      AND lock_token = asked.secret
-) AS ended;
-
--- ---- attempts ---------------------------------------------------------------------------------------------------------
+-- ---- attempts --------------------------------------------------------------------------------------------------------
 
 -- begin_attempt: note an attempt that is the first of its key; a row says so. Waits for another one under way
 INSERT INTO attempt AS earlier (attempt_key, fingerprint, remove_at)
-SELECT :key, :fingerprint, @now + :keep
-FROM (SELECT set_config('lock_timeout', '3s', true)) AS patience
+SELECT :key, :fingerprint, clock.now + :keep
+FROM (SELECT @now AS now) AS clock
 ON CONFLICT (attempt_key) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     answer = NULL,
@@ -405,14 +372,22 @@ RETURNING attempt_key;
 -- earlier_attempt: what came of the first attempt with this key
 SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key;
 
--- answer_attempt: keep the answer of an attempt in the transaction that did what it asked
+-- answer_attempt: keep what an attempt was answered, in the transaction that did what it asked
 UPDATE attempt SET answer = :answer WHERE attempt_key = :key;
 
--- still_locked: the messages of these deliveries whose locks still live
-SELECT @m.message, asked.place
-FROM unnest(:sequence_numbers::bigint[], :secrets::bytea[]) WITH ORDINALITY AS asked (sequence_number, secret, place)
-JOIN message AS m
-    ON m.sequence_number = asked.sequence_number
-    AND m.state = 2
-    AND m.lock_token = asked.secret
-    AND m.locked_until > @now;
+-- ---- the whole -------------------------------------------------------------------------------------------------------
+
+-- claim_alone: hold the database for this connection alone; whether nobody else holds it. The number spells "presence"
+SELECT pg_try_advisory_lock(8102650225890321253);
+
+-- claim_shared: hold the database together with others who do the same; whether nobody has it alone
+SELECT pg_try_advisory_lock_shared(8102650225890321253);
+
+-- weaknesses: settings by which an acknowledged commit can be lost
+SELECT name
+FROM pg_settings
+WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off')
+   OR (
+       name = 'synchronous_commit' AND setting IN ('local', 'remote_write')
+       AND current_setting('synchronous_standby_names') <> ''
+   );

@@ -1,0 +1,59 @@
+"""Attempts on PostgreSQL: what carries an Idempotency-Key takes effect once, and its answer is kept."""
+
+from collections.abc import Sequence
+
+from app.broker.ports import Attempt, Once
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, Receipt
+from app.domain.refusals import KeyReused, RequestInProgress
+from app.store import postgresql_receiving as receiving
+from app.store import postgresql_sending as sending
+from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.floors import Floors
+from app.store.pool import Collision
+from app.store.postgresql_session import LockWaitEnded, Session
+
+
+async def send(session: Session, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
+    """Within a transaction: store the drafts, or answer again what the first try was told."""
+    earlier = await begin(session, attempt)
+    if earlier is not None:
+        return Once(read_receipts(earlier), replayed=True)
+    receipts = await sending.send(session, drafts)
+    await session.change("answer_attempt", key=attempt.key, answer=write_receipts(receipts))
+    return Once(receipts, replayed=False)
+
+
+async def receive(session: Session, floors: Floors, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
+    """Within a transaction: claim, or answer again those of the first try's messages that are still locked for it."""
+    earlier = await begin(session, attempt)
+    if earlier is not None:
+        return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
+    (messages,) = await receiving.claim(session, floors, [claim])
+    if messages:
+        await session.change("answer_attempt", key=attempt.key, answer=write_tokens(messages))
+    else:
+        await session.undo()
+    return Once(messages, replayed=False)
+
+
+async def begin(session: Session, attempt: Attempt) -> str | None:
+    """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
+
+    Refuses with `KeyReused`, or with `RequestInProgress` where the first try takes longer than a statement waits.
+    """
+    try:
+        begun = await session.fetch(
+            "begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep
+        )
+    except LockWaitEnded as error:
+        raise RequestInProgress from error
+    if begun:
+        return None
+    found = await session.fetch("earlier_attempt", key=attempt.key)
+    if not found:
+        raise Collision("the first attempt was forgotten at this very moment")
+    ((fingerprint, answer),) = found
+    if fingerprint != attempt.fingerprint:
+        raise KeyReused
+    return answer

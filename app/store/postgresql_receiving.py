@@ -1,0 +1,235 @@
+"""Claims on PostgreSQL: what many receivers wish goes in one statement, and whoever came first is served first."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from secrets import token_bytes
+
+from app.domain.delivery import Claim, place_in_order
+from app.domain.message import Message, MessageState
+from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import SECRET_BYTES, LockToken, Move, Outcome
+from app.store import rows
+from app.store.floors import Floors, Look, Place, Seen
+from app.store.records import Session
+from app.store.rows import Row
+
+LARGEST_PORTION = 1000
+"""Messages that one statement claims at most: as many as a single receive may ask for."""
+
+MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
+QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
+    rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
+)
+PLACE, PASSED = MESSAGE_WIDTH, MESSAGE_WIDTH + 1
+"""What the statement tells beside the message: its place in the order of the wishes, and entries gone past in all."""
+
+
+def portions(claims: Iterable[Claim]) -> Iterator[list[Claim]]:
+    """Claims in order, as many at a time as `claim` serves."""
+    portion: list[Claim] = []
+    asked = 0
+    for claim in claims:
+        if portion and (asked + claim.most > LARGEST_PORTION or claim.source is not portion[0].source):
+            yield portion
+            portion, asked = [], 0
+        portion.append(claim)
+        asked += claim.most
+    if portion:
+        yield portion
+
+
+async def claim(session: Session, floors: Floors, portion: Sequence[Claim]) -> list[list[Message]]:
+    """The next messages for all these claims, each in order.
+
+    A claim that got nothing although something is ready is tried once more: rows that another statement held for a
+    moment were skipped, and not all of them need be gone.
+    """
+    table = Table(portion)
+    if portion[0].source is MessageState.DEAD_LETTERED:
+        await _serve_dead_letters(session, table)
+        return table.answers()
+    look = floors.look(table.queue_ids())
+    await _serve(session, floors, look, table)
+    try:
+        await _serve_again(session, floors, look, table)
+    except StoreUnavailable:
+        # What was served is locked for its receivers, who had better hear of it.
+        if not table.has_served:
+            raise
+    return table.answers()
+
+
+class Table:
+    """Claims and what each has been served so far."""
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self.claims = claims
+        self._served: list[list[Message]] = [[] for _ in claims]
+        self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
+        for guest, claim in enumerate(claims):
+            self._by_queue[claim.queue_id].append(guest)
+
+    def queue_ids(self) -> list[int]:
+        """Every queue that is claimed from."""
+        return list(self._by_queue)
+
+    def short(self) -> list[int]:
+        """The queues with a claim that is not wholly served."""
+        return [queue_id for queue_id, guests in self._by_queue.items() if any(map(self.missing, guests))]
+
+    def hungry(self) -> list[int]:
+        """The queues with a claim that got nothing."""
+        return [
+            queue_id for queue_id, guests in self._by_queue.items() if not all(self._served[guest] for guest in guests)
+        ]
+
+    @property
+    def has_served(self) -> bool:
+        """Whether anybody got anything."""
+        return any(self._served)
+
+    def guests(self, queue_id: int) -> list[int]:
+        """The claims on a queue, by their place among all, in order of arrival."""
+        return self._by_queue[queue_id]
+
+    def missing(self, guest: int) -> int:
+        """How many messages a claim still lacks."""
+        return self.claims[guest].most - len(self._served[guest])
+
+    def serve(self, guest: int, message: Message) -> None:
+        """Give a message to a claim."""
+        self._served[guest].append(message)
+
+    def answers(self) -> list[list[Message]]:
+        """What each claim was served, in the order of delivery."""
+        for served in self._served:
+            if len(served) > 1:
+                served.sort(key=_place)
+        return self._served
+
+
+def _place(message: Message) -> tuple[int, ...]:
+    if message.home_state is MessageState.DEAD_LETTERED:
+        return (message.sequence_number,)
+    return place_in_order(message)
+
+
+async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> None:
+    """Ask for what is missing in the queues of the look, and serve it."""
+    seats: list[int] = []
+    before: list[int] = []
+    most: list[int] = []
+    for queue_id in look.queue_ids:
+        before.append(len(seats))
+        for guest in table.guests(queue_id):
+            seats.extend(repeat(guest, table.missing(guest)))
+        most.append(len(seats) - before[-1])
+    places = look.places()
+    try:
+        found = await session.fetch(
+            "claim",
+            queue_id=look.queue_ids,
+            most=most,
+            before=before,
+            floor_time=[time for time, _ in places],
+            floor_number=[number for _, number in places],
+            secrets=token_bytes(SECRET_BYTES * len(seats)),
+            duration=[table.claims[guest].lock_duration for guest in seats],
+            receiver_id=[table.claims[guest].receiver_id for guest in seats],
+        )
+        for row in found:
+            place: int = row[PLACE]
+            table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH]))
+        if found and floors.can_learn(passed := found[-1][PASSED] - len(found)):
+            floors.learn(look, _seen(look, most, found), passed, found[-1][READ_AT])
+    except BaseException:
+        for queue_id in look.queue_ids:
+            floors.forget(queue_id)
+        raise
+    finally:
+        floors.finish(look)
+
+
+async def _serve_again(session: Session, floors: Floors, look: Look, table: Table) -> None:
+    """Serve whoever came short: from below the floors where that is cheap, and where something is ready after all."""
+    short = [queue_id for queue_id in table.short() if queue_id not in look.from_bottom]
+    if below := floors.cheap_to_pass(short):
+        await _serve(session, floors, floors.look_below(below), table)
+    if hungry := [queue_id for queue_id in table.hungry() if queue_id in look.from_bottom]:
+        await _serve_what_is_ready(session, floors, hungry, table)
+
+
+async def _serve_what_is_ready(session: Session, floors: Floors, queue_ids: Sequence[int], table: Table) -> None:
+    """Look whether something can be claimed after all, and if so claim once more."""
+    look = floors.look_below(queue_ids)
+    try:
+        ((ready, now, passed),) = await session.fetch("ready", queue_id=queue_ids)
+        if floors.can_learn(passed):
+            seen = {queue_id: Seen(None, is_exhausted=queue_id not in ready) for queue_id in queue_ids}
+            floors.learn(look, seen, passed, now)
+    finally:
+        floors.finish(look)
+    if ready:
+        await _serve(session, floors, floors.look_below(ready), table)
+
+
+def _seen(look: Look, most: Sequence[int], found: Sequence[Row]) -> dict[int, Seen]:
+    """What a look has brought, queue by queue."""
+    last: dict[int, tuple[int, Place]] = {}
+    for row in sorted(found, key=lambda row: row[PLACE]):
+        last[row[QUEUE_ID]] = (row[PRIORITY], (row[AVAILABLE_AT], row[0]))
+    counts = Counter(row[QUEUE_ID] for row in found)
+    return {
+        queue_id: Seen(last.get(queue_id), is_exhausted=counts[queue_id] < wanted)
+        for queue_id, wanted in zip(look.queue_ids, most, strict=True)
+    }
+
+
+async def _serve_dead_letters(session: Session, table: Table) -> None:
+    """Serve the next messages of dead-letter queues, by number."""
+    for guest, claim in enumerate(table.claims):
+        found = await session.fetch(
+            "claim_dead_letters",
+            queue_id=claim.queue_id,
+            most=claim.most,
+            secrets=token_bytes(SECRET_BYTES * claim.most),
+            duration=claim.lock_duration,
+            receiver_id=claim.receiver_id,
+        )
+        for message in _in_place(found):
+            table.serve(guest, message)
+
+
+async def claim_these(session: Session, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+    """These messages, as far as they are in the state that is claimed from, in this order."""
+    wanted = list(dict.fromkeys(numbers))
+    found = await session.fetch(
+        "claim_these",
+        number=wanted,
+        queue_id=claim.queue_id,
+        source=claim.source.value,
+        most=claim.most,
+        secrets=token_bytes(SECRET_BYTES * len(wanted)),
+        duration=claim.lock_duration,
+        receiver_id=claim.receiver_id,
+    )
+    return _in_place(found)
+
+
+async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Message]:
+    """The messages of these deliveries whose locks still live, in order."""
+    found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+    messages = {(message.sequence_number, message.lock_token): message for message in map(rows.message, found)}
+    keys = [(token.sequence_number, token.secret) for token in tokens]
+    return [messages[key] for key in keys if key in messages]
+
+
+def back(message: Message) -> Move:
+    """The release, uncounted and to its old place, of a message that its receiver never heard of."""
+    token = LockToken(message.sequence_number, message.lock_token or b"")
+    return Move(token, message.queue_id, Outcome.RELEASED, message.home_state)
+
+
+def _in_place(found: Iterable[Row]) -> list[Message]:
+    return [rows.message(row[:MESSAGE_WIDTH]) for row in sorted(found, key=lambda row: row[PLACE])]
