@@ -16,10 +16,12 @@ COOL_DOWN_SECONDS = 1.0
 """Degraded, every renewal writes SQL; asking once a second whether Redis is back costs next to nothing."""
 
 Report = Callable[[str, BaseException], None]
-"""Hears what failed. While Redis is away that is a few times at once, then once per cool-down."""
-
+"""Hears what failed, at most once per cool-down."""
 
 Command = Sequence[str | bytes | int]
+
+Reply = bytes | RedisError | None
+"""What a script answered, how Redis refused to run it, or None when nothing was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,17 @@ class Link:
     def __init__(self, client: Client, clock: Clock, report: Report) -> None:
         self.client = client
         self._report = report
+        self._clock = clock
         self._breaker = Breaker(clock, failures_to_open=FAILURES_TO_OPEN, cool_down_seconds=COOL_DOWN_SECONDS)
+        self._quiet_until = 0.0
 
     @property
     def is_up(self) -> bool:
         """Whether Redis answered when it was last asked, or has not yet failed often enough to be given up."""
         return self._breaker.state is BreakerState.CLOSED
 
-    async def run(self, calls: Sequence[Call]) -> list[bytes | None]:
-        """Run scripts in one round trip; the answer of each, None where there is none."""
+    async def run(self, calls: Sequence[Call]) -> list[Reply]:
+        """Run scripts in one round trip; the reply to each."""
         asked = [("EVALSHA", call.script.digest, *call.rest) for call in calls]
         replies = await self._ask(asked)
         unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -62,7 +66,7 @@ class Link:
             taught = await self._ask([("EVAL", calls[place].script.text, *calls[place].rest) for place in unknown])
             for place, reply in zip(unknown, taught, strict=True):
                 replies[place] = reply
-        return [reply if isinstance(reply, bytes) else None for reply in replies]
+        return replies
 
     async def publish(self, channel: str, message: bytes) -> None:
         """Tell whoever is subscribed; lost when Redis is away."""
@@ -72,8 +76,8 @@ class Link:
         """Let the connections go."""
         await self.client.aclose()
 
-    async def _ask(self, commands: Sequence[Command]) -> list[object]:
-        """Send commands together; None or an error of Redis itself in the place of an answer."""
+    async def _ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands together; the reply to each."""
         if not self._breaker.allows():
             return [None] * len(commands)
         try:
@@ -81,11 +85,13 @@ class Link:
         except (RedisError, OSError) as error:
             self._failed(error)
             return [None] * len(commands)
-        refusal = next((reply for reply in replies if _is_refusal(reply)), None)
-        if refusal is None:
-            self._breaker.succeeded()
+        refusals = [
+            reply for reply in replies if isinstance(reply, RedisError) and not isinstance(reply, NoScriptError)
+        ]
+        if refusals:
+            self._failed(refusals[0])
         else:
-            self._failed(refusal)
+            self._breaker.succeeded()
         return replies
 
     async def _send(self, commands: Sequence[Command]) -> list[Any]:
@@ -96,8 +102,7 @@ class Link:
 
     def _failed(self, error: BaseException) -> None:
         self._breaker.failed()
-        self._report("lock store", error)
-
-
-def _is_refusal(reply: object) -> bool:
-    return isinstance(reply, Exception) and not isinstance(reply, NoScriptError)
+        now = self._clock.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + COOL_DOWN_SECONDS
+            self._report("lock store", error)

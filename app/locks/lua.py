@@ -7,7 +7,7 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("scripts")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Script:
     """One script: its whole text and the SHA-1 that EVALSHA asks for."""
 

@@ -1,8 +1,8 @@
 """The lock store in Redis, shared by all processes; its clock is the only one that locks go by."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from app.broker.ports import NotRenewed, Renewed
 from app.domain.instant import Duration, Instant
@@ -41,17 +41,18 @@ class RedisLocks:
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
+        self._keeps_records = True
         self._errands = Coalescer[Errand, Line](self._run, in_flight=IN_FLIGHT, largest=LARGEST_BATCH)
 
     @property
     def is_shared(self) -> bool:
-        """Whether renewals may count on it now."""
-        return self._link.is_up
+        """Whether renewals may count on it now: it answers, and did not refuse to keep the last record."""
+        return self._link.is_up and self._keeps_records
 
     @property
     def state(self) -> str:
-        """`ok`, or `degraded` while Redis is left alone after failures."""
-        return "ok" if self._link.is_up else "degraded"
+        """`ok`, or `degraded` while Redis is left alone after failures, or is full, or a replica."""
+        return "ok" if self.is_shared else "degraded"
 
     async def renew(self, token: LockToken, duration: Duration) -> Renewed | NotRenewed:
         """Prolong a lock whose record lives, inside its bound; otherwise say what the record tells."""
@@ -78,7 +79,7 @@ class RedisLocks:
         """Tokens whose records have expired, an equal share from each bucket; the same again until dropped."""
         share = max(1, most // BUCKETS)
         replies = await self._link.run([Call(EXPIRED, [self._keys.index(b)], [share]) for b in range(BUCKETS)])
-        names = [name for reply in replies if reply for name in reply.decode().split("\n")]
+        names = [name for reply in replies if isinstance(reply, bytes) for name in reply.decode().split("\n")]
         tokens = [token for token in map(self._keys.token, names) if token is not None]
         # A record may have been prolonged since, or be gone; only what it says itself is evidence.
         found = zip(tokens, await self.evidence(tokens), strict=True)
@@ -89,15 +90,18 @@ class RedisLocks:
         await self._errands.close()
 
     async def _run(self, errands: list[Errand]) -> list[Line]:
-        """One script call per kind and bucket, all in one round trip; answers in the order of the errands."""
-        order = sorted(range(len(errands)), key=lambda place: _group(errands[place]))
-        groups = [list(places) for _, places in groupby(order, key=lambda place: _group(errands[place]))]
-        replies = await self._link.run([self._call([errands[place] for place in group]) for group in groups])
+        """One script call per kind and bucket, all in one round trip; lines in the order of the errands."""
+        groups = defaultdict[tuple[Script, int], list[int]](list)
+        for place, errand in enumerate(errands):
+            groups[errand.script, bucket_of(errand.token)].append(place)
+        replies = await self._link.run([self._call([errands[place] for place in group]) for group in groups.values()])
         lines: list[Line] = [None] * len(errands)
-        for group, reply in zip(groups, replies, strict=True):
-            if reply is not None:
+        for ((script, _), group), reply in zip(groups.items(), replies, strict=True):
+            if isinstance(reply, bytes):
                 for place, line in zip(group, reply.split(b"\n"), strict=True):
                     lines[place] = tuple(map(int, line.split()))
+            if script is RECORD and reply is not None:
+                self._keeps_records = isinstance(reply, bytes)
         return lines
 
     def _call(self, errands: Sequence[Errand]) -> Call:
@@ -105,7 +109,3 @@ class RedisLocks:
         records = [self._keys.record(errand.token) for errand in errands]
         arguments = [argument for errand in errands for argument in errand.arguments]
         return Call(errands[0].script, [index, *records], arguments)
-
-
-def _group(errand: Errand) -> tuple[str, int]:
-    return (errand.script.name, bucket_of(errand.token))

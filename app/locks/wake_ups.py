@@ -6,26 +6,19 @@ are remembered for a moment only.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from contextvars import Context
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from redis.exceptions import RedisError
 
-from app.locks.client import Subscription
 from app.locks.link import Link, Report
+from app.locks.listener import Listener
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock
-from app.runtime.loop import Rests
 
 GATHER_SECONDS = 0.005
 """A burst of sends makes one message per so long; a first ring after silence leaves at once."""
-
-SILENCE_SECONDS = 10.0
-"""A subscription that hears nothing for so long asks whether anybody is there; silent again, it is made anew."""
-
-RESTS = Rests(largest_failure_seconds=5.0)
 
 
 Count = Annotated[int, msgspec.Meta(gt=0)]
@@ -82,11 +75,11 @@ class SharedWakeUps(LocalWakeUps):
         self._rings = Counter[int]()
         self._changed = set[int]()
         self._teller: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._listener = Listener(link.client, channel, self._hear, clock, report)
 
     def start(self) -> None:
         """Begin to hear the other processes."""
-        self._listener = self._spawn(self._listen())
+        self._listener.start()
 
     def ring(self, queue_id: int, count: int = 1) -> None:
         """Wake those who wait here; what is left of `count` is for the others."""
@@ -101,15 +94,16 @@ class SharedWakeUps(LocalWakeUps):
         self._tell()
 
     async def close(self) -> None:
-        """Stop hearing; what has not been told by now is lost. The link belongs to whoever opened it."""
-        for task in (self._teller, self._listener):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
+        """Stop hearing and telling; what is not told by now is lost. The link belongs to whoever opened it."""
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.wait({self._teller})
+        await self._listener.stop()
 
     def _tell(self) -> None:
         if self._teller is None or self._teller.done():
-            self._teller = self._spawn(self._tell_all())
+            # In a context of its own: it outlives the request that happens to start it.
+            self._teller = asyncio.get_running_loop().create_task(self._tell_all(), context=Context())
 
     async def _tell_all(self) -> None:
         while self._rings or self._changed:
@@ -119,26 +113,9 @@ class SharedWakeUps(LocalWakeUps):
             await self._link.publish(self._channel, msgspec.json.encode(notice))
             await self._clock.sleep(GATHER_SECONDS)
 
-    async def _listen(self) -> None:
-        """Subscribe, and again after every loss, resting longer while it keeps failing."""
-        failures = 0
-        while True:
-            try:
-                async with self._link.client.pubsub() as subscription:
-                    await subscription.subscribe(self._channel)
-                    while True:
-                        self._hear(await _next(subscription))
-                        failures = 0
-            except (RedisError, OSError) as error:
-                failures += 1
-                self._report("wake-ups", error)
-                await self._clock.sleep(RESTS.after_failure(failures))
-
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        if message["type"] != "message":
-            return
+    def _hear(self, message: bytes) -> None:
         try:
-            notice = msgspec.json.decode(message["data"], type=Notice)
+            notice = msgspec.json.decode(message, type=Notice)
         except msgspec.DecodeError as error:
             self._report("wake-ups", error)
             return
@@ -147,27 +124,6 @@ class SharedWakeUps(LocalWakeUps):
                 self._bell.ring(queue_id, count)
             for queue_id in notice.changed:
                 self.on_queue_changed(queue_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task of this object's own, apart from the request that happens to start it."""
-        task = asyncio.get_running_loop().create_task(work, name="wake-ups", context=Context())
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()):
-            self._report("wake-ups", error)
-
-
-async def _next(subscription: Subscription) -> Mapping[str, Any]:
-    """The next message, or the next sign of life; raises TimeoutError when there is none."""
-    message = await subscription.get_message(timeout=SILENCE_SECONDS)
-    if message is None:
-        await subscription.ping()
-        message = await subscription.get_message(timeout=SILENCE_SECONDS)
-    if message is None:
-        raise TimeoutError("the subscription has fallen silent")
-    return message
 
 
 def _nothing(*_: object) -> None:

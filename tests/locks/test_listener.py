@@ -1,0 +1,51 @@
+"""A listener notices that nobody is there any more, even where the connection stands."""
+
+import asyncio
+from itertools import pairwise
+
+from app.locks.connect import connect
+from app.locks.listener import RESTS, Listener
+from tests.clock import VirtualClock
+from tests.locks.peers import BlackHole
+
+
+async def test_a_subscription_that_stays_silent_is_made_anew() -> None:
+    lost: asyncio.Queue[BaseException] = asyncio.Queue()
+    clock = VirtualClock()
+    async with BlackHole().open() as hole:
+        client = connect(hole.url)
+        listener = Listener(
+            client, "news", _unheard, clock, lambda _, error: lost.put_nowait(error), silence_seconds=0.02
+        )
+        listener.start()
+        for connections in (1, 2, 3):
+            assert isinstance(await lost.get(), TimeoutError)
+            assert hole.connections == connections
+            await clock.advance(RESTS.largest_failure_seconds)
+        await listener.stop()
+        await client.aclose()
+
+
+async def test_the_rest_before_the_next_try_grows() -> None:
+    lost: asyncio.Queue[BaseException] = asyncio.Queue()
+    clock = VirtualClock()
+    client = connect("redis://127.0.0.1:1")
+    listener = Listener(client, "news", _unheard, clock, lambda _, error: lost.put_nowait(error))
+    listener.start()
+    begin = clock.monotonic()
+    tries: list[float] = []
+    for _ in range(5):
+        await lost.get()
+        tries.append(clock.monotonic() - begin)
+        while lost.empty():
+            await clock.advance(0.05)
+            await asyncio.sleep(0.001)
+    rests = [later - earlier for earlier, later in pairwise(tries)]
+    assert rests[0] <= 0.6
+    assert rests[-1] > 2 * rests[0]
+    await listener.stop()
+    await client.aclose()
+
+
+def _unheard(message: bytes) -> None:
+    raise AssertionError(message)

@@ -1,0 +1,245 @@
+"""Whatever happens to Redis, the lock store answers, soon, and never with more than it knows."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from app.broker.ports import NotRenewed, Renewed
+from app.domain.instant import MINUTE, SECOND
+from app.domain.settlement import NO_EVIDENCE, LockToken
+from app.locks.connect import connect
+from app.locks.keys import Keys
+from app.locks.link import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, Link
+from app.locks.redis_locks import RedisLocks
+from tests.clock import VirtualClock
+from tests.locks.conftest import PATIENCE_SECONDS, NewToken
+from tests.locks.peers import BlackHole, Delay
+from tests.locks.records import Records
+from tests.servers import RedisServer, free_port
+
+D = 30 * SECOND
+UNKNOWN = NotRenewed(asked_at=None, evidence=NO_EVIDENCE)
+
+
+class Store:
+    """A lock store whose circuit breaker goes by a clock of the test; `failures` is what it has reported."""
+
+    def __init__(self, url: str, keys: Keys, **patience: float) -> None:
+        self.clock = VirtualClock()
+        self.failures: list[BaseException] = []
+        self.link = Link(connect(url, **patience), self.clock, lambda _, error: self.failures.append(error))
+        self.locks = RedisLocks(self.link, keys)
+
+    async def cool_down(self) -> None:
+        await self.clock.advance(COOL_DOWN_SECONDS)
+
+    async def close(self) -> None:
+        await self.locks.close()
+        await self.link.close()
+
+
+@pytest.fixture
+async def open_store(keys: Keys):
+    """Open lock stores that are closed with the test."""
+    opened: list[Store] = []
+
+    def open_it(url: str, **patience: float) -> Store:
+        opened.append(Store(url, keys, **patience))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address where nobody listens."""
+    return f"redis://127.0.0.1:{free_port()}"
+
+
+Open = Callable[..., Store]
+
+
+async def all_answers(locks: RedisLocks, token: LockToken) -> list[object]:
+    return [
+        await locks.renew(token, D),
+        await locks.record(token, 1, D, 4_000_000_000 * SECOND),
+        await locks.evidence([token, token]),
+        await locks.drop([token]),
+        await locks.expired(100),
+    ]
+
+
+NOTHING_KNOWN = [UNKNOWN, None, [NO_EVIDENCE, NO_EVIDENCE], None, []]
+
+
+async def test_without_redis_it_knows_nothing(open_store: Open, nowhere: str, new_token: NewToken) -> None:
+    store = open_store(nowhere)
+    assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
+    assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
+
+
+async def test_a_few_failures_in_a_row_degrade_it(open_store: Open, nowhere: str, new_token: NewToken) -> None:
+    store = open_store(nowhere)
+    for _ in range(FAILURES_TO_OPEN):
+        assert (store.locks.state, store.locks.is_shared) == ("ok", True)
+        await store.locks.renew(new_token(), D)
+    assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
+
+
+async def test_failures_are_reported_once_in_a_while(open_store: Open, nowhere: str, new_token: NewToken) -> None:
+    store = open_store(nowhere)
+    for expected in (1, 2, 3):
+        for _ in range(10):
+            await store.locks.renew(new_token(), D)
+        assert len(store.failures) == expected
+        await store.cool_down()
+
+
+async def test_a_black_hole_costs_little_time_and_is_soon_left_alone(open_store: Open, new_token: NewToken) -> None:
+    async with BlackHole().open() as hole:
+        store = open_store(hole.url)
+        begin = time.monotonic()
+        assert await store.locks.renew(new_token(), D) == UNKNOWN
+        assert time.monotonic() - begin < 1.0
+        assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
+        asked = hole.connections
+        for _ in range(20):
+            assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
+        assert hole.connections == asked == FAILURES_TO_OPEN
+        await store.close()
+
+
+async def test_one_caller_after_each_cool_down_finds_out_whether_redis_is_back(
+    open_store: Open, new_token: NewToken
+) -> None:
+    async with BlackHole().open() as hole:
+        store = open_store(hole.url)
+        for _ in range(FAILURES_TO_OPEN):
+            await store.locks.renew(new_token(), D)
+        await store.cool_down()
+        await asyncio.gather(*(store.locks.renew(new_token(number), D) for number in range(50)))
+        assert hole.connections == FAILURES_TO_OPEN + 1
+        assert store.locks.state == "degraded"
+        await store.close()
+
+
+async def test_what_comes_too_late_is_no_answer(open_store: Open, redis_url: str, new_token: NewToken) -> None:
+    port = int(redis_url.rpartition(":")[2].partition("/")[0])
+    async with Delay(port, 0.3).open() as way:
+        store = open_store(way.url)
+        assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
+        assert store.locks.state == "degraded"
+        way.seconds = 0.0
+        await store.cool_down()
+        assert (await store.locks.renew(new_token(), D)).asked_at is not None
+        assert store.locks.state == "ok"
+        await store.close()
+
+
+async def test_a_late_answer_is_never_taken_for_that_of_another_question(
+    open_store: Open, redis_url: str, records: Records, new_token: NewToken
+) -> None:
+    port = int(redis_url.rpartition(":")[2].partition("/")[0])
+    alive, unknown = new_token(), new_token()
+    async with Delay(port, 0.0).open() as way:
+        store = open_store(way.url, patience_seconds=0.3)
+        await store.locks.record(alive, 1, D, await records.now() + MINUTE)
+        way.seconds = 0.4
+        assert await store.locks.renew(alive, D) == UNKNOWN
+        way.seconds = 0.0
+        assert isinstance(await store.locks.renew(unknown, D), NotRenewed)
+        assert isinstance(await store.locks.renew(alive, D), Renewed)
+        await store.close()
+
+
+async def test_killed_and_started_again_empty(
+    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+) -> None:
+    server = private_server(RedisServer)
+    store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
+    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    assert isinstance(await store.locks.renew(token, D), Renewed)
+    server.kill()
+    assert await all_answers(store.locks, token) == NOTHING_KNOWN
+    assert store.locks.state == "degraded"
+    server.start()
+    assert await store.locks.renew(token, D) == UNKNOWN, "the breaker waits for its cool-down"
+    await store.cool_down()
+    answer = await store.locks.renew(token, D)
+    assert isinstance(answer, NotRenewed)
+    assert answer.asked_at is not None
+    assert answer.evidence == NO_EVIDENCE, "an empty Redis proves nothing"
+    assert (store.locks.state, store.locks.is_shared) == ("ok", True)
+
+
+async def test_a_restart_between_two_calls_costs_at_most_one_answer(
+    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+) -> None:
+    server = private_server(RedisServer)
+    store = open_store(server.url, patience_seconds=PATIENCE_SECONDS)
+    await asyncio.gather(*(store.locks.renew(new_token(number), D) for number in range(20)))
+    server.kill()
+    server.start()
+    await store.locks.renew(new_token(), D)
+    assert (await store.locks.renew(new_token(), D)).asked_at is not None
+    assert store.locks.state == "ok"
+
+
+async def test_frozen_and_resumed(
+    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+) -> None:
+    server = private_server(RedisServer)
+    store, token = open_store(server.url), new_token()
+    server.pause()
+    assert await all_answers(store.locks, token) == NOTHING_KNOWN
+    server.resume()
+    await store.cool_down()
+    assert (await store.locks.renew(token, D)).asked_at is not None
+
+
+async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
+    open_store: Open, private_server: Callable[..., RedisServer], keys: Keys, new_token: NewToken
+) -> None:
+    server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+    store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
+    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    assert (await store.locks.renew(token, D)).asked_at is not None, "it still answers"
+    assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
+    assert "maxmemory" in str(store.failures[0])
+    async with Redis.from_url(server.url) as redis:
+        await redis.config_set("maxmemory", 0)
+    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    assert (store.locks.state, store.locks.is_shared) == ("ok", True)
+
+
+async def test_one_spoilt_record_does_not_spoil_its_neighbours(
+    open_store: Open, redis_url: str, records: Records, keys: Keys, new_token: NewToken
+) -> None:
+    store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
+    spoilt, sound = new_token(1), new_token(64)
+    await store.locks.record(sound, 1, D, await records.now() + MINUTE)
+    await records.redis.hset(keys.record(spoilt), "not", "ours")
+    answers = await asyncio.gather(store.locks.renew(spoilt, D), store.locks.renew(sound, D))
+    assert answers[0] == UNKNOWN
+    assert isinstance(answers[1], Renewed)
+    assert "WRONGTYPE" in str(store.failures[0])
+
+
+async def test_a_caller_who_gives_up_disturbs_nobody(
+    open_store: Open, redis_url: str, records: Records, new_token: NewToken
+) -> None:
+    store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
+    tokens = [new_token(number) for number in range(200)]
+    bound = await records.now() + MINUTE
+    await asyncio.gather(*(store.locks.record(token, 1, D, bound) for token in tokens))
+    renewals = [asyncio.create_task(store.locks.renew(token, D)) for token in tokens]
+    await asyncio.sleep(0)
+    for impatient in renewals[::2]:
+        impatient.cancel()
+    assert all(isinstance(answer, Renewed) for answer in await asyncio.gather(*renewals[1::2]))
+    assert store.failures == []
