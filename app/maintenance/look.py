@@ -1,0 +1,13 @@
+"""Lets waiting receivers look by themselves: a wake-up may have been lost on its way between processes."""
+
+from app.broker.broker import Broker
+
+
+async def let_one_look(broker: Broker) -> float | None:
+    """Wake the receiver that waits longest on each queue; if it finds something it wakes the next.
+
+    So a thousand receivers on an empty queue cost one look a second, not a thousand.
+    """
+    for queue_id in broker.waiting.waiting():
+        broker.waiting.ring(queue_id)
+    return None

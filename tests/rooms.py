@@ -1,0 +1,58 @@
+"""A broker with real rooms for tests: any store, the lock store of a process on its own, a virtual clock."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+from app.broker.broker import Broker
+from app.broker.catalogue import Catalogue
+from app.broker.outbox import Outbox
+from app.broker.ports import Store
+from app.locks.open import open_locks
+from app.runtime.bell import Bell
+from app.store.open import open_store
+from tests.clock import VirtualClock
+
+
+class Counted(Counter[str]):
+    """A tally that tests can read."""
+
+    def count(self, event: str, amount: int = 1) -> None:  # type: ignore[override]
+        self[event] += amount
+
+
+def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
+    """A broker over an open store, without chance: ids are counted and jitter is nought."""
+    bell: Bell[int] = Bell(clock)
+    locks = open_locks(None, bell, clock, _fail)
+    ids: Iterator[int] = count(1)
+    return Broker(
+        store=store,
+        locks=locks.locks,
+        catalogue=Catalogue(store.queues, clock, auto_create=auto_create),
+        waiting=bell,
+        bells=locks.wake_ups,
+        outbox=Outbox(store, clock, lambda error, _messages: _fail("outbox", error)),
+        tally=Counted(),
+        clock=clock,
+        chance=lambda: 0.0,
+        new_id=lambda: f"made-{next(ids)}",
+    )
+
+
+@asynccontextmanager
+async def sqlite_broker(url: str, clock: VirtualClock) -> AsyncIterator[Broker]:
+    """A broker over a migrated SQLite database whose clock is the virtual one."""
+    store = await open_store(url, clock, 2)
+    broker = assemble(store, clock)
+    try:
+        yield broker
+    finally:
+        await broker.outbox.close()
+        await broker.catalogue.close()
+        await store.close()
+
+
+def _fail(name: str, error: BaseException) -> None:
+    raise AssertionError(f"{name} failed in the background") from error
