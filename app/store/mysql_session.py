@@ -1,7 +1,7 @@
 """One connection to MariaDB or MySQL: several statements to a round trip, transactions, and what its errors mean."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from asyncmy.connection import Connection
 
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql_text import Template
+from app.store.pool import Collision
 from app.store.rows import Row
 
 Result = TypeVar("Result")
@@ -23,11 +24,20 @@ LOCK_WAIT_SECONDS = 3
 
 FAREWELL_SECONDS = 2.0
 
+LARGEST_UNTIL_KNOWN = 1024
+"""What the settings of a connection need; no server takes less at a time."""
+
+ROOM_BESIDE = 64 << 10
+"""Left free beside the drafts in a statement, also because a message grows by what it later says of its failures."""
+
 SETTINGS = (
     b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # What does not fit is refused, not cut off; and a backslash escapes, on which the literals rely.
     b"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     b"SET SESSION innodb_lock_wait_timeout = %d" % LOCK_WAIT_SECONDS,
+    # Connections rest as long as they like. A client that has vanished in mid-transaction must not keep its rows:
+    # MariaDB finds it out after half a minute, MySQL when TCP does.
+    b"SET SESSION wait_timeout = 2147483 /*M!100300 , idle_transaction_timeout = 30 */",
     # SYSDATE, unlike UTC_TIMESTAMP, speaks the session's time.
     b"SET SESSION time_zone = '+00:00'",
     b"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
@@ -37,12 +47,13 @@ COMMIT = b"COMMIT"
 ROLLBACK = b"ROLLBACK"
 
 # The numbers of errors, from the manuals of both servers.
-DEADLOCKS = frozenset({
+COLLISIONS = frozenset({
     1213,  # deadlock; in a Galera cluster also at commit
     3101,  # undone by the other members of a replication group
+    1020,  # changed since it was read, where a server isolates more strictly than it was asked to
+    1062,  # a key that was free a moment ago
 })  # fmt: skip
 LOCK_WAIT_ENDED = 1205
-DUPLICATE = 1062
 LOST = frozenset({
     0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
     1053, 1079, 1152, 1927, 1317,  # the server shuts down; this connection or statement was killed
@@ -53,16 +64,20 @@ CANNOT_ANSWER = LOST | {
     1021, 1114, 1026, 1030, 1180, 3, 28,  # no space on the disk, in a table, in a log, or at commit
     1037, 1038, 1041, 1206,  # no memory, none for locks
     1969, 3024,  # the server's own limit of time
-    1047, 1205, 1213, 3101,  # the cluster has no majority; locks that stay taken
+    1047,  # the cluster has no majority
 }  # fmt: skip
-
-
-class Collision(Exception):
-    """Another transaction stood in the way and this one was undone: repeat it."""
 
 
 class LockWaitEnded(Collision):
     """Another transaction has held a row for longer than a statement waits."""
+
+
+class TextTooLarge(Exception):
+    """The statements are larger than the server takes at a time (max_allowed_packet); they were not sent."""
+
+    def __init__(self, size: int, largest: int) -> None:
+        super().__init__(f"{size} bytes of SQL; the server takes at most {largest}")
+        self.largest = largest
 
 
 class StatementFailed(Exception):
@@ -96,6 +111,7 @@ class Session:
     def __init__(self, wire: Wire, statements: Mapping[str, Template]) -> None:
         self._wire = wire
         self._statements = statements
+        self._largest = LARGEST_UNTIL_KNOWN
         self._in_step = True
         self._to_begin = False
         self._is_open = False
@@ -113,9 +129,9 @@ class Session:
         """A named statement with its values, to be asked together with others."""
         return self._statements[name].filled(values)
 
-    def texts(self, name: str, rows: Sequence[Mapping[str, Any]], largest: int) -> list[bytes]:
-        """A named INSERT of all these rows, as few statements of at most so many bytes."""
-        return list(self._statements[name].repeated(rows, largest))
+    def texts(self, name: str, values: Iterable[Mapping[str, Any]]) -> list[bytes]:
+        """A named INSERT of all these rows, in as few statements as the server takes."""
+        return list(self._statements[name].repeated(values, self._largest - ROOM_BESIDE))
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """The rows of one named statement."""
@@ -130,7 +146,7 @@ class Session:
     async def ask(self, *texts: bytes) -> list[Answer]:
         """Run statements in one round trip, in order; the first that fails is the last.
 
-        Raises `Collision` or `StoreUnavailable`; `StatementFailed` is a bug.
+        Raises `Collision`, `TextTooLarge` or `StoreUnavailable`; `StatementFailed` is a bug.
         """
         if not self._to_begin:
             return await self._exchange(texts)
@@ -157,14 +173,15 @@ class Session:
                 await self.finish()
             return result
         except Exception:
-            await self._undo()
+            await self.undo()
             raise
         finally:
             self._to_begin = False
 
     async def set_up(self) -> None:
         """Make a new connection mean what the statements here take for granted."""
-        await self.ask(*SETTINGS)
+        *_, largest = await self.ask(*SETTINGS, b"SELECT @@max_allowed_packet")
+        self._largest = largest.rows[0][0]
 
     def cut(self) -> None:
         """Close the connection at once, whatever is under way."""
@@ -176,17 +193,21 @@ class Session:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._wire.ensure_closed()
 
-    async def _undo(self) -> None:
+    async def undo(self) -> None:
+        """End a transaction as if it had never been, if one is under way and the server can still be told."""
         if self._is_open and self._in_step and not self._wire.is_cut:
             await self.ask(ROLLBACK)
             self._is_open = False
 
     async def _exchange(self, texts: Sequence[bytes]) -> list[Answer]:
+        text = b";".join(texts)
+        if len(text) >= self._largest:
+            raise TextTooLarge(len(text), self._largest)
         self._in_step = False
         with translated():
             async with asyncio.timeout(ANSWER_SECONDS):
                 try:
-                    answers = await self._read_all(b";".join(texts))
+                    answers = await self._read_all(text)
                 except errors.MySQLError as error:
                     self._in_step = number_of(error) not in LOST
                     raise
@@ -213,13 +234,13 @@ def translated() -> Generator[None]:
     except errors.MySQLError as error:
         raise meaning(error) from error
     except (TimeoutError, OSError) as error:
-        raise StoreUnavailable(f"The database does not answer: {error or 'no reply in time'}.") from error
+        raise StoreUnavailable(f"The database does not answer: {str(error) or 'no reply in time'}.") from error
 
 
 def meaning(error: errors.MySQLError) -> Exception:
     """What an error of the driver says, in words of our own."""
     number, detail = number_of(error), error.args[-1] if error.args else ""
-    if number in DEADLOCKS:
+    if number in COLLISIONS:
         return Collision(detail)
     if number == LOCK_WAIT_ENDED:
         return LockWaitEnded(detail)

@@ -1,0 +1,65 @@
+"""How a connection to MariaDB or MySQL comes about: its address, its settings, and what is asked of the server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from asyncmy.constants.CLIENT import FOUND_ROWS
+from sqlalchemy.engine import make_url
+
+from app.store.mysql_session import Session, Wire, translated
+from app.store.mysql_text import Template, templates
+
+CONNECT_SECONDS = 5
+
+TLS_OPTIONS = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname"})
+
+
+class Connector:
+    """Opens connections to one database; what it returns is set up and nobody's yet."""
+
+    def __init__(self, url: str) -> None:
+        self._options = options(url)
+        self._statements: Mapping[str, Template] = templates()
+
+    async def __call__(self) -> Session:
+        """A new connection. Raises `StoreUnavailable` where there is none to be had."""
+        wire = Wire(**self._options)
+        with translated():
+            await wire.connect()
+        session = Session(wire, self._statements)
+        try:
+            await session.set_up()
+        except BaseException:
+            session.cut()
+            raise
+        return session
+
+
+def options(url: str) -> Mapping[str, Any]:
+    """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
+
+    Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
+    so on. Refuses with `ValueError` what it does not know, since an option that is not heeded is worse than none.
+    """
+    address = make_url(url)
+    more = {key: str(value) for key, value in address.query.items()}
+    tls: dict[str, Any] = {key.removeprefix("ssl_"): more.pop(key) for key in TLS_OPTIONS & more.keys()}
+    if "check_hostname" in tls:
+        tls["check_hostname"] = tls["check_hostname"].lower() == "true"
+    socket = more.pop("unix_socket", None)
+    if more:
+        raise ValueError(f"The database URL has an option that is not known here: {', '.join(sorted(more))}.")
+    return {
+        "host": address.host,
+        "port": address.port or 0,
+        "user": address.username,
+        "password": address.password or "",
+        "database": address.database,
+        "unix_socket": socket,
+        "ssl": tls or None,
+        "connect_timeout": CONNECT_SECONDS,
+        "autocommit": True,
+        # An UPDATE that changes nothing still counts the rows it found.
+        "client_flag": FOUND_ROWS,
+        "program_name": "peeklock",
+    }

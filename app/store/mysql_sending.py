@@ -1,0 +1,120 @@
+"""Sending on MariaDB and MySQL: drafts become rows, and receipts tell their numbers."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Any, TypeAlias
+
+from app.domain.instant import Instant
+from app.domain.message import Draft, MessageState, Receipt
+from app.domain.refusals import MessageTooLarge
+from app.store.mysql_session import Answer, Session, TextTooLarge
+from app.store.mysql_text import table
+from app.store.rows import DRAFT_COLUMNS, STATES, draft_row
+
+Ask: TypeAlias = Callable[..., Awaitable[list[Answer]]]
+"""How the last round trip is made: `Session.finish` commits in it, `Session.ask` leaves the transaction open."""
+
+Id: TypeAlias = tuple[int, str]
+"""A queue, and a message id in it."""
+
+
+async def send(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Store the drafts and commit."""
+    return await store(session, drafts, session.finish)
+
+
+async def store(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[Receipt]:
+    """Store the drafts, but none whose message id is known within its window; receipts in order.
+
+    Refuses with `MessageTooLarge` where a message is larger than the server takes at a time.
+    """
+    if not any(draft.duplicate_window for draft in drafts):
+        return await _insert(session, drafts, ask)
+    told = await _told(session, drafts)
+    is_fresh = _first_of_each(drafts, told)
+    fresh = list(compress(drafts, is_fresh))
+    stored = await _insert(session, fresh, session.ask)
+    told |= {_id(draft): receipt for draft, receipt in zip(fresh, stored, strict=True) if draft.duplicate_window}
+    await ask(session.text("know_ids", rows=table(_known_rows(fresh, stored))))
+    in_order = iter(stored)
+    return [
+        next(in_order) if new else replace(told[_id(draft)], duplicate=True)
+        for draft, new in zip(drafts, is_fresh, strict=True)
+    ]
+
+
+async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[Receipt]:
+    """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
+    if not drafts:
+        return []
+    start, read = session.text("start_clock"), session.text("read_clock")
+    *inserts, last = session.texts(
+        "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
+    )
+    try:
+        trips = [await session.ask(start, insert, read) for insert in inserts]
+        trips.append(await ask(start, last, read))
+    except TextTooLarge as error:
+        raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
+    places = (place for _, inserted, clock in trips for place in _places(inserted, clock))
+    return [
+        Receipt(number, draft.envelope.message_id, now, _state(draft, now))
+        for draft, (number, now) in zip(drafts, places, strict=True)
+    ]
+
+
+def _places(inserted: Answer, clock: Answer) -> Iterable[tuple[int, Instant]]:
+    """The number and the time of each row that one statement stored."""
+    ((now, step),) = clock.rows
+    return ((inserted.first_number + step * row, now) for row in range(inserted.changed))
+
+
+def _state(draft: Draft, now: Instant) -> MessageState:
+    """The state that the statement gave the row, by the same clock."""
+    due = now + draft.delay if draft.available_at is None and draft.delay is not None else draft.available_at
+    return MessageState.SCHEDULED if due is not None and due > now else MessageState.AVAILABLE
+
+
+async def _told(session: Session, drafts: Sequence[Draft]) -> dict[Id, Receipt]:
+    """What the senders of these message ids were told before; nobody else may send one of them until the end.
+
+    Named in one order everywhere, so that two transactions never wait for each other.
+    """
+    ids = sorted({_id(draft) for draft in drafts if draft.duplicate_window})
+    asked = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
+    *_, known = await session.ask(*session.texts("name_ids", asked), session.text("known_ids", rows=table(asked)))
+    return {
+        (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
+        for queue_id, message_id, number, enqueued_at, state in known.rows
+    }
+
+
+def _first_of_each(drafts: Sequence[Draft], told: Mapping[Id, Receipt]) -> list[bool]:
+    """Which drafts are stored: of each message id that is looked for only the first, unless it was there before."""
+    seen = set(told)
+    answers: list[bool] = []
+    for draft in drafts:
+        answers.append(not draft.duplicate_window or _id(draft) not in seen)
+        if draft.duplicate_window:
+            seen.add(_id(draft))
+    return answers
+
+
+def _known_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "queue_id": draft.queue_id,
+            "message_id": draft.envelope.message_id,
+            "sequence_number": receipt.sequence_number,
+            "enqueued_at": receipt.enqueued_at,
+            "state": receipt.state.value,
+            "duplicate_window": draft.duplicate_window,
+        }
+        for draft, receipt in zip(drafts, receipts, strict=True)
+        if draft.duplicate_window
+    ]
+
+
+def _id(draft: Draft) -> Id:
+    return draft.queue_id, draft.envelope.message_id

@@ -1,0 +1,374 @@
+-- What MariaDB and MySQL do for every message, and what they say differently.
+--
+-- Neither can change rows and tell which in one statement, so a batch is a transaction of two steps: first the rows that
+-- may be changed are locked and read; then exactly those are changed. Callers come many to a statement, as JSON that
+-- JSON_TABLE makes rows of again, sorted by number: rows are waited for in ascending order, so two transactions never
+-- wait for each other. The join begins with them, so no statistics lead it astray, and finds messages by primary key.
+--
+-- UTC_TIMESTAMP, which is @now, is when a statement began; SYSDATE is when it is asked for. Where a row may have had to
+-- be waited for, only the second one tells whether its lock has ended meanwhile.
+
+-- ---- sending ----------------------------------------------------------------------------------------------------------
+
+-- start_clock: take the time for the statements that follow
+SET @clock = @now;
+
+-- read_clock: the time that was taken, and how far apart the numbers of one statement are (in a cluster, not 1)
+SELECT @clock, @@SESSION.auto_increment_increment;
+
+-- send: store drafts, numbered in their order
+INSERT INTO message (
+    queue_id, priority, message_id, group_id, headers, properties, body_kind, body,
+    state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
+    available_at,
+    expires_at
+)
+VALUES (
+    :queue_id, :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body,
+    IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
+    GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
+    GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
+);
+
+-- name_ids: make message ids known in their queues, waiting for whoever does so at this moment
+INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
+VALUES (:queue_id, :message_id, 0, 0, 0, 0)
+ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
+
+-- known_ids: what the first senders of these message ids were told, within the window of each
+SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    queue_id INT PATH '$.queue_id',
+    message_id VARCHAR(128) PATH '$.message_id'
+)) AS asked
+STRAIGHT_JOIN recent_id AS known
+    ON known.queue_id = asked.queue_id
+    AND known.message_id = CAST(asked.message_id AS BINARY)
+WHERE known.remove_at > @now;
+
+-- know_ids: keep what the senders of these message ids are told
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    queue_id INT PATH '$.queue_id',
+    message_id VARCHAR(128) PATH '$.message_id',
+    sequence_number BIGINT PATH '$.sequence_number',
+    enqueued_at BIGINT PATH '$.enqueued_at',
+    state SMALLINT PATH '$.state',
+    duplicate_window BIGINT PATH '$.duplicate_window'
+)) AS given
+STRAIGHT_JOIN recent_id AS known
+    ON known.queue_id = given.queue_id
+    AND known.message_id = CAST(given.message_id AS BINARY)
+SET known.sequence_number = given.sequence_number,
+    known.enqueued_at = given.enqueued_at,
+    known.state = given.state,
+    known.remove_at = given.enqueued_at + given.duplicate_window;
+
+-- ---- receiving --------------------------------------------------------------------------------------------------------
+
+-- next_available: lock the next messages of a queue in order of delivery, past those that others hold
+SELECT @message
+FROM message FORCE INDEX (message_next)
+WHERE queue_id = :queue_id
+  AND state = 1
+  AND available_at <= @now
+  AND (expires_at IS NULL OR expires_at > @now)
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
+
+-- next_dead_lettered: lock the next messages of a dead-letter queue, oldest first
+SELECT @message
+FROM message FORCE INDEX (message_by_state)
+WHERE queue_id = :queue_id
+  AND state = 5
+ORDER BY sequence_number
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
+
+-- these: lock messages of one queue by their numbers, as far as they are in one state
+SELECT @m.message
+FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
+STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+WHERE m.queue_id = :queue_id
+  AND m.state = :source
+  AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
+FOR UPDATE SKIP LOCKED;
+
+-- lock: give messages that were locked and read to their receivers
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    home_state SMALLINT PATH '$.home_state',
+    lock_token CHAR(24) PATH '$.lock_token',
+    read_at BIGINT PATH '$.read_at',
+    locked_until BIGINT PATH '$.locked_until',
+    receiver_id VARCHAR(128) PATH '$.receiver_id'
+)) AS given
+STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+SET m.state = 2,
+    m.home_state = given.home_state,
+    m.delivery_count = m.delivery_count + 1,
+    m.lock_token = FROM_BASE64(given.lock_token),
+    m.locked_until = given.locked_until,
+    m.lock_generation = 0,
+    m.receiver_id = given.receiver_id,
+    m.first_delivered_at = COALESCE(m.first_delivered_at, given.read_at),
+    m.last_delivered_at = given.read_at;
+
+-- ---- settling ---------------------------------------------------------------------------------------------------------
+
+-- in_force: lock the messages whose fence still stands
+SELECT asked.place
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    place INT PATH '$.place',
+    sequence_number BIGINT PATH '$.sequence_number',
+    queue_id INT PATH '$.queue_id',
+    lock_token CHAR(24) PATH '$.lock_token',
+    above INT PATH '$.above',
+    up_to INT PATH '$.up_to'
+)) AS asked
+STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+WHERE m.queue_id = asked.queue_id -- fence: queue
+  AND m.state = 2 -- fence: locked
+  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
+  AND m.locked_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+  AND m.lock_generation > asked.above -- fence: generation
+  AND m.lock_generation <= asked.up_to -- fence: generation
+FOR UPDATE;
+
+-- out_of_force: lock the messages whose lock has ended, by its time or by positive evidence
+SELECT asked.place
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    place INT PATH '$.place',
+    sequence_number BIGINT PATH '$.sequence_number',
+    queue_id INT PATH '$.queue_id',
+    lock_token CHAR(24) PATH '$.lock_token',
+    above INT PATH '$.above'
+)) AS asked
+STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+WHERE m.queue_id = asked.queue_id -- fence: queue
+  AND m.state = 2 -- fence: locked
+  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
+  AND (
+      m.locked_until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+      OR m.lock_generation = asked.above -- fence: generation
+  )
+FOR UPDATE;
+
+-- extendable: lock the messages whose lock has not ended, and read what there is to prolong
+SELECT asked.place, m.lock_generation, m.locked_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    place INT PATH '$.place',
+    sequence_number BIGINT PATH '$.sequence_number',
+    queue_id INT PATH '$.queue_id',
+    lock_token CHAR(24) PATH '$.lock_token',
+    evidence INT PATH '$.evidence'
+)) AS asked
+STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+WHERE m.queue_id = asked.queue_id -- fence: queue
+  AND m.state = 2 -- fence: locked
+  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
+  AND m.locked_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+  AND m.lock_generation > asked.evidence -- fence: generation
+FOR UPDATE;
+
+-- extend: prolong the locks that were found extendable
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    generation INT PATH '$.generation',
+    locked_until BIGINT PATH '$.locked_until'
+)) AS given
+STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+SET m.lock_generation = given.generation,
+    m.locked_until = given.locked_until;
+
+-- archive: copy messages as they end
+INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
+SELECT @m.archived, given.queue, given.outcome, @now, @now + given.retention
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    queue VARCHAR(128) PATH '$.queue',
+    outcome VARCHAR(64) PATH '$.outcome',
+    retention BIGINT PATH '$.retention'
+)) AS given
+STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number;
+
+-- entomb: leave tombstones of deliveries that end without an archived message
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT sequence_number, FROM_BASE64(lock_token), queue_id, outcome, state, @now, @now + keep
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    lock_token CHAR(24) PATH '$.lock_token',
+    queue_id INT PATH '$.queue_id',
+    outcome VARCHAR(64) PATH '$.outcome',
+    state SMALLINT PATH '$.state',
+    keep BIGINT PATH '$.keep'
+)) AS given;
+
+-- move: put messages whose lock ends here into their next state
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    state SMALLINT PATH '$.state',
+    delay BIGINT PATH '$.delay',
+    failures INT PATH '$.failures',
+    last_failure TEXT PATH '$.last_failure',
+    reason TEXT PATH '$.dead_letter_reason',
+    description TEXT PATH '$.dead_letter_description',
+    properties MEDIUMTEXT PATH '$.properties'
+)) AS given
+STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+SET m.state = given.state,
+    m.available_at = COALESCE(@now + given.delay, m.available_at),
+    m.failure_count = m.failure_count + given.failures,
+    m.last_failure = COALESCE(given.last_failure, m.last_failure),
+    m.dead_letter_reason = COALESCE(given.reason, m.dead_letter_reason),
+    m.dead_letter_description = COALESCE(given.description, m.dead_letter_description),
+    m.dead_lettered_at = COALESCE(m.dead_lettered_at, IF(given.state = 5, @now, NULL)),
+    m.properties = COALESCE(given.properties, m.properties),
+    m.lock_token = NULL,
+    m.locked_until = NULL,
+    m.lock_generation = 0,
+    m.receiver_id = NULL;
+
+-- ---- attempts ---------------------------------------------------------------------------------------------------------
+
+-- begin_attempt: note an attempt unless it is known, waiting for whoever makes the same at this moment
+INSERT INTO attempt (attempt_key, fingerprint, remove_at)
+VALUES (:key, :fingerprint, @now + :keep)
+ON DUPLICATE KEY UPDATE attempt_key = attempt.attempt_key;
+
+-- earlier_attempt: what came of the first attempt with this key, nothing if this is the first or that one is forgotten
+SELECT fingerprint, answer
+FROM attempt
+WHERE attempt_key = :key
+  AND answer IS NOT NULL
+  AND remove_at > @now;
+
+-- answer_attempt: keep the answer of an attempt in the transaction that did what it asked
+UPDATE attempt
+SET fingerprint = :fingerprint,
+    answer = :answer,
+    remove_at = @now + :keep
+WHERE attempt_key = :key;
+
+-- ---- who serves the database ------------------------------------------------------------------------------------------
+
+-- claim_alone: take every seat in this database, so that nobody else serves it; the connection's end gives them back
+WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
+SELECT COUNT(*) = SUM(GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0))
+FROM seat;
+
+-- claim_shared: take any seat in this database, so that nobody serves it alone
+WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
+SELECT EXISTS (
+    SELECT 1 FROM seat
+    WHERE GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0) = 1
+    LIMIT 1
+);
+
+-- weaknesses: the settings by which the server can lose what it has committed
+SELECT 'innodb_flush_log_at_trx_commit' FROM DUAL WHERE @@innodb_flush_log_at_trx_commit NOT IN (1, 3)
+UNION ALL
+SELECT 'sync_binlog' FROM DUAL WHERE @@log_bin = 1 AND @@sync_binlog <> 1
+UNION ALL
+SELECT 'innodb_doublewrite' FROM DUAL WHERE CAST(@@innodb_doublewrite AS CHAR) IN ('0', 'OFF');
+
+-- version: which server this is
+SELECT @@version;
+
+-- ---- cold statements that the others say otherwise --------------------------------------------------------------------
+
+-- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+SELECT @m.message
+FROM (
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :first AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :second AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :third AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :fourth AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :fifth AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :most
+    )
+    ORDER BY sequence_number
+    LIMIT :most
+) AS chosen
+STRAIGHT_JOIN message AS m ON m.sequence_number = chosen.sequence_number
+ORDER BY chosen.sequence_number;
+
+-- still_locked: messages whose lock runs on
+SELECT @message
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND state = 2
+  AND locked_until > @now; -- fence: time
+
+-- oldest_available: how long the first available message of these queues has waited; one look-up per priority
+SELECT q.id, @now - MIN(
+    (
+        SELECT m.available_at FROM message AS m FORCE INDEX (message_next)
+        WHERE m.queue_id = q.id AND m.state = 1 AND m.priority = p.priority
+        ORDER BY m.available_at LIMIT 1
+    )
+)
+FROM queue AS q
+CROSS JOIN (
+    SELECT 0 AS priority UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+    UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9
+) AS p
+WHERE q.id @in(:queue_ids)
+GROUP BY q.id;
+
+-- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+SELECT named.queue_id
+FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS named
+WHERE named.queue_id NOT IN (SELECT id FROM queue);
+
+-- due: scheduled messages whose time has come, earliest first
+SELECT sequence_number, queue_id
+FROM message FORCE INDEX (message_due)
+WHERE state = 3
+  AND available_at <= @now -- fence: time
+ORDER BY available_at
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
+
+-- create_queue: a new queue, unless there is one of this name
+INSERT INTO queue (name, settings, version, created_at, updated_at)
+SELECT :name, :settings, 1, clock.now, clock.now
+FROM (SELECT @now AS now) AS clock
+WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
+
+-- forget_settlements: tombstones past their time
+DELETE FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+
+-- forget_attempts: answers of attempts past their time
+DELETE FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+
+-- forget_recent_ids: message ids whose window has passed
+DELETE FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+
+-- forget_archived: archived messages past their time
+DELETE FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+
+-- forget_orphans: messages of a queue that is gone
+DELETE FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most;
