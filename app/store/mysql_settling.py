@@ -8,7 +8,7 @@ from app.broker.ports import Extended, Extension
 from app.domain.settlement import LockToken, Move, Removal
 from app.store.mysql_session import Session
 from app.store.mysql_text import table
-from app.store.records import move_values, tombstone_values
+from app.store.records import TOMBSTONE_KEEP, move_values, tombstone_values
 
 
 async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
@@ -19,7 +19,7 @@ async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
         numbers = [removal.token.sequence_number for removal in gone]
         await session.finish(
             *([session.text("archive", rows=table(archived))] if archived else []),
-            *_tombstones(session, [removal for removal in gone if not removal.retention]),
+            *_tombstones(session, [removal for removal in gone if removal.retention < TOMBSTONE_KEEP]),
             session.text("delete_messages", numbers=numbers),
         )
     return took

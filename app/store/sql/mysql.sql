@@ -39,7 +39,7 @@ ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
 SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
-    message_id VARCHAR(128) PATH '$.message_id'
+    message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
 )) AS asked
 STRAIGHT_JOIN recent_id AS known
     ON known.queue_id = asked.queue_id
@@ -49,7 +49,7 @@ WHERE known.remove_at > @now;
 -- know_ids: keep what the senders of these message ids are told
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
-    message_id VARCHAR(128) PATH '$.message_id',
+    message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id',
     sequence_number BIGINT PATH '$.sequence_number',
     enqueued_at BIGINT PATH '$.enqueued_at',
     state SMALLINT PATH '$.state',
@@ -91,6 +91,7 @@ FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS a
 STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = :queue_id
   AND m.state = :source
+  AND (m.state <> 1 OR m.available_at <= @now)
   AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
 FOR UPDATE SKIP LOCKED;
 
@@ -98,10 +99,10 @@ FOR UPDATE SKIP LOCKED;
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     home_state SMALLINT PATH '$.home_state',
-    lock_token CHAR(24) PATH '$.lock_token',
+    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     read_at BIGINT PATH '$.read_at',
     locked_until BIGINT PATH '$.locked_until',
-    receiver_id VARCHAR(128) PATH '$.receiver_id'
+    receiver_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.receiver_id'
 )) AS given
 STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
 SET m.state = 2,
@@ -122,7 +123,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
-    lock_token CHAR(24) PATH '$.lock_token',
+    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     above INT PATH '$.above',
     up_to INT PATH '$.up_to'
 )) AS asked
@@ -141,7 +142,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
-    lock_token CHAR(24) PATH '$.lock_token',
+    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     above INT PATH '$.above'
 )) AS asked
 STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
@@ -160,7 +161,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
-    lock_token CHAR(24) PATH '$.lock_token',
+    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     evidence INT PATH '$.evidence'
 )) AS asked
 STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
@@ -186,8 +187,8 @@ INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
 SELECT @m.archived, given.queue, given.outcome, @now, @now + given.retention
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
-    queue VARCHAR(128) PATH '$.queue',
-    outcome VARCHAR(64) PATH '$.outcome',
+    queue VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.queue',
+    outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     retention BIGINT PATH '$.retention'
 )) AS given
 STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number;
@@ -197,9 +198,9 @@ INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, s
 SELECT sequence_number, FROM_BASE64(lock_token), queue_id, outcome, state, @now, @now + keep
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
-    lock_token CHAR(24) PATH '$.lock_token',
+    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     queue_id INT PATH '$.queue_id',
-    outcome VARCHAR(64) PATH '$.outcome',
+    outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     state SMALLINT PATH '$.state',
     keep BIGINT PATH '$.keep'
 )) AS given;
@@ -210,10 +211,10 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     state SMALLINT PATH '$.state',
     delay BIGINT PATH '$.delay',
     failures INT PATH '$.failures',
-    last_failure TEXT PATH '$.last_failure',
-    reason TEXT PATH '$.dead_letter_reason',
-    description TEXT PATH '$.dead_letter_description',
-    properties MEDIUMTEXT PATH '$.properties'
+    last_failure TEXT CHARACTER SET utf8mb4 PATH '$.last_failure',
+    reason TEXT CHARACTER SET utf8mb4 PATH '$.dead_letter_reason',
+    description TEXT CHARACTER SET utf8mb4 PATH '$.dead_letter_description',
+    properties MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.properties'
 )) AS given
 STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
 SET m.state = given.state,
