@@ -31,7 +31,7 @@ class SqliteStore(MessageRecords):
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
-        self._sqlite = database
+        self.database = database
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
 
@@ -39,7 +39,7 @@ class SqliteStore(MessageRecords):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(_each(_send, drafts)))
+        return await self.database.write(Step(_each(_send, drafts)))
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
         """See `Messages`. Nobody else can hold the attempt, so this refuses with `KeyReused` alone."""
@@ -51,17 +51,17 @@ class SqliteStore(MessageRecords):
             _keep(transaction, attempt, write_receipts(receipts))
             return Once(receipts, replayed=False)
 
-        return await self._sqlite.write(Step(do))
+        return await self.database.write(Step(do))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(partial(_claim, claim), _give_back))
+        return await self.database.write(Step(partial(_claim, claim), _give_back))
 
     async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(partial(_claim_these, claim, list(numbers)), _give_back))
+        return await self.database.write(Step(partial(_claim_these, claim, list(numbers)), _give_back))
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
         """See `Messages`. What a caller who has gone was given, a repeat of the attempt still gets."""
@@ -74,29 +74,29 @@ class SqliteStore(MessageRecords):
                 _keep(transaction, attempt, write_tokens(messages))
             return Once(messages, replayed=False)
 
-        return await self._sqlite.write(Step(do))
+        return await self.database.write(Step(do))
 
     # ---- ending locks ------------------------------------------------------------------------------------------------
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(_each(_remove, removals)))
+        return await self.database.write(Step(_each(_remove, removals)))
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(_each(_move, moves)))
+        return await self.database.write(Step(_each(_move, moves)))
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(_each(_extend, extensions)))
+        return await self.database.write(Step(_each(_extend, extensions)))
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `Messages`."""
-        return await self._sqlite.write(Step(_each(_release, moves)))
+        return await self.database.write(Step(_each(_release, moves)))
 
     async def close(self) -> None:
         """See `Store`."""
-        await self._sqlite.close()
+        await self.database.close()
 
 
 async def open_sqlite(path: Path | None, clock: Clock, on_batch: OnBatch) -> SqliteStore:

@@ -1,0 +1,230 @@
+"""A store under test: its queues, its time, and a look at its tables from outside."""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import asyncpg
+import pymysql
+from sqlalchemy import BigInteger
+
+from app.broker.ports import Store
+from app.domain.delivery import Claim
+from app.domain.instant import SECOND
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.settlement import LockToken, Move, Outcome, Removal
+from app.runtime.clock import SystemClock
+from app.store.open import open_store
+from app.store.sqlite import SqliteStore
+from app.store.tables import SQLModel
+from tests.clock import VirtualClock
+
+TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables}
+TIMES = {
+    table.name: [column.name for column in table.columns if column.name.endswith(("_at", "_until"))]
+    for table in TABLES.values()
+}
+assert all(isinstance(TABLES[table].c[name].type, BigInteger) for table, names in TIMES.items() for name in names)
+
+LOCK = 30 * SECOND
+
+
+class Subject(ABC):
+    """One store, opened for one test, with nothing in it."""
+
+    store: Store
+
+    async def begin(self) -> None:
+        """Open the store; leave nothing of an earlier test in it."""
+        for table in TABLES:
+            await self.execute(f"DELETE FROM {table}")
+        self.store = await self.open_another()
+
+    async def end(self) -> None:
+        """Close the store."""
+        await self.store.close()
+
+    @abstractmethod
+    async def open_another(self) -> Store:
+        """Open the same database once more, as another process does; where one may have it, the store itself."""
+
+    @abstractmethod
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run SQL behind the store's back; the rows it gives."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Make everything stored that much older, which is what the passing of time is to a store."""
+        for table, names in TIMES.items():
+            shifts = ", ".join(f"{name} = {name} - {round(seconds * SECOND)}" for name in names)
+            await self.execute(f"UPDATE {table} SET {shifts}")
+
+    # ---- what most tests do ------------------------------------------------------------------------------------------
+
+    async def queue(self, settings: QueueSettings | None = None) -> Queue:
+        """A new queue."""
+        queue, _ = await self.store.queues.create(f"queue-{secrets.token_hex(4)}", settings or QueueSettings())
+        return queue
+
+    async def send(self, queue: Queue, *bodies: bytes, **fields: Any) -> list[int]:
+        """Send messages alike but for their bodies; their sequence numbers."""
+        receipts = await self.store.send([draft(queue, body, **fields) for body in bodies])
+        return [receipt.sequence_number for receipt in receipts]
+
+    async def claim(self, queue: Queue, most: int = 100, **fields: Any) -> list[Message]:
+        """Receive messages under lock."""
+        return await self.store.claim(claim(queue, most, **fields))
+
+    async def locked(self, queue: Queue, **fields: Any) -> Message:
+        """Send one message and receive it."""
+        (number,) = await self.send(queue, b"body")
+        (message,) = await self.claim(queue, 1, **fields)
+        assert message.sequence_number == number
+        return message
+
+    async def state(self, message: Message) -> MessageState | None:
+        """Where the message is now; None when it is in no queue."""
+        found = await self.store.read(message.queue_id, message.sequence_number)
+        return found and found.state
+
+    async def archived(self, number: int, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of the message's row in the archive."""
+        return await self.execute(f"SELECT {', '.join(columns)} FROM archive WHERE sequence_number = {number}")
+
+
+class SqliteSubject(Subject):
+    """SQLite has the clock of its one process, which here is a virtual one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._clock = VirtualClock()
+
+    async def begin(self) -> None:
+        self.store = await open_store(self._url, self._clock)
+        for table in TABLES:
+            await self.execute(f"DELETE FROM {table}")
+
+    async def open_another(self) -> Store:
+        return self.store
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        assert isinstance(self.store, SqliteStore)
+        return await self.store.database.call_on_writer(lambda connection: connection.execute(sql).fetchall())
+
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.advance(seconds)
+
+
+class PostgresSubject(Subject):
+    """PostgreSQL has its own clock."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def open_another(self) -> Store:
+        return await open_store(self._url, SystemClock())
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        connection = await asyncpg.connect(self._url)
+        try:
+            return [tuple(row) for row in await connection.fetch(sql)]
+        finally:
+            await connection.close()
+
+
+class MariaSubject(Subject):
+    """MariaDB and MySQL have their own clock."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def open_another(self) -> Store:
+        return await open_store(self._url, SystemClock())
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        where = urlsplit(self._url)
+        with (
+            pymysql.connect(
+                host=where.hostname or "127.0.0.1",
+                port=where.port or 3306,
+                user=unquote(where.username or "root"),
+                password=unquote(where.password or ""),
+                database=where.path.strip("/"),
+                autocommit=True,
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+
+# ---- what is asked of a store ----------------------------------------------------------------------------------------
+
+
+def draft(queue: Queue, body: bytes = b"body", message_id: str | None = None, **fields: Any) -> Draft:
+    """A message on its way into the queue, with an id of its own unless told."""
+    fields.setdefault("envelope", Envelope(message_id or secrets.token_hex(8)))
+    return Draft(queue.id, body=body, body_kind=BodyKind.BYTES, **fields)
+
+
+def claim(queue: Queue, most: int = 100, **fields: Any) -> Claim:
+    """A wish for messages of the queue."""
+    return Claim(queue.id, most, **{"lock_duration": LOCK} | fields)
+
+
+def token(message: Message) -> LockToken:
+    """The token of a received message."""
+    assert message.lock_token is not None
+    return LockToken(message.sequence_number, message.lock_token)
+
+
+def completion(queue: Queue, message: Message, **fields: Any) -> Removal:
+    """The holder completes the message."""
+    retention = queue.settings.archive_retention
+    whole = {"outcome": Outcome.COMPLETED, "retention": retention} | fields
+    return Removal(token(message), queue.id, queue.name, **whole)
+
+
+def abandonment(message: Message, **fields: Any) -> Move:
+    """The holder gives the message back to its old place, counted."""
+    whole = {"outcome": Outcome.ABANDONED, "state": MessageState.AVAILABLE, "failures": 1} | fields
+    return Move(token(message), message.queue_id, **whole)
+
+
+def expiry(message: Message, **fields: Any) -> Move:
+    """The sweeper frees the message because its lock has ended."""
+    return abandonment(message, outcome=Outcome.LOCK_EXPIRED, **fields)
+
+
+def stranger(message: Message) -> Message:
+    """The message as somebody would have it who guessed at its token."""
+    return replace(message, lock_token=secrets.token_bytes(16))
+
+
+def numbers(messages: Sequence[Message]) -> list[int]:
+    """Their sequence numbers, in order."""
+    return [message.sequence_number for message in messages]
+
+
+def bodies(messages: Sequence[Message]) -> list[bytes]:
+    """Their bodies, in order."""
+    return [message.body for message in messages]
+
+
+def is_close(one: int | None, other: int | None) -> bool:
+    """Whether two instants are the same but for the time that a test itself takes."""
+    return one is not None and other is not None and abs(one - other) < 5 * SECOND
+
+
+def sqlite_in_memory() -> SqliteSubject:
+    """A store that is gone with its test."""
+    return SqliteSubject("sqlite://")
+
+
+def sqlite_file(path: Path) -> SqliteSubject:
+    """A store in a file that has its tables."""
+    return SqliteSubject(f"sqlite:///{path}")

@@ -1,0 +1,119 @@
+"""An edit changes what it names of an unlocked message, and only while the message is as it was seen."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.broker.ports import Edit, Store
+from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
+from app.domain.queue import Queue
+from tests.contract.subject import Subject, abandonment, bodies, is_close
+
+
+async def sent(subject: Subject, queue: Queue, **fields: Any) -> Message:
+    """A message as a reader sees it."""
+    envelope = Envelope("id", properties=b'{"a":1}')
+    (receipt,) = await subject.store.send([Draft(queue.id, envelope, b"body", BodyKind.JSON, **fields)])
+    message = await subject.store.read(queue.id, receipt.sequence_number)
+    assert message is not None
+    return message
+
+
+async def edited(subject: Subject, edit: Edit) -> Message:
+    """The message after an edit that takes effect."""
+    after = await subject.store.edit(edit)
+    assert after is not None
+    assert after == replace(await read(subject, after), read_at=after.read_at), (
+        "the answer is the message as it is stored"
+    )
+    return after
+
+
+async def read(subject: Subject, message: Message) -> Message:
+    """The message as it is now."""
+    found = await subject.store.read(message.queue_id, message.sequence_number)
+    assert found is not None
+    return found
+
+
+async def test_a_new_priority_changes_nothing_else(subject: Subject, queue: Queue) -> None:
+    seen = await sent(subject, queue, ttl=HOUR)
+    after = await edited(subject, Edit(seen, priority=9))
+    assert after == replace(seen, priority=9, read_at=after.read_at)
+
+
+@pytest.mark.parametrize("properties", [b'{"b":2}', b""])
+async def test_new_properties_change_nothing_else(subject: Subject, queue: Queue, properties: bytes) -> None:
+    seen = await sent(subject, queue, delay=HOUR)
+    after = await edited(subject, Edit(seen, properties=properties))
+    assert after == replace(seen, envelope=replace(seen.envelope, properties=properties), read_at=after.read_at)
+
+
+async def test_a_later_due_time_schedules_and_takes_the_life_along(subject: Subject, queue: Queue) -> None:
+    seen = await sent(subject, queue, ttl=MINUTE)
+    due = seen.available_at + HOUR
+    after = await edited(subject, Edit(seen, available_at=due))
+    assert (after.state, after.available_at, after.expires_at) == (MessageState.SCHEDULED, due, due + MINUTE)
+    await subject.pass_time(3601)
+    await subject.store.awaken(10)
+    assert bodies(await subject.claim(queue)) == [b"body"]
+
+
+async def test_a_delay_counts_from_now(subject: Subject, queue: Queue) -> None:
+    await subject.pass_time(100)
+    seen = await sent(subject, queue, delay=HOUR)
+    after = await edited(subject, Edit(seen, delay=MINUTE))
+    assert after.state is MessageState.SCHEDULED
+    assert is_close(after.available_at, await subject.store.now() + MINUTE)
+
+
+async def test_a_due_time_that_has_come_makes_available_now(subject: Subject, queue: Queue) -> None:
+    seen = await sent(subject, queue, delay=HOUR)
+    await subject.send(queue, b"before")
+    await subject.pass_time(1)
+    after = await edited(subject, Edit(await read(subject, seen), available_at=1))
+    assert after.state is MessageState.AVAILABLE
+    assert is_close(after.available_at, await subject.store.now())
+    assert bodies(await subject.claim(queue)) == [b"before", b"body"]
+
+
+async def test_an_edit_of_a_set_aside_message_leaves_it_there(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    await subject.store.move([abandonment(message, state=MessageState.DEFERRED)])
+    after = await edited(subject, Edit(await read(subject, message), priority=0, properties=b'{"c":3}'))
+    assert (after.state, after.priority, after.envelope.properties) == (MessageState.DEFERRED, 0, b'{"c":3}')
+
+
+async def test_a_message_that_has_changed_since_is_left_alone(subject: Subject, queue: Queue) -> None:
+    other = await subject.queue()
+    seen = await sent(subject, queue)
+    await edited(subject, Edit(seen, priority=7))
+    current = await read(subject, seen)
+    for stale in (
+        seen,
+        replace(current, available_at=current.available_at - SECOND),
+        replace(current, state=MessageState.SCHEDULED),
+        replace(current, queue_id=other.id),
+        replace(current, sequence_number=10**15),
+    ):
+        assert await subject.store.edit(Edit(stale, priority=1)) is None
+    assert (await read(subject, seen)).priority == 7
+
+
+async def test_a_locked_message_is_not_edited_even_as_it_was_seen(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    locked = await read(subject, message)
+    assert locked.state is MessageState.LOCKED
+    assert await subject.store.edit(Edit(locked, priority=9)) is None
+    assert await subject.store.edit(Edit(replace(locked, state=MessageState.AVAILABLE), priority=9)) is None
+    assert (await read(subject, message)).priority == locked.priority
+
+
+async def test_of_edits_at_once_one_takes_effect(subject: Subject, stores: list[Store], queue: Queue) -> None:
+    seen = await sent(subject, queue, priority=0)
+    answers = await asyncio.gather(*(stores[p % 2].edit(Edit(seen, priority=p)) for p in range(1, 9)))
+    (only,) = [answer for answer in answers if answer]
+    assert (await read(subject, seen)).priority == only.priority

@@ -1,0 +1,201 @@
+"""Locks are prolonged by their holders, end by themselves, by evidence or by an administrator, and always leave a trace."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from app.broker.ports import Extension, Store
+from app.domain.instant import MINUTE, SECOND
+from app.domain.message import Message, MessageState
+from app.domain.queue import Queue
+from app.domain.settlement import LIMIT_REACHED, LOCK_EXPIRED, NO_EVIDENCE, Outcome, cleared
+from tests.contract.subject import (
+    LOCK,
+    Subject,
+    abandonment,
+    bodies,
+    completion,
+    expiry,
+    is_close,
+    numbers,
+    stranger,
+    token,
+)
+
+ENDED = LOCK // SECOND + 1
+
+
+def extension(queue: Queue, message: Message, by: int = LOCK, evidence: int = NO_EVIDENCE) -> Extension:
+    """The holder renews the lock."""
+    return Extension(token(message), queue.id, by, evidence)
+
+
+# ---- renewing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S3.15")
+async def test_a_renewed_lock_ends_later(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    await subject.pass_time(20)
+    now = await subject.store.now()
+    (extended,) = await subject.store.extend([extension(queue, message)])
+    assert extended is not None
+    assert extended.generation == 1
+    assert is_close(extended.locked_until, now + LOCK)
+    assert is_close(extended.read_at, now)
+    (held,) = await subject.store.held([token(message)])
+    assert held is not None
+    assert (held.locked_until, held.lock_generation) == (extended.locked_until, 1)
+    await subject.pass_time(20)
+    assert await subject.store.ended_locks(10) == []
+    assert await subject.store.remove([replace(completion(queue, message), fence=cleared(NO_EVIDENCE))]) == [True]
+
+
+async def test_a_renewal_never_shortens_a_lock_and_counts_each_time(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    first, shorter, longer = [
+        (await subject.store.extend([extension(queue, message, by)]))[0] for by in (MINUTE, SECOND, 2 * MINUTE)
+    ]
+    assert first is not None
+    assert shorter is not None
+    assert longer is not None
+    assert [first.generation, shorter.generation, longer.generation] == [1, 2, 3]
+    assert shorter.locked_until == first.locked_until < longer.locked_until
+
+
+async def test_renewals_of_one_call_are_answered_in_order(subject: Subject, queue: Queue) -> None:
+    one, two = await subject.locked(queue), await subject.locked(queue)
+    asked = [extension(queue, two, MINUTE), extension(queue, stranger(one)), extension(queue, one)]
+    first, none, second = await subject.store.extend(asked)
+    assert none is None
+    assert first is not None
+    assert second is not None
+    assert (first.generation, second.generation) == (1, 1)
+    assert first.locked_until > second.locked_until
+
+
+async def test_a_renewal_that_a_proxy_doubled_is_no_lost_lock(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    calls = [subject.store.extend([extension(queue, message)] * 2) for _ in range(4)]
+    assert all(answer is not None for answers in await asyncio.gather(*calls) for answer in answers)
+
+
+async def test_a_message_abandoned_after_renewal_begins_anew(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    await subject.store.extend([extension(queue, message)])
+    await subject.store.move([replace(abandonment(message), fence=cleared(NO_EVIDENCE))])
+    (again,) = await subject.claim(queue)
+    assert again.lock_generation == 0
+    assert await subject.store.remove([completion(queue, again)]) == [True]
+
+
+# ---- ending by themselves --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S2.20", "S3.23", "S0.21", "S2.23")
+async def test_an_ended_lock_is_found_and_its_message_freed(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    assert await subject.store.ended_locks(10) == []
+    await subject.pass_time(ENDED)
+    assert await subject.claim(queue) == []
+    (held,) = await subject.store.ended_locks(10)
+    assert held.token == token(message)
+    assert not held.is_live
+    assert await subject.store.release([expiry(message, last_failure=LOCK_EXPIRED)]) == [True]
+    assert await subject.store.ended_locks(10) == []
+    (again,) = await subject.claim(queue)
+    assert (again.delivery_count, again.failure_count, again.last_failure) == (2, 1, LOCK_EXPIRED)
+
+
+@pytest.mark.behaviour("S3.34")
+async def test_an_ended_lock_leaves_a_tombstone(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    await subject.pass_time(ENDED)
+    now = await subject.store.now()
+    await subject.store.release([expiry(message)])
+    (stone,) = await subject.store.tombstones([token(message)])
+    assert stone is not None
+    assert (stone.outcome, stone.state) == (Outcome.LOCK_EXPIRED, MessageState.AVAILABLE)
+    assert is_close(stone.settled_at, now)
+
+
+async def test_ended_locks_come_oldest_first_and_bounded(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, b"a", b"b", b"c")
+    taken = [
+        (await subject.claim(queue, 1, lock_duration=length))[0] for length in (30 * SECOND, 10 * SECOND, 20 * SECOND)
+    ]
+    assert numbers(taken) == sent
+    await subject.pass_time(40)
+    ended = await subject.store.ended_locks(2)
+    assert [held.token.sequence_number for held in ended] == [sent[1], sent[2]]
+    assert len(await subject.store.ended_locks(10)) == 3
+
+
+@pytest.mark.behaviour("S2.8", "S3.18")
+async def test_a_lock_may_end_in_a_delay_or_among_the_dead_letters(subject: Subject, queue: Queue) -> None:
+    waits, dies = await subject.locked(queue), await subject.locked(queue)
+    await subject.pass_time(ENDED)
+    took = await subject.store.release(
+        [
+            expiry(waits, state=MessageState.SCHEDULED, delay=MINUTE),
+            expiry(dies, state=MessageState.DEAD_LETTERED, dead_letter_reason=LIMIT_REACHED),
+        ]
+    )
+    assert took == [True, True]
+    assert await subject.state(waits) is MessageState.SCHEDULED
+    dead = await subject.store.read(queue.id, dies.sequence_number)
+    assert dead is not None
+    assert (dead.state, dead.dead_letter_reason) == (MessageState.DEAD_LETTERED, LIMIT_REACHED)
+
+
+async def test_many_sweepers_free_a_message_once(subject: Subject, stores: list[Store], queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"body"] * 20)
+    messages = await subject.claim(queue)
+    await subject.pass_time(ENDED)
+    sweeps = [stores[place % 2].release([expiry(message) for message in messages]) for place in range(6)]
+    took = await asyncio.gather(*sweeps)
+    assert [sum(effects) for effects in zip(*took, strict=True)] == [1] * 20
+    again = await subject.claim(queue)
+    assert numbers(again) == sent
+    assert {message.failure_count for message in again} == {1}
+
+
+@pytest.mark.behaviour("S0.20", "S0.22", "S0.23", "S0.24")
+async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
+    subject: Subject, stores: list[Store], queue: Queue
+) -> None:
+    for _ in range(15):
+        message = await subject.locked(queue)
+        await subject.store.extend([extension(queue, message)])
+        evidence = 1
+        removal = replace(completion(queue, message), fence=cleared(0))
+        release = replace(expiry(message), fence=cleared(evidence))
+        (removed,), (released,) = await asyncio.gather(stores[0].remove([removal]), stores[1].release([release]))
+        assert removed is not released
+        assert await subject.state(message) is (None if removed else MessageState.AVAILABLE)
+        (stone,) = await subject.store.tombstones([token(message)])
+        assert stone is not None
+        assert stone.outcome is (Outcome.COMPLETED if removed else Outcome.LOCK_EXPIRED)
+        await subject.store.move([abandonment(m, state=MessageState.DEFERRED) for m in await subject.claim(queue)])
+
+
+# ---- taken away ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S3.33")
+async def test_an_administrator_takes_the_locks_of_one_queue(subject: Subject, queue: Queue) -> None:
+    other = await subject.locked(await subject.queue())
+    living, ended = await subject.locked(queue, lock_duration=MINUTE), await subject.locked(queue)
+    await subject.store.extend([extension(queue, living, MINUTE)])
+    await subject.pass_time(ENDED)
+    held = await subject.store.locks_of_queue(queue.id, 10)
+    assert [one.token for one in held] == [token(living), token(ended)]
+    assert len(await subject.store.locks_of_queue(queue.id, 1)) == 1
+    moves = [abandonment(m, outcome=Outcome.ENTITY_CHANGED, failures=0) for m in (living, ended, other)]
+    moves[2] = replace(moves[2], queue_id=queue.id)
+    assert await subject.store.revoke(moves) == [True, True, False]
+    stones = await subject.store.tombstones([token(living), token(ended)])
+    assert [stone and stone.outcome for stone in stones] == [Outcome.ENTITY_CHANGED] * 2
+    assert await subject.store.remove([replace(completion(queue, living), fence=cleared(NO_EVIDENCE))]) == [False]
+    assert bodies(await subject.claim(queue)) == [b"body"] * 2

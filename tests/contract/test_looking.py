@@ -1,0 +1,96 @@
+"""Looking at messages touches nothing and shows everything; counts are exact."""
+
+import pytest
+
+from app.domain.instant import HOUR, SECOND
+from app.domain.message import MessageState
+from app.domain.queue import Queue, QueueCounts
+from tests.contract.subject import Subject, abandonment, claim, completion, is_close, numbers
+
+
+async def one_in_every_state(subject: Subject, queue: Queue) -> dict[MessageState, int]:
+    """A message in every state, by state."""
+    states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED, MessageState.LOCKED]
+    sent = await subject.send(queue, *[b"body"] * 3)
+    moved = await subject.store.claim_these(claim(queue), sent[:2])
+    await subject.store.move([abandonment(message, state=state) for message, state in zip(moved, states, strict=False)])
+    await subject.store.claim_these(claim(queue), sent[2:])
+    (scheduled,) = await subject.send(queue, b"body", delay=HOUR)
+    (available,) = await subject.send(queue, b"body")
+    by_state = dict(zip(states, sent, strict=True))
+    return by_state | {MessageState.SCHEDULED: scheduled, MessageState.AVAILABLE: available}
+
+
+async def test_every_state_is_shown_by_number(subject: Subject, queue: Queue) -> None:
+    by_state = await one_in_every_state(subject, queue)
+    shown = await subject.store.browse(queue.id, list(MessageState), 0, 100)
+    assert numbers(shown) == sorted(by_state.values())
+    assert {message.state: message.sequence_number for message in shown} == by_state
+
+
+@pytest.mark.parametrize("state", list(MessageState))
+async def test_only_the_states_asked_for_are_shown(subject: Subject, queue: Queue, state: MessageState) -> None:
+    by_state = await one_in_every_state(subject, queue)
+    assert numbers(await subject.store.browse(queue.id, [state], 0, 100)) == [by_state[state]]
+    others = [other for other in MessageState if other is not state]
+    shown = await subject.store.browse(queue.id, others, 0, 100)
+    assert numbers(shown) == sorted(by_state[other] for other in others)
+
+
+async def test_pages_follow_each_other_without_gap_or_repeat(subject: Subject, queue: Queue) -> None:
+    other = await subject.queue()
+    sent: list[int] = []
+    for place in range(12):
+        sent += await subject.send(queue, b"body", delay=HOUR if place % 3 else None, priority=place % 10)
+        await subject.send(other, b"body")
+    seen: list[int] = []
+    while page := await subject.store.browse(queue.id, list(MessageState), seen[-1] if seen else 0, 5):
+        assert len(page) <= 5
+        seen += numbers(page)
+    assert seen == sent
+
+
+async def test_looking_changes_nothing(subject: Subject, queue: Queue) -> None:
+    await one_in_every_state(subject, queue)
+    before = await subject.execute("SELECT * FROM message ORDER BY sequence_number")
+    shown = await subject.store.browse(queue.id, list(MessageState), 0, 100)
+    for message in shown:
+        read = await subject.store.read(queue.id, message.sequence_number)
+        assert read is not None
+        assert (read.envelope, read.state) == (message.envelope, message.state)
+        assert is_close(read.read_at, await subject.store.now())
+    assert await subject.execute("SELECT * FROM message ORDER BY sequence_number") == before
+
+
+async def test_what_is_not_there_is_not_shown(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    await subject.store.remove([completion(queue, message)])
+    assert await subject.store.read(queue.id, message.sequence_number) is None
+    assert await subject.store.read(queue.id, 10**15) is None
+    assert await subject.store.browse(queue.id, list(MessageState), 0, 10) == []
+
+
+async def test_counts_are_exact_and_per_queue(subject: Subject, queue: Queue) -> None:
+    other, empty = await subject.queue(), await subject.queue()
+    await one_in_every_state(subject, queue)
+    await subject.send(queue, b"body", b"body", priority=9)
+    await subject.send(other, b"body", delay=HOUR)
+    counts = await subject.store.queues.counts([queue.id, other.id, empty.id])
+    assert set(counts) == {queue.id, other.id, empty.id}
+    mine = counts[queue.id]
+    states = (mine.available, mine.scheduled, mine.locked, mine.deferred, mine.dead_lettered, mine.uncommitted)
+    assert states == (3, 1, 1, 1, 1, 0)
+    assert counts[other.id] == QueueCounts(scheduled=1)
+    assert counts[empty.id] == QueueCounts()
+    assert await subject.store.queues.counts([]) == {}
+
+
+async def test_the_oldest_available_message_tells_how_long_it_has_waited(subject: Subject, queue: Queue) -> None:
+    await subject.send(queue, b"oldest", priority=0)
+    await subject.pass_time(20)
+    await subject.send(queue, b"newer", priority=9)
+    await subject.pass_time(10)
+    waited = (await subject.store.queues.counts([queue.id]))[queue.id].oldest_available
+    assert is_close(waited, 30 * SECOND)
+    await subject.claim(queue)
+    assert (await subject.store.queues.counts([queue.id]))[queue.id].oldest_available is None

@@ -1,0 +1,108 @@
+"""Queues are made once, found by name and id, changed only as they were seen, and listed in the order of their names."""
+
+import asyncio
+
+from app.broker.ports import Store
+from app.domain.instant import HOUR, SECOND
+from app.domain.queue import QueueSettings, QueueStatus
+from app.domain.retry import ExponentialDelay
+from tests.contract.subject import Subject, is_close
+
+SETTINGS = QueueSettings(
+    lock_duration=7 * SECOND,
+    max_delivery_count=3,
+    default_ttl=HOUR,
+    dead_letter_on_expiry=True,
+    duplicate_detection_window=HOUR,
+    retry=ExponentialDelay(first=SECOND, factor=1.5, longest=HOUR, jitter=0.25),
+    archive_retention=0,
+    max_message_bytes=5,
+    max_messages=6,
+    status=QueueStatus.RECEIVE_DISABLED,
+    description="ünïcode with 'quotes', \\ and 🦀",
+)
+
+
+async def test_a_queue_is_made_once_and_found_as_it_was_made(subject: Subject) -> None:
+    queues = subject.store.queues
+    queue, made = await queues.create("a", SETTINGS)
+    assert made
+    assert (queue.name, queue.settings, queue.version) == ("a", SETTINGS, 1)
+    assert is_close(queue.created_at, await subject.store.now())
+    assert is_close(queue.updated_at, queue.created_at)
+    again, made_again = await queues.create("a", QueueSettings())
+    assert not made_again
+    assert again == queue == await queues.find("a") == await queues.by_id(queue.id)
+
+
+async def test_what_is_not_there_is_not_found(subject: Subject) -> None:
+    assert await subject.store.queues.find("a") is None
+    assert await subject.store.queues.by_id(10**6) is None
+
+
+async def test_of_many_who_make_a_queue_at_once_one_does(subject: Subject, stores: list[Store]) -> None:
+    for name in ("a", "b", "c"):
+        answers = await asyncio.gather(*(stores[p % 2].queues.create(name, QueueSettings()) for p in range(10)))
+        assert sum(made for _, made in answers) == 1
+        assert len({queue.id for queue, _ in answers}) == 1
+
+
+async def test_names_are_told_apart_letter_by_letter(subject: Subject) -> None:
+    made = [await subject.store.queues.create(name, QueueSettings()) for name in ("a", "A", "a-b", "a_b", "a.b")]
+    assert len({queue.id for queue, was_made in made if was_made}) == 5
+    found = await subject.store.queues.find("A")
+    assert found is not None
+    assert found.name == "A"
+
+
+async def test_pages_go_by_code_point(subject: Subject) -> None:
+    names = ["b", "B", "a1", "a-1", "a.1", "a_1", "a", "Z", "0", "aB", "ab"]
+    for name in names:
+        await subject.store.queues.create(name, QueueSettings())
+    seen: list[str] = []
+    while page := await subject.store.queues.page(seen[-1] if seen else "", 4):
+        assert len(page) <= 4
+        seen += [queue.name for queue in page]
+    assert seen == sorted(names)
+
+
+async def test_a_change_is_a_new_version(subject: Subject) -> None:
+    queue, _ = await subject.store.queues.create("a", QueueSettings())
+    await subject.pass_time(10)
+    changed = await subject.store.queues.change(queue, SETTINGS)
+    assert changed is not None
+    assert (changed.id, changed.name, changed.settings, changed.version) == (queue.id, "a", SETTINGS, 2)
+    assert is_close(changed.updated_at, changed.created_at + 10 * SECOND)
+    assert await subject.store.queues.find("a") == changed
+
+
+async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(subject: Subject) -> None:
+    queues = subject.store.queues
+    seen, _ = await queues.create("a", QueueSettings())
+    changed = await queues.change(seen, SETTINGS)
+    assert await queues.change(seen, QueueSettings()) is None
+    assert not await queues.delete(seen)
+    assert await queues.find("a") == changed
+    assert changed is not None
+    assert await queues.delete(changed)
+    assert await queues.find("a") is None
+    assert await queues.change(changed, SETTINGS) is None
+    assert not await queues.delete(changed)
+
+
+async def test_of_changes_at_once_one_takes_effect(subject: Subject, stores: list[Store]) -> None:
+    queue, _ = await subject.store.queues.create("a", QueueSettings())
+    wishes = [QueueSettings(description=f"{place}") for place in range(8)]
+    changes = (stores[place % 2].queues.change(queue, wish) for place, wish in enumerate(wishes))
+    (only,) = [changed for changed in await asyncio.gather(*changes) if changed]
+    assert await subject.store.queues.find("a") == only
+    assert only.version == 2
+
+
+async def test_a_change_or_deletion_touches_one_queue(subject: Subject) -> None:
+    queues = subject.store.queues
+    (one, _), (two, _), (three, _) = [await queues.create(name, QueueSettings()) for name in ("a", "b", "c")]
+    await queues.change(one, SETTINGS)
+    await queues.delete(two)
+    assert await queues.find("c") == three
+    assert await queues.find("b") is None
