@@ -15,11 +15,14 @@ TLS_OPTIONS = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cip
 
 
 class Connector:
-    """Opens connections to one database; what it returns is set up and nobody's yet."""
+    """Opens connections to one database; what it returns is set up and nobody's yet.
 
-    def __init__(self, url: str) -> None:
+    Other `statements` than those of the engine are for a test that weakens one to see its absence noticed.
+    """
+
+    def __init__(self, url: str, statements: Mapping[str, Template] | None = None) -> None:
         self._options = options(url)
-        self._statements: Mapping[str, Template] = templates()
+        self._statements = statements or templates()
 
     async def __call__(self) -> Session:
         """A new connection. Raises `StoreUnavailable` where there is none to be had."""

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -20,13 +19,29 @@ from app.domain.instant import HOUR, MINUTE, SECOND, Duration
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import NEVER_RENEWED, NO_EVIDENCE, Fence, LockToken, Move, Outcome, Removal, cleared
+from app.store.records import Database
 from app.store.statements import Engine, Statement, parse
-from tests.faults import outside
 
 MARK = re.compile(r"^(?P<before>\s*(?:WHERE |AND |OR )?)(?P<condition>.*?)(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)")
 """A condition on its own line, its conjunction before it and perhaps the end of the statement behind it."""
 
 NAMES = itertools.count(1)
+
+TRICKS = """
+-- let_pass_for_messages: move the times of all messages back, since no test may set a server's clock
+UPDATE message
+SET locked_until = locked_until - :by, available_at = available_at - :by, expires_at = expires_at - :by;
+
+-- let_pass_for_attempts: move the times of all attempts back
+UPDATE attempt SET remove_at = remove_at - :by;
+
+-- let_pass_for_ids: move the times of all message ids back
+UPDATE recent_id SET enqueued_at = enqueued_at - :by, remove_at = remove_at - :by;
+
+-- put: set a state and nothing else, as only a broken writer would: a token stays behind
+UPDATE message SET state = :state WHERE sequence_number = :sequence_number;
+"""
+"""What scenarios do behind the store's back."""
 
 
 # ---- weakened statements ---------------------------------------------------------------------------------------------
@@ -34,24 +49,32 @@ NAMES = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Weakening:
-    """An engine's statements with one fence void; `where` says which."""
+    """An engine's statements with one fence void: that of `statement`; `where` says which of its fences."""
 
     where: str
+    statement: str
     statements: Mapping[str, Statement]
 
     def __str__(self) -> str:
         return self.where
 
 
+def with_tricks(engine: Engine, statements: Mapping[str, Statement]) -> dict[str, Statement]:
+    """The statements, and those by which scenarios make things happen."""
+    return {**statements, **{trick.name: trick for trick in parse(TRICKS, engine)}}
+
+
 def weakenings(engine: Engine) -> list[Weakening]:
     """One for each marked condition that the engine's statements contain."""
     texts = {name: _text(name) for name in ("common", engine.value)}
-    return [
-        Weakening(f"{name}.sql:{number + 1} {said}", statements)
-        for name, text in texts.items()
-        for number, said, weaker in _voided(text)
-        if (statements := _load(engine, texts | {name: weaker})) != _load(engine, texts)
-    ]
+    whole = _load(engine, texts)
+    found: list[Weakening] = []
+    for name, text in texts.items():
+        for number, said, weaker in _voided(text):
+            statements = _load(engine, texts | {name: weaker})
+            changed: Collection[str] = [one for one in whole if statements[one] != whole[one]]
+            found += [Weakening(f"{name}.sql:{number + 1} {one}: {said}", one, statements) for one in changed]
+    return found
 
 
 def _voided(text: str) -> Iterator[tuple[int, str, str]]:
@@ -77,10 +100,10 @@ def _text(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A store under test, and its database from outside."""
+    """A store under test, and its connections."""
 
     store: Store
-    url: str
+    database: Database
 
     async def queue(self) -> Queue:
         """A queue of its own."""
@@ -107,16 +130,13 @@ class Scene:
         return now
 
     async def put(self, message: Message, state: MessageState) -> None:
-        """Set the state and nothing else, as only a broken writer would: its token stays behind."""
-        statement = "UPDATE message SET state = :state WHERE sequence_number = :number"
-        await self._outside(outside.execute, statement, state=state.value, number=message.sequence_number)
+        """Set the state of a message and nothing else."""
+        await self.database.change("put", state=state.value, sequence_number=message.sequence_number)
 
     async def let_pass(self, duration: Duration) -> None:
         """Let time pass for every row."""
-        await self._outside(outside.let_pass, duration)
-
-    async def _outside(self, do: Callable[..., object], *arguments: object, **values: object) -> None:
-        await asyncio.to_thread(do, self.url, *arguments, **values)
+        for rows in ("messages", "attempts", "ids"):
+            await self.database.change(f"let_pass_for_{rows}", by=duration)
 
 
 @dataclass(frozen=True, slots=True)
