@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from app.locks.client import Client
+from app.locks.client import Client, Pipeline, Subscription
 
 PATIENCE_SECONDS = 0.2
 """How long one answer or one connection may take: far above a healthy Redis, far below a caller's patience."""
@@ -31,7 +31,7 @@ def connect(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Client:
     scheme = urlsplit(url).scheme
     limits = _limits(patience_seconds)
     if scheme == SENTINEL:
-        return _master(_Addresses.read(url), limits)
+        return _Master(_Addresses.read(url), limits)
     if scheme == CLUSTER:
         return _cluster(_Addresses.read(url), limits)
     redis: Any = Redis  # its options have no types
@@ -78,13 +78,27 @@ def _address(host: str, default_port: int) -> tuple[str, int]:
     return name, int(port or default_port)
 
 
-def _master(addresses: _Addresses, limits: dict[str, Any]) -> Client:
-    """The master is asked for again whenever a connection is made."""
-    if not addresses.path:
-        raise ValueError(f"{SENTINEL}://host:port,host:port/service[/db] names no service.")
-    service, *database = addresses.path
-    sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
-    return sentinel.master_for(service, db=int(database[0]) if database else 0, **addresses.credentials)
+class _Master:
+    """The master of a service, asked for again whenever a connection is made; closes the sentinels too."""
+
+    def __init__(self, addresses: _Addresses, limits: dict[str, Any]) -> None:
+        if not addresses.path:
+            raise ValueError(f"{SENTINEL}://host:port,host:port/service[/db] names no service.")
+        service, *database = addresses.path
+        self._sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
+        self._redis: Client = self._sentinel.master_for(
+            service, db=int(database[0]) if database else 0, **addresses.credentials
+        )
+
+    def pipeline(self, *, transaction: bool) -> Pipeline:
+        return self._redis.pipeline(transaction=transaction)
+
+    def pubsub(self) -> Subscription:
+        return self._redis.pubsub()
+
+    async def aclose(self) -> None:
+        for client in (self._redis, *self._sentinel.sentinels):
+            await client.aclose()
 
 
 def _cluster(addresses: _Addresses, limits: dict[str, Any]) -> Client:

@@ -1,0 +1,118 @@
+"""Every form of Redis URL leads to a lock store that works: one server, sentinels, a cluster."""
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.broker.ports import Renewed
+from app.domain.instant import MINUTE, SECOND
+from app.domain.settlement import NO_EVIDENCE
+from app.locks.connect import connect
+from app.locks.keys import BUCKETS, Keys
+from app.locks.link import Link
+from app.locks.redis_locks import RedisLocks
+from app.runtime.clock import SystemClock
+from tests.locks.conftest import PATIENCE_SECONDS, NewToken
+from tests.servers import RedisServer, free_port
+
+D = 30 * SECOND
+FAR = 4_000_000_000 * SECOND
+
+
+class Watch(RedisServer):
+    """A sentinel that watches one server under the name `main`."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        super().__init__(directory)
+        self._watched = options
+
+    def command(self, data: Path) -> list[str]:
+        configuration = data / "sentinel.conf"
+        configuration.write_text("\n".join([f"port {self.port}", f"dir {data}", *self._watched]) + "\n")
+        return ["redis-server", str(configuration), "--sentinel"]
+
+
+async def serves(url: str, new_token: NewToken) -> None:
+    """Go through every verb with records in every bucket."""
+    failures: list[BaseException] = []
+    link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error))
+    locks = RedisLocks(link, Keys())
+    tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
+    await asyncio.gather(*(locks.record(token, 1, D, FAR) for token in tokens))
+    answers = await asyncio.gather(*(locks.renew(token, MINUTE) for token in tokens))
+    assert all(isinstance(answer, Renewed) for answer in answers)
+    assert await locks.evidence(tokens) == [NO_EVIDENCE] * len(tokens)
+    assert await locks.expired(100) == []
+    await locks.drop(tokens[:1])
+    assert not isinstance(await locks.renew(tokens[0], D), Renewed)
+    await locks.close()
+    await link.close()
+    assert failures == []
+
+
+async def test_a_server_with_user_password_and_database(
+    private_server: Callable[..., RedisServer], new_token: NewToken
+) -> None:
+    server = private_server(RedisServer)
+    async with Redis.from_url(server.url) as redis:
+        await redis.acl_setuser("peek", enabled=True, passwords=["+l@ck/"], keys=["*"], categories=["+@all"])
+    await serves(f"redis://peek:l%40ck%2F@127.0.0.1:{server.port}/3", new_token)
+    async with Redis(port=server.port, db=3) as third, Redis(port=server.port) as first:
+        assert await third.dbsize() > 0
+        assert await first.dbsize() == 0
+
+
+async def test_the_master_that_sentinels_name(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:
+    server = private_server(RedisServer)
+    async with Redis.from_url(server.url) as redis:
+        await redis.config_set("requirepass", "secret")
+    watch = private_server(Watch, f"sentinel monitor main 127.0.0.1 {server.port} 1", "sentinel auth-pass main secret")
+    nobody = free_port()
+    await serves(f"redis+sentinel://:secret@127.0.0.1:{nobody},127.0.0.1:{watch.port}/main/2", new_token)
+
+
+@pytest.fixture
+def cluster(private_server: Callable[..., RedisServer]) -> list[str]:
+    """Three servers that share the slots."""
+    bus = ["--cluster-enabled", "yes", "--cluster-port"]
+    nodes = [private_server(RedisServer, *bus, str(free_port())) for _ in range(3)]
+    addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+    subprocess.run(["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"], check=True, capture_output=True)
+    return addresses
+
+
+async def test_a_cluster(cluster: list[str], new_token: NewToken) -> None:
+    for address in cluster:
+        await joined(address)
+    await serves(f"redis+cluster://{','.join(cluster)}", new_token)
+
+
+async def joined(address: str) -> None:
+    """Wait until this server knows who keeps which slots."""
+    async with Redis.from_url(f"redis://{address}") as redis:
+        for _ in range(1000):
+            if (await redis.cluster("info"))["cluster_state"] == "ok":
+                return
+            await asyncio.sleep(0.02)
+    pytest.fail("the cluster did not form")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "http://localhost",
+        "redis+sentinel://localhost:26379",
+        "redis+sentinel:///main",
+        "redis+cluster://",
+        "redis+cluster://localhost,",
+        "redis+cluster://localhost:many",
+    ],
+)
+def test_an_address_that_names_no_redis_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        connect(url)
