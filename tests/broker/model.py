@@ -37,15 +37,21 @@ class Model:
 
     def sent(self, number: int, priority: int, delay: Duration, ttl: Duration | None) -> None:
         state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
-        expires = None if ttl is None else self.now + ttl
+        # A life begins when the message can first be received.
+        expires = None if ttl is None else self.now + delay + ttl
         self.letters[number] = Letter(number, priority, self.now + delay, expires, state)
 
+    def deferred(self) -> list[int]:
+        """The numbers of deferred messages that can be received."""
+        return [one.number for one in self.letters.values() if one.state is MessageState.DEFERRED and self._lives(one)]
+
+    def dead(self) -> list[int]:
+        """The numbers of dead-lettered messages, in the order in which they are received."""
+        return sorted(one.number for one in self.letters.values() if one.state is MessageState.DEAD_LETTERED)
+
     def next(self, most: int) -> list[int]:
-        ready = [
-            letter
-            for letter in self.letters.values()
-            if letter.state is MessageState.AVAILABLE and (letter.expires_at is None or letter.expires_at > self.now)
-        ]
+        """The numbers of the messages that a receiver gets now."""
+        ready = [one for one in self.letters.values() if one.state is MessageState.AVAILABLE and self._lives(one)]
         ready.sort(key=lambda letter: (-letter.priority, letter.available_at, letter.number))
         return [letter.number for letter in ready[:most]]
 
@@ -137,6 +143,9 @@ class Model:
             self._free(letter, MessageState.SCHEDULED)
         else:
             self._free(letter, letter.home)
+
+    def _lives(self, letter: Letter) -> bool:
+        return letter.expires_at is None or letter.expires_at > self.now
 
     def _free(self, letter: Letter, state: MessageState) -> None:
         letter.state, letter.token, letter.locked_until = state, None, 0

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 from app.broker.abandon import Abandonment, abandon
 from app.broker.complete import complete
@@ -34,7 +34,7 @@ from tests.broker.model import Model
 from tests.clock import VirtualClock
 from tests.rooms import sqlite_broker
 
-LIMIT = 3
+LIMIT = 2
 LOCK = 30 * SECOND
 Answer = TypeVar("Answer")
 
@@ -67,39 +67,32 @@ class Histories(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self.runner.run(work)
 
-    @rule(priority=st.integers(0, 9), delay=st.sampled_from([0, 10]), ttl=st.sampled_from([None, 20]))
-    def send(self, priority: int, delay: int, ttl: int | None) -> None:
-        letter = Letter(
-            Envelope(""), priority=priority, delay=delay * SECOND, ttl=None if ttl is None else ttl * SECOND
-        )
-        (receipt,) = self.run(send(self.broker, self.queue, [letter]))
-        self.model.sent(receipt.sequence_number, priority, delay * SECOND, None if ttl is None else ttl * SECOND)
+    @rule(
+        priorities=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+        delay=st.sampled_from([0, 0, 10]),
+        ttl=st.sampled_from([None, None, 40]),
+    )
+    def send(self, priorities: list[int], delay: int, ttl: int | None) -> None:
+        life = None if ttl is None else ttl * SECOND
+        letters = [Letter(Envelope(""), priority=one, delay=delay * SECOND, ttl=life) for one in priorities]
+        for receipt, priority in zip(self.run(send(self.broker, self.queue, letters)), priorities, strict=True):
+            self.model.sent(receipt.sequence_number, priority, delay * SECOND, life)
 
+    @precondition(lambda self: self.model.next(1))
     @rule(target=tokens, most=st.integers(1, 3))
     def receive(self, most: int) -> Any:
-        expected = self.model.next(most)
-        messages = self.run(receive(self.broker, self.queue, Wish(most=most)))
-        assert [message.sequence_number for message in messages] == expected
-        return self._hold(messages)
+        return self._receive(Wish(most=most), self.model.next(most))
 
+    @precondition(lambda self: self.model.deferred())
     @rule(target=tokens)
     def receive_deferred(self) -> Any:
-        deferred = [letter.number for letter in self.model.letters.values() if letter.state is MessageState.DEFERRED]
-        if not deferred:
-            return multiple()
-        messages = self.run(receive(self.broker, self.queue, Wish(most=len(deferred), numbers=deferred)))
-        assert sorted(message.sequence_number for message in messages) == sorted(
-            number for number in deferred if self._lives(number)
-        )
-        return self._hold(messages)
+        numbers = self.model.deferred()
+        return self._receive(Wish(most=len(numbers), numbers=numbers), numbers)
 
+    @precondition(lambda self: self.model.dead())
     @rule(target=tokens)
     def receive_dead(self) -> Any:
-        wish = Wish(most=1, source=MessageState.DEAD_LETTERED)
-        messages = self.run(receive(self.broker, self.queue, wish))
-        dead = [one.number for one in self.model.letters.values() if one.state is MessageState.DEAD_LETTERED]
-        assert [message.sequence_number for message in messages] == sorted(dead)[:1]
-        return self._hold(messages)
+        return self._receive(Wish(most=1, source=MessageState.DEAD_LETTERED), self.model.dead()[:1])
 
     @rule(token=tokens)
     def complete(self, token: str) -> None:
@@ -113,7 +106,7 @@ class Histories(RuleBasedStateMachine):
     def defer(self, token: str) -> None:
         self._settle(defer(self.queue, LockToken.parse(token)), self.model.defer(token))
 
-    @rule(token=tokens, delay=st.sampled_from([0, 10]), counted=st.booleans())
+    @rule(token=tokens, delay=st.sampled_from([0, 0, 10]), counted=st.sampled_from([True, True, False]))
     def abandon(self, token: str, delay: int, counted: bool) -> None:
         said = Abandonment(counted=counted, delay=delay * SECOND)
         ask = abandon(self.broker, self.queue, LockToken.parse(token), said)
@@ -121,38 +114,20 @@ class Histories(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        expected = self.model.renew(token, LOCK)
-        try:
-            self.run(renew(self.broker, self.queue, LockToken.parse(token)))
-        except Refusal as refusal:
-            assert _word(refusal) == expected
-        else:
-            assert expected == "renewed"
+        assert self.run(self._renew(token)) == self.model.renew(token, LOCK)
 
-    @rule(token=consumes(tokens))
-    def forget_a_token(self, token: str) -> None:
-        """A receiver dies and nobody will ever settle with this token."""
-
-    @rule(seconds=st.sampled_from([1, 5, 31]))
-    def time_passes(self, seconds: int) -> None:
+    @rule(seconds=st.sampled_from([1, 11, 31]), sweeps=st.booleans())
+    def time_passes(self, seconds: int, sweeps: bool) -> None:
+        """Time moves, and the background passes come round or are late."""
         self.run(self.clock.advance(seconds))
         self.model.now = self.clock.now()
+        if sweeps:
+            self.run(self._sweep())
+            self.model.sweep()
+            self.model.awaken()
+            self.model.retire()
 
-    @rule()
-    def sweep(self) -> None:
-        self.run(expire_locks(self.broker))
-        self.model.sweep()
-
-    @rule()
-    def awaken(self) -> None:
-        self.run(awaken_scheduled(self.broker))
-        self.model.awaken()
-
-    @rule()
-    def retire(self) -> None:
-        self.run(retire_messages(self.broker))
-        self.model.retire()
-
+    @precondition(lambda self: self.model.dead())
     @rule()
     def redrive(self) -> None:
         choice = Choice([MessageState.DEAD_LETTERED], Everything())
@@ -170,10 +145,24 @@ class Histories(RuleBasedStateMachine):
             letter.number: (letter.state, letter.deliveries, letter.failures) for letter in self.model.letters.values()
         }
 
-    def _hold(self, messages: list[Any]) -> Any:
+    async def _sweep(self) -> None:
+        await expire_locks(self.broker)
+        await awaken_scheduled(self.broker)
+        await retire_messages(self.broker)
+
+    async def _renew(self, token: str) -> str:
+        try:
+            await renew(self.broker, self.queue, LockToken.parse(token))
+        except Refusal as refusal:
+            return _word(refusal)
+        return "renewed"
+
+    def _receive(self, wish: Wish, expected: list[int]) -> Any:
+        messages = self.run(receive(self.broker, self.queue, wish))
+        assert [message.sequence_number for message in messages] == expected
         tokens: list[str] = []
         for message in messages:
-            token = str(LockToken(message.sequence_number, message.lock_token))
+            token = str(LockToken(message.sequence_number, message.lock_token or b""))
             self.model.locked(message.sequence_number, token, LOCK)
             tokens.append(token)
         return multiple(*tokens)
@@ -181,10 +170,6 @@ class Histories(RuleBasedStateMachine):
     def _settle(self, ask: Ask, expected: str) -> None:
         (answer,) = self.run(settle(self.broker, self.queue, [ask]))
         assert _word(answer) == expected
-
-    def _lives(self, number: int) -> bool:
-        letter = self.model.letters[number]
-        return letter.expires_at is None or letter.expires_at > self.model.now
 
 
 def _word(answer: Settled | Refusal) -> str:
@@ -202,6 +187,6 @@ def _word(answer: Settled | Refusal) -> str:
 
 
 Histories.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_histories = Histories.TestCase
