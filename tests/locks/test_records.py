@@ -178,16 +178,18 @@ async def test_expired_locks_are_named_until_they_are_dropped(
     assert set(await redis_locks.expired(100)) == {(token, 2) for token in tokens[4:10]}
 
 
+@pytest.mark.parametrize("most", [1, BUCKETS, 30])
 async def test_no_more_expired_locks_are_named_than_asked_for(
-    redis_locks: RedisLocks, records: Records, new_token: NewToken
+    redis_locks: RedisLocks, records: Records, new_token: NewToken, most: int
 ) -> None:
-    tokens = [new_token(number) for number in range(40)]
+    tokens = [new_token(16 * number) for number in range(64)]
     bound = await records.now() + MINUTE
     await asyncio.gather(*(redis_locks.record(token, 1, D, bound) for token in tokens))
     await records.pass_time(*tokens, by=D)
+    assert len(await redis_locks.expired(most)) == most, "no rest before all are done"
     seen: set[LockToken] = set()
-    while found := await redis_locks.expired(BUCKETS):
-        assert len(found) <= BUCKETS
+    while found := await redis_locks.expired(most):
+        assert len(found) <= most
         seen.update(token for token, _ in found)
         await redis_locks.drop([token for token, _ in found])
     assert seen == set(tokens)
