@@ -5,7 +5,7 @@ import gc
 import random
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +48,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncIterator[House]:
+async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncGenerator[House]:
     """Open store, lock store, verbs and background passes; close them in reverse."""
     async with AsyncExitStack() as rooms:
         bell: Bell[int] = Bell(clock)
@@ -90,13 +90,13 @@ class Server:
         await receive()
         try:
             async with open_house(self._settings, self._metrics, SystemClock()) as house:
-                self._front = Front(build(self._desk(house), lambda: self._is_draining))
+                self._front = Front(build(self._desk(house)))
                 _on_stop(partial(self._drain, house))
                 _settle_garbage()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except Exception as error:
-            log.exception("cannot serve", error=str(error))
+            log.error("cannot serve", reason=str(error))
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
@@ -112,6 +112,7 @@ class Server:
             self._metrics,
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
+            lambda: self._is_draining,
         )
 
     def _drain(self, house: House) -> None:

@@ -1,6 +1,6 @@
-"""Request bodies: read within a limit, counted while they stream in."""
+"""Requests as the server hands them over, and their bodies: read within a limit, counted while they stream in."""
 
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from app.domain.refusals import MessageTooLarge
@@ -9,6 +9,8 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
+ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class ClientGone(Exception):

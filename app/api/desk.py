@@ -2,21 +2,19 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from app.api.bodies import Receive
+from app.api.bodies import Headers, Receive
+from app.api.metrics import Metrics
 from app.broker.broker import Broker
 from app.broker.keys import Doorkeeper
 from app.broker.ports import Attempt
 from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest
-
-if TYPE_CHECKING:
-    from app.api.metrics import Metrics
+from app.domain.refusals import Fault, InvalidRequest, PreconditionFailed
 
 ATTEMPT_KEPT = DAY
 LONGEST_ATTEMPT_KEY = 255
@@ -28,25 +26,29 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The broker, the doorkeeper (None: the house is open), the limits of one server and its meters."""
+    """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
+
+    `is_draining` says whether the server is about to stop.
+    """
 
     broker: Broker
     doorkeeper: Doorkeeper | None
-    metrics: "Metrics"
+    metrics: Metrics
     largest_request: int
     longest_wait_seconds: float
+    is_draining: Callable[[], bool]
 
 
 @dataclass(slots=True)
 class Call(Generic[Body]):
-    """One request, decoded: who asks, about what, with which body."""
+    """One request, decoded: who asks, about what, with which body and query."""
 
     desk: Desk
     principal: Principal
     request_id: str
     path: Mapping[str, str]
-    query: bytes
-    headers: list[tuple[bytes, bytes]]
+    query: Any
+    headers: Headers
     receive: Receive
     raw: bytes
     body: Body
@@ -67,16 +69,18 @@ class Call(Generic[Body]):
                 return value.decode("latin-1")
         return None
 
-    def attempt(self, verb: str) -> Attempt | None:
-        """The attempt that an Idempotency-Key makes of this call, if it carries one."""
+    def attempt(self, verb: str, payload: bytes | None = None) -> Attempt | None:
+        """The attempt that an Idempotency-Key makes of this call, if it carries one.
+
+        `payload` is what a repeat must have in common with the first try; without it the body.
+        """
         key = self.header(b"idempotency-key")
         if key is None:
             return None
         if not 0 < len(key) <= LONGEST_ATTEMPT_KEY:
-            detail = f"An Idempotency-Key has 1 to {LONGEST_ATTEMPT_KEY} characters."
-            raise InvalidRequest(faults=[Fault("#/header/Idempotency-Key", detail)])
+            raise in_header("Idempotency-Key", f"An Idempotency-Key has 1 to {LONGEST_ATTEMPT_KEY} characters.")
         scope = "\0".join((self.principal.name, verb, self.path["queue"], key))
-        return Attempt(_digest(scope.encode()), _digest(self.raw), ATTEMPT_KEPT)
+        return Attempt(_digest(scope.encode()), _digest(self.raw if payload is None else payload), ATTEMPT_KEPT)
 
     def patience(self, asked: float | None) -> float:
         """How long to wait: as asked in the body or by `Prefer: wait=N`, at most the server's cap."""
@@ -90,9 +94,15 @@ class Call(Generic[Body]):
         tag = self.header(b"if-match")
         if tag is None or tag.strip() == "*":
             return None
-        number = tag.strip().removeprefix("W/").strip('"')
+        number = _opaque(tag)
         # A tag that was never given out matches no version.
         return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+
+    def expect(self, tag: str) -> None:
+        """Refuse with `PreconditionFailed` where If-Match names another tag than this one."""
+        given = self.header(b"if-match")
+        if given is not None and given.strip() != "*" and _opaque(given) != tag:
+            raise PreconditionFailed
 
     def traceparent(self) -> str | None:
         """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""
@@ -100,6 +110,25 @@ class Call(Generic[Body]):
         return given if given and TRACEPARENT.fullmatch(given) else None
 
 
+def in_header(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a header."""
+    return InvalidRequest(faults=[Fault(f"#/header/{name}", detail)])
+
+
+def in_query(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a query parameter."""
+    return InvalidRequest(faults=[Fault(f"#/query/{name}", detail)])
+
+
+def in_path(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a part of the path."""
+    return InvalidRequest(faults=[Fault(f"#/path/{name}", detail)])
+
+
+def _opaque(tag: str) -> str:
+    """What stands between the quotes. A proxy that compresses answers may have made the tag a weak one."""
+    return tag.strip().removeprefix("W/").strip('"')
+
+
 def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
-

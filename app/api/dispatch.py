@@ -1,17 +1,15 @@
 """A table ahead of the framework's router that finds an operation by splitting its path.
 
-The table is derived from the very operations that the router and the OpenAPI document know, so
-nothing is declared twice; whatever it does not know goes on to the framework. Walking the router's
-regular expressions costs more than everything else that a hot request needs before its verb.
+The table is derived from the very routes that the framework documents, so nothing is declared
+twice; a path that no operation has goes on to the framework. Walking a router's regular expressions
+costs more than everything else that a hot request needs before its verb.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from app.api.bodies import Receive, Scope, Send
-from app.api.operation import Application
-
-ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+from app.api.bodies import ASGI, Event, Receive, Scope, Send
+from app.api.operation import Application, Reply, problem_reply, respond
 
 
 class _Entry(NamedTuple):
@@ -32,17 +30,56 @@ class Dispatcher:
             self._table.setdefault(key, []).append(_entry(segments, application))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+        """Answer one HTTP request; HEAD is GET without the body."""
+        if scope["type"] != "http":
+            await self._fallback(scope, receive, send)
+            return
+        method: str = scope["method"]
         segments: list[str] = scope["path"].split("/")
-        for literals, parameters, application in self._table.get((scope["method"], len(segments)), ()):
-            if all(segments[place] == text for place, text in literals):
-                scope["path_params"] = {name: segments[place] for place, name in parameters}
-                await application(scope, receive, send)
+        if method == "HEAD":
+            method, send = "GET", _without_body(send)
+        for entry in self._table.get((method, len(segments)), ()):
+            if _fits(entry, segments):
+                scope["path_params"] = {name: segments[place] for place, name in entry.parameters}
+                await entry.application(scope, receive, send)
                 return
-        await self._fallback(scope, receive, send)
+        if allowed := self._allowed(segments):
+            await respond(send, _not_allowed(scope, allowed))
+        else:
+            await self._fallback(scope, receive, send)
+
+    def _allowed(self, segments: list[str]) -> list[str]:
+        """The methods that this path does have."""
+        methods = {
+            method
+            for (method, length), entries in self._table.items()
+            if length == len(segments) and any(_fits(entry, segments) for entry in entries)
+        }
+        return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+def _fits(entry: _Entry, segments: list[str]) -> bool:
+    for place, text in entry.literals:
+        if segments[place] != text:
+            return False
+    return all(segments[place] for place, _ in entry.parameters)
 
 
 def _entry(segments: list[str], application: Application) -> _Entry:
     literals = tuple((place, text) for place, text in enumerate(segments) if not text.startswith("{"))
     parameters = tuple((place, text[1:-1]) for place, text in enumerate(segments) if text.startswith("{"))
-    return _Entry(literals, parameters, application)
+    # Paths of one length differ most at their ends, so these are compared first.
+    return _Entry(literals[::-1], parameters, application)
+
+
+def _not_allowed(scope: Scope, allowed: list[str]) -> Reply:
+    detail = f"{scope['method']} is not among the methods of this path: {', '.join(allowed)}."
+    allow = ((b"allow", ", ".join(allowed).encode()),)
+    return problem_reply(405, "method-not-allowed", detail, scope["state"]["request_id"], allow)
+
+
+def _without_body(send: Send) -> Send:
+    async def send_head(event: Event) -> None:
+        await send({**event, "body": b""} if event["type"] == "http.response.body" else event)
+
+    return send_head

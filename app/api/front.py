@@ -3,8 +3,7 @@
 import re
 import secrets
 
-from app.api.bodies import Event, Receive, Scope, Send
-from app.api.dispatch import ASGI
+from app.api.bodies import ASGI, Event, Headers, Receive, Scope, Send
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -34,7 +33,7 @@ class Front:
         await self._inside(scope, receive, send_with_id)
 
 
-def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+def _request_id(headers: Headers) -> bytes:
     """The caller's own id where it is a harmless one, else a fresh one."""
     for key, value in headers:
         if key == b"x-request-id" and REQUEST_ID.fullmatch(value):

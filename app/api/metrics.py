@@ -10,24 +10,25 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.broker.queues import Listed
+from app.domain.instant import to_seconds
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
+LOCK_STORE_STATES = ("ok", "degraded", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is read from the rooms when somebody asks for the metrics."""
+    """What is read from the rooms when somebody asks for the metrics; `queues` None while the store is away."""
 
-    queues: Sequence[Listed]
+    queues: Sequence[Listed] | None
     lock_store: str
-    waiting_receivers: int
 
 
 class Meter:
@@ -68,6 +69,10 @@ class Metrics:
         self._passes = Counter(
             "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
         )
+        self.waiting = Gauge(
+            "peeklock_waiting_receivers", "Receivers waiting for a message.",
+            registry=self._registry, multiprocess_mode="livesum",
+        )  # fmt: skip
 
     def of(self, operation: str) -> Meter:
         """The meter of one operation."""
@@ -110,20 +115,31 @@ class _Gauges:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        depth = GaugeMetricFamily("peeklock_queue_messages", "Messages by queue and state.", labels=("queue", "state"))
-        age = GaugeMetricFamily(
+        """The gauges, as the library asks for them."""
+        queues = self._snapshot.queues
+        yield GaugeMetricFamily("peeklock_store_up", "1 while the message store answers.", float(queues is not None))
+        yield self._locks()
+        if queues is not None:
+            yield self._depth(queues)
+            yield self._age(queues)
+
+    def _locks(self) -> Metric:
+        family = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
+        for state in LOCK_STORE_STATES:
+            family.add_metric((state,), float(state == self._snapshot.lock_store))
+        return family
+
+    def _depth(self, queues: Sequence[Listed]) -> Metric:
+        family = GaugeMetricFamily("peeklock_queue_messages", "Messages by queue and state.", labels=("queue", "state"))
+        for listed in queues:
+            for state in STATES:
+                family.add_metric((listed.queue.name, state), getattr(listed.counts, state))
+        return family
+
+    def _age(self, queues: Sequence[Listed]) -> Metric:
+        family = GaugeMetricFamily(
             "peeklock_queue_oldest_seconds", "How long the oldest available message has waited.", labels=("queue",)
         )
-        for listed in self._snapshot.queues:
-            for state in STATES:
-                depth.add_metric((listed.queue.name, state), getattr(listed.counts, state))
-            age.add_metric((listed.queue.name,), (listed.counts.oldest_available or 0) / 1_000_000)
-        yield depth
-        yield age
-        locks = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
-        for state in ("ok", "degraded", "none"):
-            locks.add_metric((state,), float(state == self._snapshot.lock_store))
-        yield locks
-        yield GaugeMetricFamily(
-            "peeklock_waiting_receivers", "Receivers waiting in this process.", self._snapshot.waiting_receivers
-        )
+        for listed in queues:
+            family.add_metric((listed.queue.name,), to_seconds(listed.counts.oldest_available or 0))
+        return family

@@ -6,22 +6,23 @@ the request, decodes and encodes it, and is what the OpenAPI document is made of
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 
-from app.api.bodies import ClientGone, Receive, Scope, Send, read_body
-from app.api.desk import Call, Desk
+from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, read_body
+from app.api.decoding import body_decoder, query_decoder
+from app.api.desk import Call, Desk, in_path
 from app.api.guard import admit
-from app.api.problems import plain_problem, pointer_and_detail, problem_of
+from app.api.problems import plain_problem, problem_of
 from app.domain.access import Right
-from app.domain.refusals import Fault, InvalidRequest, Refusal, RoomUnavailable
-
-Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
+from app.domain.queue import is_valid_name
+from app.domain.refusals import Refusal, RoomUnavailable
 
 JSON = b"application/json"
+MERGE_PATCH = b"application/merge-patch+json"
 PROBLEM = b"application/problem+json"
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,7 +30,7 @@ encode = msgspec.json.Encoder().encode
 log = structlog.get_logger("peeklock.api")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """What an endpoint answers: a shape to encode, bytes to pass on, or nothing."""
 
@@ -44,20 +45,13 @@ Endpoint: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A query parameter, for the document and for reading it."""
-
-    name: str
-    schema: Mapping[str, Any]
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
 class Operation:
     """The declaration of one operation. `right` None means that anybody may call it.
 
-    `answers` maps a status to the shape of its body (None: no body); `body` None means that the
-    operation takes none, `bytes` that it takes any content type as it is.
+    `answers` maps a status to the shape of its body: None for no body, `bytes` for bytes of any kind. `body` None
+    means that the operation takes none, `bytes` that it takes any content type as it is. `query` is the shape of
+    its query parameters, `headers` the names of those it reads, `tagged` the statuses whose answers have an ETag;
+    `accepts` and `gives` are the media types of its body and its answers.
     """
 
     endpoint: Endpoint
@@ -65,11 +59,15 @@ class Operation:
     path: str
     right: Right | None
     tag: str
+    answers: Mapping[int, Any]
     body: Any = None
-    answers: Mapping[int, Any] = field(default_factory=dict[int, Any])
     refusals: tuple[int, ...] = ()
-    query: tuple[Query, ...] = ()
+    query: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
+    tagged: tuple[int, ...] = ()
+    accepts: bytes = JSON
+    gives: bytes = JSON
+    example: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -90,13 +88,19 @@ def operation(
     answers: Mapping[int, Any],
     body: Any = None,
     refusals: tuple[int, ...] = (),
-    query: tuple[Query, ...] = (),
+    query: type[msgspec.Struct] | None = None,
     headers: tuple[str, ...] = (),
+    tagged: tuple[int, ...] = (),
+    accepts: bytes = JSON,
+    gives: bytes = JSON,
+    example: Mapping[str, Any] | None = None,
 ) -> Callable[[Endpoint], Operation]:
-    """Declare an endpoint."""
+    """Declare an endpoint; see `Operation` for what is said."""
 
     def declare(endpoint: Endpoint) -> Operation:
-        return Operation(endpoint, method, path, right, tag, body, answers, refusals, query, headers)
+        return Operation(
+            endpoint, method, path, right, tag, answers, body, refusals, query, headers, tagged, accepts, gives, example
+        )
 
     return declare
 
@@ -107,17 +111,21 @@ class Application:
     def __init__(self, operation: Operation, desk: Desk) -> None:
         self.operation = operation
         self._desk = desk
-        self._decoder = _decoder(operation.body)
+        self._endpoint = operation.endpoint
+        self._right = operation.right
+        self._decode = body_decoder(operation.body)
+        self._decode_query = query_decoder(operation.query)
         self._meter = desk.metrics.of(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard, read, decode, call, encode. Whatever goes wrong becomes a problem document."""
         began = self._desk.metrics.clock()
         request_id: str = scope["state"]["request_id"]
+        outcome = "ok"
         try:
             reply = await self._answer(scope, receive, request_id)
         except (Refusal, RoomUnavailable) as error:
-            reply = _refused(error, request_id)
+            reply = refused(error, request_id)
             outcome = error.code
         except ClientGone:
             self._meter.observe("client-gone", began)
@@ -126,20 +134,24 @@ class Application:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
             reply = _broken(request_id)
             outcome = "internal-error"
-        else:
-            outcome = "ok"
         await respond(send, reply)
         self._meter.observe(outcome, began)
 
     async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
-        principal = await admit(self._desk.doorkeeper, self.operation.right, path.get("queue"), headers)
+        name = path.get("queue")
+        principal = await admit(self._desk.doorkeeper, self._right, name, headers)
+        if name is not None and not is_valid_name(name):
+            detail = (
+                "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, with no mark at its ends."
+            )
+            raise in_path("queue", detail)
         raw = await read_body(receive, self._desk.largest_request)
-        body = self._decoder(raw)
-        return await self.operation.endpoint(
-            Call(self._desk, principal, request_id, path, scope["query_string"], headers, receive, raw, body)
-        )
+        body = self._decode(raw)
+        query = self._decode_query(scope["query_string"])
+        call = Call(self._desk, principal, request_id, path, query, headers, receive, raw, body)
+        return await self._endpoint(call)
 
 
 async def respond(send: Send, reply: Reply) -> None:
@@ -147,9 +159,9 @@ async def respond(send: Send, reply: Reply) -> None:
     content = reply.content
     if content is None:
         content = b"" if reply.shape is None else encode(reply.shape)
-    headers = [(b"content-length", b"%d" % len(content)), *reply.headers]
+    headers = [*reply.headers]
     if reply.status != 204:
-        headers.append((b"content-type", reply.content_type))
+        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", reply.content_type))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
@@ -160,7 +172,8 @@ def problem_reply(status: int, code: str, detail: str, request_id: str, headers:
     return Reply(shape, status, content_type=PROBLEM, headers=headers)
 
 
-def _refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
+def refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
+    """The problem document of what the broker said no to, with the headers that its status asks for."""
     problem = problem_of(error, request_id)
     headers: Headers = ()
     if problem.status in (429, 503):
@@ -173,25 +186,3 @@ def _refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
 def _broken(request_id: str) -> Reply:
     detail = "Something went wrong here that should not have. The tracking id names it in the server's log."
     return problem_reply(500, "internal-error", detail, request_id)
-
-
-def _decoder(body: Any) -> Callable[[bytes], Any]:
-    if body is None:
-        return lambda raw: None
-    if body is bytes:
-        return lambda raw: raw
-    decode = msgspec.json.Decoder(body).decode
-
-    def decoded(raw: bytes) -> Any:
-        try:
-            # The decoder passes strings inside a raw body on unread, so their encoding is checked here.
-            raw.decode()
-            return decode(raw or b"{}")
-        except UnicodeDecodeError:
-            raise InvalidRequest("The body is not UTF-8.") from None
-        except RecursionError:
-            raise InvalidRequest("The body is nested too deeply.") from None
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise InvalidRequest(faults=[Fault(*pointer_and_detail(str(error)))]) from None
-
-    return decoded

@@ -1,6 +1,6 @@
 """Refusals as problem documents: the one table from what went wrong to what HTTP says."""
 
-import re
+from typing import TypeVar
 
 from app.domain.refusals import (
     AlreadySettled,
@@ -22,6 +22,8 @@ from app.domain.refusals import (
 )
 from app.wire.problems import Problem, ProblemFault
 from app.wire.times import maybe_to_wire
+
+Kind = TypeVar("Kind")
 
 STATUS: dict[type[Refusal], int] = {
     InvalidRequest: 422,
@@ -57,20 +59,27 @@ TITLES = {
     507: "Insufficient storage",
 }
 
-RETRY_AFTER_SECONDS = {429: 1, 503: 1}
 RETRYABLE = frozenset({429, 500, 503})
 
 
-def status_of(error: Refusal | RoomUnavailable) -> int:
-    """The HTTP status of something the broker said no to."""
-    if isinstance(error, RoomUnavailable):
+def status_of(kind: type[Refusal | RoomUnavailable]) -> int:
+    """The HTTP status of a kind of thing the broker says no to."""
+    if issubclass(kind, RoomUnavailable):
         return 503
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    return next(STATUS[above] for above in kind.__mro__ if above in STATUS)
+
+
+def codes(status: int) -> list[str]:
+    """The codes of the problems with this status."""
+    if status == 500:
+        return ["internal-error"]
+    kinds: list[type[Refusal | RoomUnavailable]] = [*_below(Refusal), *_below(RoomUnavailable)]
+    return sorted({kind.code for kind in kinds if status_of(kind) == status})
 
 
 def problem_of(error: Refusal | RoomUnavailable, tracking_id: str) -> Problem:
     """The problem document of something the broker said no to."""
-    status = status_of(error)
+    status = status_of(type(error))
     problem = plain_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable or status in RETRYABLE
@@ -98,21 +107,6 @@ def plain_problem(status: int, code: str, detail: str, tracking_id: str) -> Prob
     )
 
 
-WHERE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-FIELD = re.compile(r"`(\w+)`$")
-
-
-def pointer_and_detail(complaint: str) -> tuple[str, str]:
-    """A decoder's complaint, split into the JSON pointer of the fault and what is wrong there."""
-    found = WHERE.search(complaint)
-    detail = complaint[: found.start()] if found else complaint
-    pointer = _pointer(found.group(1)) if found else ""
-    # A missing or unknown field is named in the sentence, at the object it should be in.
-    if (field := FIELD.search(detail)) and "field" in detail:
-        pointer += f"/{field.group(1)}"
-    return pointer, detail + "."
-
-
-def _pointer(path: str) -> str:
-    """`.messages[3].priority` as `/messages/3/priority`; a key of a map is not told by the decoder."""
-    return path.replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
+def _below(kind: type[Kind]) -> list[type[Kind]]:
+    """The kinds drawn below this one in the tree."""
+    return [found for below in kind.__subclasses__() for found in (below, *_below(below))]

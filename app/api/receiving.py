@@ -3,78 +3,88 @@
 import asyncio
 from collections.abc import Sequence
 
-from app.api.bodies import ClientGone, is_gone, until_gone
-from app.api.desk import Call
-from app.api.operation import Headers, Reply, operation
+from app.api.bodies import ClientGone, Headers, is_gone, until_gone
+from app.api.desk import Call, in_header
+from app.api.operation import Reply, operation
 from app.api.sending import REPLAYED
-from app.api.settling import settle_all
+from app.api.settling import settle_all, tokens_of
 from app.broker.filters import CelFilter
+from app.broker.ports import Attempt
 from app.broker.receive import Wish, give_back, receive, receive_and_delete, receive_once
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest
 from app.wire.messages import ReceivedMessages, ReceiveMessages, received
+from app.wire.values import at
 
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/receive", right=Right.LISTEN, tag="messages",
-    body=ReceiveMessages, answers={200: ReceivedMessages}, refusals=(403, 404, 409, 422),
+    body=ReceiveMessages, answers={200: ReceivedMessages}, refusals=(404, 409, 422),
     headers=("Idempotency-Key", "Prefer"),
+    example={"max_messages": 10, "wait_seconds": 20},
 )  # fmt: skip
 async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
-    """Receive the next messages under lock; empty when none came in time.
+    """Receive the next messages under lock; none when nothing came in time.
 
-    `settlements` are carried out first, so that a worker's loop is one request a message.
+    `settlements` are carried out first, so that a worker's loop is one request a message. They stand even where
+    the receive itself is then refused, and repeating them is harmless.
     """
     queue = await call.queue()
-    wish = _wish(call)
+    wish, attempt = _wish(call), call.attempt("receive")
     settled = None
     if call.body.settlements:
-        settled = await settle_all(call, queue, call.body.settlements, "/settlements")
-    messages, headers = await _while_client_waits(call, queue, wish)
+        tokens = tokens_of(call.body.settlements, "/settlements")
+        settled = await settle_all(call, queue, call.body.settlements, tokens)
+    messages, headers = await _while_client_waits(call, queue, wish, attempt)
     return Reply(ReceivedMessages([received(message) for message in messages], settled), headers=headers)
 
 
 async def _while_client_waits(
-    call: Call[ReceiveMessages], queue: Queue, wish: Wish
+    call: Call[ReceiveMessages], queue: Queue, wish: Wish, attempt: Attempt | None
 ) -> tuple[Sequence[Message], Headers]:
-    """Receive, but give everything back if the client goes before the answer begins."""
+    """Receive, but keep nothing from others if the client goes before the answer begins.
+
+    What an attempt has claimed stays locked, because repeating the attempt is how its client gets it after all.
+    """
     if wish.patience_seconds <= 0:
-        messages, headers = await _receive(call, queue, wish)
+        messages, headers = await _receive(call, queue, wish, attempt)
     else:
-        messages, headers = await _until_answer_or_gone(call, queue, wish)
+        messages, headers = await _until_answer_or_gone(call, queue, wish, attempt)
     if messages and is_gone(call.receive):
-        await give_back(call.broker, messages)
+        if call.body.mode == "receive_and_delete":
+            call.broker.tally.count("messages_lost", len(messages))
+        elif attempt is None:
+            await give_back(call.broker, messages)
         raise ClientGone
     return messages, headers
 
 
 async def _until_answer_or_gone(
-    call: Call[ReceiveMessages], queue: Queue, wish: Wish
+    call: Call[ReceiveMessages], queue: Queue, wish: Wish, attempt: Attempt | None
 ) -> tuple[Sequence[Message], Headers]:
-    waiting = asyncio.ensure_future(_receive(call, queue, wish))
+    waiting = asyncio.ensure_future(_receive(call, queue, wish, attempt))
     leaving = asyncio.ensure_future(until_gone(call.receive))
-    try:
-        await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
+    with call.desk.metrics.waiting.track_inprogress():
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
             # The store gives back what it claims for a caller that is cancelled.
+            leaving.cancel()
             waiting.cancel()
-            raise ClientGone
-        return waiting.result()
-    finally:
-        leaving.cancel()
-        if not waiting.done():
-            waiting.cancel()
+    if waiting.cancelled() or not waiting.done():
+        raise ClientGone
+    return waiting.result()
 
 
-async def _receive(call: Call[ReceiveMessages], queue: Queue, wish: Wish) -> tuple[Sequence[Message], Headers]:
+async def _receive(
+    call: Call[ReceiveMessages], queue: Queue, wish: Wish, attempt: Attempt | None
+) -> tuple[Sequence[Message], Headers]:
     if call.body.mode == "receive_and_delete":
         return await receive_and_delete(call.broker, queue, wish), ()
-    attempt = call.attempt("receive")
     if attempt is None:
         return await receive(call.broker, queue, wish), ()
     once = await receive_once(call.broker, queue, wish, attempt)
@@ -83,12 +93,8 @@ async def _receive(call: Call[ReceiveMessages], queue: Queue, wish: Wish) -> tup
 
 def _wish(call: Call[ReceiveMessages]) -> Wish:
     body = call.body
-    if body.sequence_numbers is not None and body.filter is not None:
-        raise InvalidRequest(faults=[Fault("/filter", "Messages asked for by number are not filtered.")])
-    if call.header(b"idempotency-key") and (body.mode != "peek_lock" or body.filter or body.sequence_numbers):
-        detail = "An Idempotency-Key goes with a plain peek-lock receive."
-        raise InvalidRequest(faults=[Fault("#/header/Idempotency-Key", detail)])
-    numbers = body.sequence_numbers or []
+    _check(call)
+    numbers = body.sequence_numbers or ()
     return Wish(
         most=len(numbers) or body.max_messages,
         patience_seconds=call.patience(body.wait_seconds),
@@ -98,3 +104,17 @@ def _wish(call: Call[ReceiveMessages]) -> Wish:
         numbers=numbers,
         matching=None if body.filter is None else CelFilter(body.filter),
     )
+
+
+def _check(call: Call[ReceiveMessages]) -> None:
+    """Refuse with `InvalidRequest` where what is asked for contradicts itself."""
+    body = call.body
+    if numbers := body.sequence_numbers:
+        if body.filter is not None:
+            raise at("/filter", "Messages asked for by number are not filtered.")
+        if body.source != "queue":
+            raise at("/source", "Messages asked for by number are deferred ones of the queue.")
+        if len(set(numbers)) < len(numbers):
+            raise at("/sequence_numbers", "A number stands here twice.")
+    if call.header(b"idempotency-key") and (body.mode != "peek_lock" or body.filter or body.sequence_numbers):
+        raise in_header("Idempotency-Key", "An Idempotency-Key goes with a plain peek-lock receive.")

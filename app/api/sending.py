@@ -1,16 +1,21 @@
 """Sending over HTTP: one message, many, or whatever bytes a caller has."""
 
-from app.api.cloudevents import raw_letter
-from app.api.desk import Call
-from app.api.operation import Headers, Reply, operation
+from typing import Any
+
+from app.api.bodies import Headers
+from app.api.cloudevents import event_letter, is_event
+from app.api.desk import Call, in_header
+from app.api.operation import Reply, operation
 from app.api.problems import problem_of
+from app.api.raw import FIELD_HEADERS, identity, raw_letter
+from app.broker.ports import Attempt
 from app.broker.send import post, send, send_each, send_once
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest, Refusal
+from app.domain.refusals import Refusal
 from app.domain.sending import Letter
-from app.wire.messages import (
+from app.wire.sending import (
     AcceptedMessage,
     RefusedSend,
     SendBatch,
@@ -18,79 +23,101 @@ from app.wire.messages import (
     SendResult,
     SendResults,
     SentMessage,
-    SentResult,
     sent,
+    sent_result,
 )
-from app.wire.times import to_wire
+from app.wire.values import at
 
 REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
-SEND_REFUSALS = (403, 404, 409, 413, 422, 429, 507)
+SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
+SEND_HEADERS = ("Idempotency-Key", "traceparent")
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, answers={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
-    headers=("Idempotency-Key", "traceparent"),
+    body=SendMessage, answers={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS, headers=SEND_HEADERS,
+    example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
 async def send_message(call: Call[SendMessage]) -> Reply:
-    """Send a message. It is stored durably before the answer, unless its durability is volatile."""
-    return await _send_one(call, call.body.letter(call.traceparent()))
+    """Send a message.
+
+    It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202
+    and a crash within the next moments loses the message.
+    """
+    return await _send_one(call, call.body.letter(call.traceparent()), call.attempt("send"))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
     body=bytes, answers={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
-    headers=("Idempotency-Key", "traceparent"),
+    headers=(*SEND_HEADERS, *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(call: Call[bytes]) -> Reply:
-    """Send the request body as it is. Fields and properties come in `Peeklock-*` headers; CloudEvents are understood."""
-    return await _send_one(call, raw_letter(call))
+    """Send the request body as it is.
+
+    Its Content-Type is kept. The other fields of a message come in headers: `Peeklock-Message-Id`,
+    `Peeklock-Priority`, `Peeklock-Delay-Seconds` and so on, and `Peeklock-Property-<name>` for a property.
+
+    CloudEvents 1.0 are understood in binary mode (`ce-*` headers) and in structured mode
+    (`application/cloudevents+json`): `id` becomes the message id, `type` the subject, `data` the body, and every
+    attribute a property called `cloudEvents:<attribute>`. Two sources may use the same `id`, so a queue that
+    looks for duplicates should be fed by one source.
+    """
+    letter = event_letter(call) if is_event(call) else raw_letter(call)
+    return await _send_one(call, letter, call.attempt("send", identity(call)))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/batch", right=Right.SEND, tag="messages",
-    body=SendBatch, answers={201: SendResults}, refusals=SEND_REFUSALS,
-    headers=("Idempotency-Key", "traceparent"),
+    body=SendBatch, answers={201: SendResults}, refusals=SEND_REFUSALS, headers=SEND_HEADERS,
+    example={"messages": [{"body": "first"}, {"body": "second"}]},
 )  # fmt: skip
 async def send_batch(call: Call[SendBatch]) -> Reply:
-    """Send many messages in one call: all or none, or each for itself with `atomic: false`."""
-    queue = await _queue(call)
+    """Send many messages in one call: all or none, or each for itself with `atomic: false`.
+
+    A request that is not well formed is refused as a whole either way.
+    """
+    letters = _letters(call)
+    if call.body.atomic:
+        attempt = call.attempt("send_batch")
+        receipts, headers = await _store(call, await _queue(call), letters, attempt)
+        return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
+    if call.header(b"idempotency-key") is not None:
+        raise in_header("Idempotency-Key", "An Idempotency-Key goes with an atomic batch.")
+    answers = await send_each(call.broker, await _queue(call), letters)
+    return Reply(SendResults([_result(answer, call.request_id) for answer in answers]), 201)
+
+
+def _letters(call: Call[SendBatch]) -> list[Letter]:
     traceparent = call.traceparent()
-    letters = [
-        message.letter(traceparent, f"/messages/{place}") for place, message in enumerate(call.body.messages)
-    ]
+    letters = [message.letter(traceparent, f"/messages/{place}") for place, message in enumerate(call.body.messages)]
     for place, letter in enumerate(letters):
         if letter.durability is not Durability.DURABLE:
-            raise InvalidRequest(faults=[Fault(f"/messages/{place}/durability", "A batch is always durable.")])
-    if not call.body.atomic:
-        return Reply(SendResults([_result(one, call.request_id) for one in await send_each(call.broker, queue, letters)]), 201)
-    receipts, headers = await _store(call, queue, letters, "send_batch")
-    return Reply(SendResults([_result(receipt, call.request_id) for receipt in receipts]), 201, headers=headers)
+            raise at(f"/messages/{place}/durability", "A batch is always durable.")
+    return letters
 
 
-async def _send_one(call: Call[SendMessage] | Call[bytes], letter: Letter) -> Reply:
-    queue = await _queue(call)
+async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) -> Reply:
     if letter.durability is Durability.VOLATILE:
-        return Reply(AcceptedMessage(await post(call.broker, queue, letter)), 202)
-    (receipt,), headers = await _store(call, queue, [letter], "send")
+        if attempt is not None:
+            raise in_header("Idempotency-Key", "An Idempotency-Key goes with a durable message.")
+        return Reply(AcceptedMessage(await post(call.broker, await _queue(call), letter)), 202)
+    (receipt,), headers = await _store(call, await _queue(call), [letter], attempt)
     return Reply(sent(receipt), 201, headers=headers)
 
 
 async def _store(
-    call: Call[SendMessage] | Call[bytes] | Call[SendBatch], queue: Queue, letters: list[Letter], verb: str
+    call: Call[Any], queue: Queue, letters: list[Letter], attempt: Attempt | None
 ) -> tuple[list[Receipt], Headers]:
-    attempt = call.attempt(verb)
     if attempt is None:
         return await send(call.broker, queue, letters), ()
     once = await send_once(call.broker, queue, letters, attempt)
     return once.answer, REPLAYED if once.replayed else ()
 
 
-async def _queue(call: Call[SendMessage] | Call[bytes] | Call[SendBatch]) -> Queue:
+async def _queue(call: Call[Any]) -> Queue:
     return await call.broker.catalogue.named_for_send(call.path["queue"])
 
 
-def _result(one: Receipt | Refusal, tracking_id: str) -> SendResult:
-    if isinstance(one, Refusal):
-        return RefusedSend(problem_of(one, tracking_id))
-    return SentResult(one.sequence_number, one.message_id, to_wire(one.enqueued_at), one.state.label, one.duplicate)
+def _result(answer: Receipt | Refusal, tracking_id: str) -> SendResult:
+    return RefusedSend(problem_of(answer, tracking_id)) if isinstance(answer, Refusal) else sent_result(answer)

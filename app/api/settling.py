@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from app.api.desk import Call
 from app.api.operation import Reply, operation
@@ -16,9 +17,10 @@ from app.broker.settling import Ask, settle, settle_one
 from app.domain.access import Right
 from app.domain.instant import Duration, from_seconds, to_milliseconds
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest, Refusal
+from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken, Settled
 from app.wire.locks import (
+    OUTCOME_NAMES,
     AbandonLock,
     AbandonSettlement,
     CompleteLock,
@@ -38,7 +40,9 @@ from app.wire.locks import (
     SettlementResults,
     SettleMessages,
 )
+from app.wire.shapes import STATE_NAMES
 from app.wire.times import to_wire
+from app.wire.values import at
 
 LOCK_REFUSALS = (404, 409, 410, 422)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
@@ -72,9 +76,7 @@ async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
     queue = await call.queue()
     body = call.body
-    return await _settled(
-        call, queue, dead_letter(queue, _token(call), body.reason, body.description, body.properties)
-    )
+    return await _settled(call, queue, dead_letter(queue, _token(call), body.reason, body.description, body.properties))
 
 
 @operation(
@@ -103,15 +105,15 @@ async def renew_lock(call: Call[RenewLock]) -> Reply:
 )  # fmt: skip
 async def settle_messages(call: Call[SettleMessages]) -> Reply:
     """Settle many deliveries in one call; each has its own result, in order."""
-    results = await settle_all(call, await call.queue(), call.body.settlements, "/settlements")
-    return Reply(SettlementResults(results))
+    queue = await call.queue()
+    tokens = tokens_of(call.body.settlements, "/settlements")
+    return Reply(SettlementResults(await settle_all(call, queue, call.body.settlements, tokens)))
 
 
 async def settle_all(
-    call: Call[SettleMessages] | Call[object], queue: Queue, settlements: Sequence[Settlement], pointer: str
+    call: Call[Any], queue: Queue, settlements: Sequence[Settlement], tokens: Sequence[LockToken]
 ) -> list[SettlementResult]:
-    """Carry out a mixed batch; refuses it whole with `InvalidRequest` where a token is garbled or comes twice."""
-    tokens = _tokens(settlements, pointer)
+    """Carry out a mixed batch, each settlement with its token; each has its own result, in order."""
     broker = call.broker
     asks = {
         place: _ask(broker, queue, token, settlement)
@@ -131,18 +133,15 @@ async def settle_all(
         **dict(zip(renewals, renewed, strict=True)),
     }
     return [
-        _result(settlement.lock_token, answers[place], call.request_id)
-        for place, settlement in enumerate(settlements)
+        _result(settlement.lock_token, answers[place], call.request_id) for place, settlement in enumerate(settlements)
     ]
 
 
-async def _settled(call: Call[object], queue: Queue, ask: Ask) -> Reply:
+async def _settled(call: Call[Any], queue: Queue, ask: Ask) -> Reply:
     return Reply(_done(await settle_one(call.broker, queue, ask)))
 
 
-async def _renewed(
-    broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement
-) -> Promise | Refusal:
+async def _renewed(broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement) -> Promise | Refusal:
     try:
         return await renew(broker, queue, token, _lock_duration(settlement))
     except Refusal as refusal:
@@ -170,21 +169,25 @@ def _lock_duration(body: RenewLock) -> Duration | None:
     return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
 
 
-def _token(call: Call[object]) -> LockToken:
+def _token(call: Call[Any]) -> LockToken:
     return LockToken.parse(call.path["lock_token"])
 
 
-def _tokens(settlements: Sequence[Settlement], pointer: str) -> list[LockToken]:
-    """The tokens of a batch. A garbled or repeated one is a mistake of the caller's, so nothing is done at all."""
+def tokens_of(settlements: Sequence[Settlement], pointer: str) -> list[LockToken]:
+    """The tokens of a batch.
+
+    Refuses with `InvalidRequest` where one is garbled or comes twice: that is a mistake of the caller's, so
+    nothing is done at all.
+    """
     seen: dict[LockToken, int] = {}
     for place, settlement in enumerate(settlements):
         where = f"{pointer}/{place}/lock_token"
         try:
             token = LockToken.parse(settlement.lock_token)
         except Refusal as refusal:
-            raise InvalidRequest(faults=[Fault(where, refusal.detail)]) from None
+            raise at(where, refusal.detail) from None
         if token in seen:
-            raise InvalidRequest(faults=[Fault(where, f"This lock token already stands at {pointer}/{seen[token]}.")])
+            raise at(where, f"This lock token already stands at {pointer}/{seen[token]}.")
         seen[token] = place
     return list(seen)
 
@@ -201,5 +204,5 @@ def _result(token: str, answer: Settled | Promise | Refusal, tracking_id: str) -
 
 
 def _done(settled: Settled) -> SettlementDone:
-    state = None if settled.state is None else settled.state.label
-    return SettlementDone(settled.outcome.value, settled.sequence_number, settled.replayed, state)
+    state = None if settled.state is None else STATE_NAMES[settled.state]
+    return SettlementDone(OUTCOME_NAMES[settled.outcome], settled.sequence_number, settled.replayed, state)

@@ -3,29 +3,37 @@
 from collections.abc import Sequence
 
 from app.broker.broker import Broker
-from app.broker.filters import Filter
+from app.broker.filters import Everything, Filter
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 
-BITE = 500
-"""Messages read per statement."""
+BITE = 200
+"""Messages read per statement while a filter looks for matches."""
+
+MOST_BITES = 50
+"""Statements spent on one page, so that a filter that matches next to nothing still answers in time."""
 
 
 async def browse(
     broker: Broker, queue: Queue, states: Sequence[MessageState], matching: Filter, after: int, most: int
 ) -> tuple[list[Message], int | None]:
-    """Matching messages above sequence number `after`, ascending, and where the next page begins."""
+    """Matching messages above sequence number `after`, ascending, and where the next page begins (None: nowhere).
+
+    A page may be short, or empty, before the end.
+    """
     found: list[Message] = []
-    while len(found) < most:
-        seen = await broker.store.browse(queue.id, states, after, BITE)
+    for _ in range(MOST_BITES):
+        # One more than the page holds tells whether there is another.
+        bite = most + 1 - len(found) if isinstance(matching, Everything) else BITE
+        seen = await broker.store.browse(queue.id, states, after, bite)
         found += await matching.select(seen)
-        if len(seen) < BITE:
-            break
+        if len(found) > most:
+            return found[:most], found[most - 1].sequence_number
+        if len(seen) < bite:
+            return found, None
         after = seen[-1].sequence_number
-    else:
-        return found[:most], found[most - 1].sequence_number
-    return (found, None) if len(found) <= most else (found[:most], found[most - 1].sequence_number)
+    return found, after
 
 
 async def look(broker: Broker, queue: Queue, sequence_number: int) -> Message:

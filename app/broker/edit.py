@@ -5,8 +5,10 @@ from app.broker.browse import look
 from app.broker.ports import Edit, Unlocked, Withdrawal
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import MessageLocked
+from app.domain.refusals import Conflict, MessageLocked
 from app.domain.settlement import Outcome
+
+HAVE_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED)
 
 TRIES = 3
 """A message that changes under an edit is looked at anew so often before it counts as busy."""
@@ -15,10 +17,13 @@ TRIES = 3
 async def edit(broker: Broker, queue: Queue, change: Edit) -> Message:
     """Apply a change to the message as it was seen; the message as it is then.
 
-    Refuses with `MessageLocked` while a receiver holds it or when it changed at the same time.
+    Refuses with `MessageLocked` while a receiver holds it or when it changed at the same time, and with
+    `Conflict` a due time for a message that is set aside: redrive and receive bring those back.
     """
     if change.seen.state is MessageState.LOCKED:
         raise MessageLocked
+    if (change.available_at, change.delay) != (None, None) and change.seen.state not in HAVE_DUE_TIME:
+        raise Conflict("Only a message that is available or scheduled has a due time.")
     edited = await broker.store.edit(change)
     if edited is None:
         await look(broker, queue, change.seen.sequence_number)

@@ -1,7 +1,8 @@
 """Purge and redrive: many messages at once, in bounded bites, each fenced by the state it was seen in."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter
@@ -9,6 +10,7 @@ from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_send
 from app.domain.settlement import NO_EVIDENCE, LockToken, Outcome, Removal, cleared
+from app.runtime.clock import Clock
 
 BITE = 500
 """Messages per statement: a purge of millions never holds more than this many rows."""
@@ -23,35 +25,71 @@ class Choice:
     limit: int | None = None
 
 
-async def purge(broker: Broker, queue: Queue, choice: Choice) -> int:
-    """Remove the chosen messages to the archive as purged; how many went.
+async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: float = inf) -> int:
+    """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
 
     Locked ones go only where `locked` is among the states: their holders hear `lock-lost` with the
     cause `settled_by_administrator`.
     """
     removed = 0
+    deadline = broker.clock.monotonic() + patience_seconds
     async for bite in _bites(broker, queue, choice):
         locked = [message for message in bite if message.state is MessageState.LOCKED]
         unlocked = [message for message in bite if message.state is not MessageState.LOCKED]
         removed += sum(await broker.store.withdraw([_withdrawal(queue, message) for message in unlocked]))
         removed += sum(await broker.store.remove([_removal(queue, message) for message in locked]))
+        if broker.clock.monotonic() >= deadline:
+            break
     broker.tally.count("messages_purged", removed)
     return removed
 
 
-async def redrive(broker: Broker, queue: Queue, to_queue: Queue, choice: Choice, rate: float | None) -> int:
-    """Send chosen dead-lettered messages back to work, counts anew, at most `rate` a second; how many."""
+async def redrive(
+    broker: Broker, queue: Queue, to_queue: Queue, choice: Choice, rate: float | None, patience_seconds: float = inf
+) -> int:
+    """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
+
+    At most `rate` a second (None: no limit), a second's worth at a time.
+    """
     allow_send(to_queue)
     moved = 0
+    pace = _Pace(broker.clock, rate, patience_seconds)
     async for bite in _bites(broker, queue, choice):
-        started = broker.clock.monotonic()
-        effective = sum(await broker.store.redrive([_redrive(message, to_queue) for message in bite]))
-        broker.bells.ring(to_queue.id, effective)
-        moved += effective
-        if rate is not None:
-            await broker.clock.sleep(max(0.0, effective / rate - (broker.clock.monotonic() - started)))
+        for piece in pace.pieces(bite):
+            if not await pace.allows_more(moved):
+                break
+            effective = sum(await broker.store.redrive([_redrive(message, to_queue) for message in piece]))
+            broker.bells.ring(to_queue.id, effective)
+            moved += effective
+        if pace.is_over:
+            break
     broker.tally.count("messages_redriven", moved)
     return moved
+
+
+class _Pace:
+    """How fast messages may go back, and until when; the first piece always goes."""
+
+    def __init__(self, clock: Clock, rate: float | None, patience_seconds: float) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._begun = clock.monotonic()
+        self._deadline = self._begun + patience_seconds
+        self.is_over = False
+
+    def pieces(self, bite: Sequence[Message]) -> Iterator[Sequence[Message]]:
+        """The bite in pieces of a second's worth."""
+        size = len(bite) if self._rate is None else max(1, int(self._rate))
+        return (bite[start : start + size] for start in range(0, len(bite), size))
+
+    async def allows_more(self, moved: int) -> bool:
+        """Wait until more may go after so many; false when that would be past the end."""
+        if moved:
+            when = self._clock.monotonic() if self._rate is None else self._begun + moved / self._rate
+            self.is_over = when >= self._deadline
+            if not self.is_over:
+                await self._clock.sleep(max(0.0, when - self._clock.monotonic()))
+        return not self.is_over
 
 
 async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Message]]:

@@ -33,7 +33,10 @@ async def put_queue(
     version `expected`.
     """
     if expected is not None:
-        return await change_queue(broker, await fresh(broker, name), settings, expected), False
+        seen = await broker.store.queues.find(name)
+        if seen is None:
+            raise PreconditionFailed(f"There is no queue named {name}, at whatever version.")
+        return await change_queue(broker, seen, settings, expected), False
     queue, made = await broker.store.queues.create(name, settings)
     if made:
         broker.catalogue.forget(queue)

@@ -1,16 +1,22 @@
 """API keys as an administrator writes and reads them; the secret is in one answer only."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from app.domain.access import ApiKey, Grant, Right
-from app.domain.instant import Duration, from_seconds
+from app.domain.instant import Duration, from_seconds, to_seconds
 from app.domain.message import LONGEST_ID
-from app.wire.shapes import Id, TtlSeconds
+from app.domain.queue import LONGEST_TTL
+from app.wire.shapes import Id, Timestamp, only
 from app.wire.times import maybe_to_wire, to_wire
 
-Pattern: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID, pattern=r"^[A-Za-z0-9._*?-]+$")]
+Pattern: TypeAlias = Annotated[str, only(r"[A-Za-z0-9._*?-]", min_length=1, max_length=LONGEST_ID)]
+
+
+Lifetime: TypeAlias = Annotated[
+    float, msgspec.Meta(ge=1, le=to_seconds(LONGEST_TTL), description="How long the key lives; null: until revoked.")
+]
 
 
 class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -21,7 +27,7 @@ class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
     patterns: Annotated[list[Pattern], msgspec.Meta(min_length=1, max_length=64)] = msgspec.field(
         default_factory=lambda: ["*"]
     )
-    expires_in_seconds: TtlSeconds | None = None
+    expires_in_seconds: Lifetime | None = None
 
     def grant(self) -> Grant:
         """What the key is to allow."""
@@ -39,10 +45,10 @@ class KeyView(msgspec.Struct, kw_only=True):
     principal: str
     rights: list[Right]
     patterns: list[str]
-    created_at: str
-    expires_at: str | None
-    last_used_at: str | None
-    revoked_at: str | None
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    last_used_at: Timestamp | None
+    revoked_at: Timestamp | None
 
 
 class CreatedKey(KeyView, kw_only=True):
@@ -51,21 +57,31 @@ class CreatedKey(KeyView, kw_only=True):
     secret: str
 
 
-class KeyList(msgspec.Struct):
-    """Every key, oldest first."""
+class KeyPage(msgspec.Struct):
+    """Keys, oldest first; `next_cursor` is null at the end."""
 
     items: list[KeyView]
+    next_cursor: str | None
 
 
 def key_view(key: ApiKey) -> KeyView:
     """A key on the wire."""
-    return KeyView(
-        id=key.id,
-        principal=key.principal,
-        rights=sorted(key.grant.rights),
-        patterns=list(key.grant.patterns),
-        created_at=to_wire(key.created_at),
-        expires_at=maybe_to_wire(key.expires_at),
-        last_used_at=maybe_to_wire(key.last_used_at),
-        revoked_at=maybe_to_wire(key.revoked_at),
-    )
+    return KeyView(**_fields(key))
+
+
+def created_key(key: ApiKey, secret: str) -> CreatedKey:
+    """A key on the wire, this once with its secret."""
+    return CreatedKey(**_fields(key), secret=secret)
+
+
+def _fields(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "principal": key.principal,
+        "rights": sorted(key.grant.rights),
+        "patterns": list(key.grant.patterns),
+        "created_at": to_wire(key.created_at),
+        "expires_at": maybe_to_wire(key.expires_at),
+        "last_used_at": maybe_to_wire(key.last_used_at),
+        "revoked_at": maybe_to_wire(key.revoked_at),
+    }

@@ -1,13 +1,23 @@
 """Settlements as holders ask for them and as they are answered."""
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from app.domain.message import LARGEST_BATCH
-from app.domain.settlement import OUTCOME_OF
+from app.domain.settlement import Outcome
 from app.wire.problems import Problem
-from app.wire.shapes import DelaySeconds, Description, LockSeconds, LockTokenText, Properties, Reason
+from app.wire.shapes import (
+    DelaySeconds,
+    Description,
+    LockSeconds,
+    LockTokenText,
+    Properties,
+    Reason,
+    StateName,
+    Timestamp,
+)
 
 
 class CompleteLock(msgspec.Struct, forbid_unknown_fields=True):
@@ -84,9 +94,13 @@ class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
     settlements: Annotated[list[Settlement], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
 
 
-SettledOutcome: TypeAlias = Annotated[
-    str, msgspec.Meta(extra_json_schema={"enum": [outcome.value for outcome in OUTCOME_OF.values()]})
-]
+SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred"]
+OUTCOME_NAMES: Final[Mapping[Outcome, SettledOutcome]] = {
+    Outcome.COMPLETED: "completed",
+    Outcome.ABANDONED: "abandoned",
+    Outcome.DEAD_LETTERED: "dead_lettered",
+    Outcome.DEFERRED: "deferred",
+}
 
 
 class SettlementDone(msgspec.Struct, omit_defaults=True):
@@ -98,13 +112,13 @@ class SettlementDone(msgspec.Struct, omit_defaults=True):
     outcome: SettledOutcome
     sequence_number: int
     replayed: bool
-    state: str | None = None
+    state: StateName | None = None
 
 
 class LockRenewed(msgspec.Struct):
     """How long the lock now lasts; measure by `lock_remaining_ms`, clocks differ."""
 
-    locked_until: str
+    locked_until: Timestamp
     lock_remaining_ms: int
 
 

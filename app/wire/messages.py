@@ -1,150 +1,43 @@
-"""Messages as senders write them and receivers read them."""
+"""Messages as receivers and browsers read them, and as administrators change them."""
 
 import base64
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from app.domain.instant import from_seconds, to_milliseconds
-from app.domain.message import (
-    DEFAULT_PRIORITY,
-    LARGEST_BATCH,
-    LARGEST_PROPERTIES,
-    LARGEST_RECEIVE,
-    BodyKind,
-    Durability,
-    Envelope,
-    Message,
-    MessageState,
-    Receipt,
-)
-from app.domain.refusals import Fault, InvalidRequest
-from app.domain.sending import Letter
+from app.domain.instant import to_milliseconds
+from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message, MessageState
 from app.domain.settlement import LockToken
 from app.wire.locks import Settlement, SettlementResult
-from app.wire.problems import Problem
 from app.wire.shapes import (
+    STATE_NAMES,
+    AnyJson,
+    Base64,
     DelaySeconds,
     Filter,
-    HeaderText,
     Id,
     LockSeconds,
     Moment,
+    Page,
     Priority,
     Properties,
     ReceiveCount,
     SequenceNumber,
-    TtlSeconds,
+    StateName,
+    Timestamp,
     WaitSeconds,
 )
-from app.wire.times import from_wire, maybe_to_wire, to_wire
+from app.wire.times import maybe_to_wire, to_wire
 
-_encode = msgspec.json.Encoder().encode
-
-
-class SendMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A message on its way in. `body` is any JSON value, `body_base64` bytes; at most one of the two.
-
-    At most one of `available_at` and `delay_seconds` schedules it.
-    """
-
-    body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    body_base64: str | None = None
-    content_type: HeaderText | None = None
-    message_id: Id | None = None
-    correlation_id: HeaderText | None = None
-    subject: HeaderText | None = None
-    reply_to: HeaderText | None = None
-    to: HeaderText | None = None
-    group_id: Id | None = None
-    priority: Priority = DEFAULT_PRIORITY
-    properties: Properties | None = None
-    ttl_seconds: TtlSeconds | None = None
-    available_at: Moment | None = None
-    delay_seconds: DelaySeconds | None = None
-    durability: Durability = Durability.DURABLE
-
-    def letter(self, traceparent: str | None = None, pointer: str = "") -> Letter:
-        """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other."""
-        if self.available_at is not None and self.delay_seconds is not None:
-            raise _fault(f"{pointer}/delay_seconds", "Give available_at or delay_seconds, not both.")
-        body, kind = self._content(pointer)
-        return Letter(
-            envelope=Envelope(
-                message_id=self.message_id or "",
-                content_type=self.content_type,
-                correlation_id=self.correlation_id,
-                subject=self.subject,
-                reply_to=self.reply_to,
-                to=self.to,
-                group_id=self.group_id,
-                traceparent=traceparent,
-                properties=property_bytes(self.properties, f"{pointer}/properties"),
-            ),
-            body=body,
-            body_kind=kind,
-            priority=self.priority,
-            available_at=None if self.available_at is None else from_wire(self.available_at),
-            delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
-            ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
-            durability=self.durability,
-        )
-
-    def _content(self, pointer: str) -> tuple[bytes, BodyKind]:
-        if self.body_base64 is None:
-            if self.body is msgspec.UNSET:
-                return b"", BodyKind.NONE
-            return bytes(self.body), BodyKind.JSON
-        if self.body is not msgspec.UNSET:
-            raise _fault(f"{pointer}/body_base64", "Give body or body_base64, not both.")
-        try:
-            return base64.b64decode(self.body_base64, validate=True), BodyKind.BYTES
-        except ValueError:
-            raise _fault(f"{pointer}/body_base64", "This is not base64.") from None
-
-
-class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages sent in one call: all or none, unless `atomic` is false."""
-
-    messages: Annotated[list[SendMessage], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
-    atomic: bool = True
-
-
-class SentMessage(msgspec.Struct):
-    """A message that is stored; `duplicate` where it already was."""
-
-    sequence_number: int
-    message_id: str
-    enqueued_at: str
-    state: str
-    duplicate: bool
-
-
-class SentResult(SentMessage, tag_field="result", tag="sent"):
-    """One message of a batch that is stored."""
-
-
-class RefusedSend(msgspec.Struct, tag_field="result", tag="refused"):
-    """One message of a batch that was not taken, and why."""
-
-    problem: Problem
-
-
-SendResult: TypeAlias = SentResult | RefusedSend
-
-
-class SendResults(msgspec.Struct):
-    """What became of each message, in order."""
-
-    results: list[SendResult]
-
-
-class AcceptedMessage(msgspec.Struct):
-    """A volatile message that will be stored in a moment."""
-
-    message_id: str
-    durability: Literal["volatile"] = "volatile"
+Numbers: TypeAlias = Annotated[
+    list[SequenceNumber],
+    msgspec.Meta(
+        min_length=1, max_length=LARGEST_RECEIVE, description="Deferred messages to receive; no number twice."
+    ),
+]
+StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=msgspec.json.schema(Properties))]
+"""Properties as they were checked when they came; they go out as the bytes they are."""
 
 
 class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,7 +48,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     lock_seconds: LockSeconds | None = None
     mode: Literal["peek_lock", "receive_and_delete"] = "peek_lock"
     source: Literal["queue", "dead_letter"] = "queue"
-    sequence_numbers: Annotated[list[SequenceNumber], msgspec.Meta(min_length=1, max_length=LARGEST_RECEIVE)] | None = None
+    sequence_numbers: Numbers | None = None
     receiver_id: Id | None = None
     filter: Filter | None = None
     settlements: Annotated[list[Settlement], msgspec.Meta(max_length=LARGEST_BATCH)] | None = None
@@ -166,15 +59,15 @@ class MessageView(msgspec.Struct, omit_defaults=True):
 
     sequence_number: int
     message_id: str
-    state: str
+    state: StateName
     priority: int
-    enqueued_at: str
-    available_at: str
+    enqueued_at: Timestamp
+    available_at: Timestamp
     delivery_count: int
     failure_count: int
     redelivered: bool
-    body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    body_base64: str | None = None
+    body: AnyJson | UnsetType = UNSET
+    body_base64: Base64 | None = None
     content_type: str | None = None
     correlation_id: str | None = None
     subject: str | None = None
@@ -182,15 +75,15 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     to: str | None = None
     group_id: str | None = None
     traceparent: str | None = None
-    properties: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    expires_at: str | None = None
+    properties: StoredProperties | UnsetType = UNSET
+    expires_at: Timestamp | None = None
     last_failure: str | None = None
     lock_token: str | None = None
-    locked_until: str | None = None
+    locked_until: Timestamp | None = None
     lock_remaining_ms: int | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
-    dead_lettered_at: str | None = None
+    dead_lettered_at: Timestamp | None = None
 
 
 class ReceivedMessages(msgspec.Struct, omit_defaults=True):
@@ -200,22 +93,33 @@ class ReceivedMessages(msgspec.Struct, omit_defaults=True):
     settled: list[SettlementResult] | None = None
 
 
+class BrowseMessages(Page):
+    """Which messages to look at: in these states (all of them), let through by the filter."""
+
+    state: list[StateName] = msgspec.field(default_factory=list[StateName])
+    filter: Filter | None = None
+
+
 class MessagePage(msgspec.Struct):
-    """Messages as they stand; `next_cursor` is null at the end."""
+    """Messages as they stand, by sequence number; `next_cursor` is null at the end.
+
+    A page may be short, or empty, before the end: a filter looks at some thousand messages at a time.
+    """
 
     items: list[MessageView]
     next_cursor: str | None
 
 
-def sent(receipt: Receipt) -> SentMessage:
-    """A receipt on the wire."""
-    return SentMessage(
-        receipt.sequence_number,
-        receipt.message_id,
-        to_wire(receipt.enqueued_at),
-        receipt.state.label,
-        receipt.duplicate,
-    )
+class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Changes to a message nobody holds: what is left out stays.
+
+    null makes `available_at` or `delay_seconds` now, `priority` the usual one, and takes a property or all of them away.
+    """
+
+    available_at: Moment | UnsetType | None = UNSET
+    delay_seconds: DelaySeconds | UnsetType | None = UNSET
+    priority: Priority | UnsetType | None = UNSET
+    properties: Properties | UnsetType | None = UNSET
 
 
 def received(message: Message) -> MessageView:
@@ -234,7 +138,7 @@ def view(message: Message) -> MessageView:
     shown = MessageView(
         sequence_number=message.sequence_number,
         message_id=envelope.message_id,
-        state=message.state.label,
+        state=STATE_NAMES[message.state],
         priority=message.priority,
         enqueued_at=to_wire(message.enqueued_at),
         available_at=to_wire(message.available_at),
@@ -261,22 +165,3 @@ def view(message: Message) -> MessageView:
     elif message.body_kind is BodyKind.BYTES:
         shown.body_base64 = base64.b64encode(message.body).decode()
     return shown
-
-
-def views(messages: Sequence[Message]) -> list[MessageView]:
-    """`view` of each."""
-    return [view(message) for message in messages]
-
-
-def property_bytes(properties: dict[str, str | int | float | bool | None] | None, pointer: str) -> bytes:
-    """Properties as they are stored; empty where there are none. Refuses with `InvalidRequest` above the limit."""
-    if not properties:
-        return b""
-    encoded = _encode(properties)
-    if len(encoded) > LARGEST_PROPERTIES:
-        raise _fault(pointer, f"Properties have at most {LARGEST_PROPERTIES} bytes of JSON.")
-    return encoded
-
-
-def _fault(pointer: str, detail: str) -> InvalidRequest:
-    return InvalidRequest(faults=[Fault(pointer, detail)])

@@ -2,9 +2,15 @@
 
 import msgspec
 
+from app.domain.refusals import LossCause
+from app.wire.shapes import Timestamp
+
 
 class ProblemFault(msgspec.Struct):
-    """One thing wrong with the request: a JSON pointer (RFC 6901) and what is the matter there."""
+    """One thing wrong with the request: where it is and what is the matter there.
+
+    In the body a JSON pointer (RFC 6901) says where; elsewhere `#/query/`, `#/header/` or `#/path/` and the name.
+    """
 
     pointer: str
     detail: str
@@ -22,6 +28,6 @@ class Problem(msgspec.Struct, omit_defaults=True):
     retryable: bool
     errors: list[ProblemFault] | None = None
     outcome: str | None = None
-    lost_at: str | None = None
-    cause: str | None = None
+    lost_at: Timestamp | None = None
+    cause: LossCause | None = None
     delivered_again: bool | None = None

@@ -1,6 +1,7 @@
 """Queues as their owners write and read them."""
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -21,75 +22,53 @@ from app.domain.queue import (
     QueueSettings,
     QueueStatus,
 )
-from app.domain.retry import (
-    LONGEST_DELAY,
-    MOST_DELAYS_LISTED,
-    ExponentialDelay,
-    FixedDelay,
-    LinearDelay,
-    ListedDelays,
-    NoDelay,
-    RetryPolicy,
+from app.wire.retry import NoRetryDelay, RetrySettings, policy, retry_settings
+from app.wire.shapes import (
+    NO_NUL,
+    Filter,
+    HowMany,
+    LockSeconds,
+    StateName,
+    Timestamp,
+    TtlSeconds,
+    only,
 )
-from app.wire.shapes import NO_NUL, DelaySeconds, Filter, LockSeconds, TtlSeconds
 from app.wire.times import to_wire
 
-Factor: TypeAlias = Annotated[float, msgspec.Meta(ge=1, le=1000)]
-Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_DELIVERIES)]
-Retention: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=to_seconds(LONGEST_RETENTION))]
-Window: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=to_seconds(LONGEST_DUPLICATE_WINDOW))]
-MessageBytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_MESSAGE)]
-MessageLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-QueueDescription: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_DESCRIPTION, pattern=NO_NUL)]
-StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered"]
-
-LONGEST_DELAY_SECONDS = to_seconds(LONGEST_DELAY)
-
-
-class NoRetryDelay(msgspec.Struct, tag_field="kind", tag="none", forbid_unknown_fields=True):
-    """Deliver again at once."""
-
-
-class FixedRetryDelay(msgspec.Struct, tag_field="kind", tag="fixed", forbid_unknown_fields=True):
-    """The same delay after every failure."""
-
-    delay_seconds: DelaySeconds
-
-
-class LinearRetryDelay(msgspec.Struct, tag_field="kind", tag="linear", forbid_unknown_fields=True):
-    """`first_seconds`, then `step_seconds` more after each failure, up to `max_seconds`."""
-
-    first_seconds: DelaySeconds
-    step_seconds: DelaySeconds
-    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
-
-
-class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential", forbid_unknown_fields=True):
-    """`first_seconds`, then `factor` times the one before, up to `max_seconds`; chance takes up to `jitter` of it."""
-
-    first_seconds: DelaySeconds
-    factor: Factor = 2.0
-    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
-    jitter: Share = 0.0
-
-
-class ListRetryDelay(msgspec.Struct, tag_field="kind", tag="list", forbid_unknown_fields=True):
-    """One delay per failure in order; the last one from then on."""
-
-    delays_seconds: Annotated[list[DelaySeconds], msgspec.Meta(min_length=1, max_length=MOST_DELAYS_LISTED)]
-
-
-RetrySettings: TypeAlias = (
-    NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay
-)
+DeliveryLimit: TypeAlias = Annotated[
+    int,
+    msgspec.Meta(ge=1, le=MOST_DELIVERIES, description="After so many failures a message is dead-lettered."),
+]
+Retention: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0, le=to_seconds(LONGEST_RETENTION), description="How long ended messages are kept; 0: not at all."
+    ),
+]
+Window: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0.001,
+        le=to_seconds(LONGEST_DUPLICATE_WINDOW),
+        description="How long a message id is remembered, so that a repeated send stores nothing; null: not at all.",
+    ),
+]
+MessageBytes: TypeAlias = Annotated[
+    int, msgspec.Meta(ge=1, le=LARGEST_MESSAGE, description="Largest body and properties of one message together.")
+]
+MessageLimit: TypeAlias = Annotated[
+    int, msgspec.Meta(ge=1, le=2**53, description="Messages the queue holds at most, in whatever state; null: any.")
+]
+QueueDescription: TypeAlias = Annotated[str, only(NO_NUL, "For people.", max_length=LONGEST_DESCRIPTION)]
+States: TypeAlias = Annotated[list[StateName], msgspec.Meta(min_length=1)]
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000, description="Messages a second, at most.")]
 
 
 class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The settings of a queue; what is left out has its default."""
 
     lock_duration_seconds: LockSeconds = to_seconds(DEFAULT_LOCK)
-    max_delivery_count: Count = DEFAULT_MAX_DELIVERY_COUNT
+    max_delivery_count: DeliveryLimit = DEFAULT_MAX_DELIVERY_COUNT
     default_ttl_seconds: TtlSeconds | None = None
     dead_letter_on_expiry: bool = False
     duplicate_detection_window_seconds: Window | None = None
@@ -108,7 +87,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
             default_ttl=_maybe_duration(self.default_ttl_seconds),
             dead_letter_on_expiry=self.dead_letter_on_expiry,
             duplicate_detection_window=_maybe_duration(self.duplicate_detection_window_seconds),
-            retry=_policy(self.retry),
+            retry=policy(self.retry),
             archive_retention=from_seconds(self.archive_retention_seconds),
             max_message_bytes=self.max_message_bytes,
             max_messages=self.max_messages,
@@ -129,15 +108,15 @@ class MessageCounts(msgspec.Struct):
 
 
 class QueueView(QueueSettingsBody, forbid_unknown_fields=False, kw_only=True):
-    """A queue: its settings, what it holds, and since when the oldest available message has waited."""
+    """A queue and its settings."""
 
     name: str
-    created_at: str
-    updated_at: str
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 class QueueStatusView(QueueView, forbid_unknown_fields=False, kw_only=True):
-    """A queue together with what it holds at this moment."""
+    """A queue together with what it holds, and since when the oldest available message has waited."""
 
     counts: MessageCounts
     oldest_available_seconds: float | None
@@ -153,13 +132,13 @@ class QueuePage(msgspec.Struct):
 class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
     """Which messages to remove; without `states` every one that is not locked."""
 
-    states: Annotated[list[StateName], msgspec.Meta(min_length=1)] | None = None
+    states: States | None = None
     filter: Filter | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    limit: HowMany | None = None
 
 
 class Purged(msgspec.Struct):
-    """How many messages went."""
+    """How many messages went; ask again until it is 0 where no `limit` was given."""
 
     removed: int
 
@@ -169,12 +148,12 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
 
     to_queue: str | None = None
     filter: Filter | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    rate_per_second: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
+    limit: HowMany | None = None
+    rate_per_second: Rate | None = None
 
 
 class Redriven(msgspec.Struct):
-    """How many messages went back; ask again while it is more than 0 and no `limit` was given."""
+    """How many messages went back; ask again until it is 0 where no `limit` was given."""
 
     moved: int
 
@@ -200,19 +179,19 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
     )
 
 
-def states(names: list[StateName]) -> list[MessageState]:
-    """States by their names on the wire."""
-    return [MessageState[name.upper()] for name in names]
+def states(names: Sequence[StateName]) -> list[MessageState]:
+    """States by their names on the wire, each once."""
+    return [MessageState[name.upper()] for name in dict.fromkeys(names)]
 
 
-def _fields(settings: QueueSettings) -> dict[str, object]:
+def _fields(settings: QueueSettings) -> dict[str, Any]:
     return {
         "lock_duration_seconds": to_seconds(settings.lock_duration),
         "max_delivery_count": settings.max_delivery_count,
         "default_ttl_seconds": _maybe_seconds(settings.default_ttl),
         "dead_letter_on_expiry": settings.dead_letter_on_expiry,
         "duplicate_detection_window_seconds": _maybe_seconds(settings.duplicate_detection_window),
-        "retry": _retry_settings(settings.retry),
+        "retry": retry_settings(settings.retry),
         "archive_retention_seconds": to_seconds(settings.archive_retention),
         "max_message_bytes": settings.max_message_bytes,
         "max_messages": settings.max_messages,
@@ -221,40 +200,12 @@ def _fields(settings: QueueSettings) -> dict[str, object]:
     }
 
 
-def _identity(queue: Queue) -> dict[str, str]:
+def _identity(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "created_at": to_wire(queue.created_at),
         "updated_at": to_wire(queue.updated_at),
     }
-
-
-def _policy(retry: RetrySettings) -> RetryPolicy:
-    match retry:
-        case NoRetryDelay():
-            return NoDelay()
-        case FixedRetryDelay(delay_seconds=delay):
-            return FixedDelay(from_seconds(delay))
-        case LinearRetryDelay(first_seconds=first, step_seconds=step, max_seconds=longest):
-            return LinearDelay(from_seconds(first), from_seconds(step), from_seconds(longest))
-        case ExponentialRetryDelay(first_seconds=first, factor=factor, max_seconds=longest, jitter=jitter):
-            return ExponentialDelay(from_seconds(first), factor, from_seconds(longest), jitter)
-        case ListRetryDelay(delays_seconds=delays):
-            return ListedDelays(tuple(from_seconds(delay) for delay in delays))
-
-
-def _retry_settings(policy: RetryPolicy) -> RetrySettings:
-    match policy:
-        case NoDelay():
-            return NoRetryDelay()
-        case FixedDelay(delay):
-            return FixedRetryDelay(to_seconds(delay))
-        case LinearDelay(first, step, longest):
-            return LinearRetryDelay(to_seconds(first), to_seconds(step), to_seconds(longest))
-        case ExponentialDelay(first, factor, longest, jitter):
-            return ExponentialRetryDelay(to_seconds(first), factor, to_seconds(longest), jitter)
-        case ListedDelays(delays):
-            return ListRetryDelay([to_seconds(delay) for delay in delays])
 
 
 def _maybe_duration(seconds: float | None) -> Duration | None:

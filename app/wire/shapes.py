@@ -1,7 +1,8 @@
-"""What fields of requests may hold: limits of the domain, said once for every shape that uses them."""
+"""What fields of requests and answers may hold: limits of the domain, said once for every shape that uses them."""
 
-from datetime import datetime
-from typing import Annotated, TypeAlias
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,30 +16,93 @@ from app.domain.message import (
     LONGEST_TEXT,
     LOWEST_PRIORITY,
     MOST_PROPERTIES,
+    MessageState,
 )
 from app.domain.queue import LONGEST_LOCK, LONGEST_TTL, SHORTEST_LOCK
 from app.domain.retry import LONGEST_DELAY
 
-NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
-NO_NUL = r"^[^\x00]*$"
+LARGEST_INT64 = 2**63 - 1
+SMALLEST_INT64 = -(2**63)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""No due time lies beyond, so that a time to live added to it still has a name."""
 
-Id: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID, pattern=NO_CONTROLS)]
-HeaderText: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT, pattern=NO_CONTROLS)]
-Reason: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_REASON, pattern=NO_NUL)]
-Description: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_DESCRIPTION, pattern=NO_NUL)]
-Priority: TypeAlias = Annotated[int, msgspec.Meta(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)]
-Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-TtlSeconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=to_seconds(LONGEST_TTL))]
-DelaySeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=to_seconds(LONGEST_DELAY))]
-LockSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=to_seconds(SHORTEST_LOCK), le=to_seconds(LONGEST_LOCK))]
-WaitSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
-ReceiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_RECEIVE)]
-SequenceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Filter: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, description="A CEL expression over `message`.")]
-LockTokenText: TypeAlias = Annotated[str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hex digits>`")]
+THE_END: Final = r"(?![\s\S])"
+"""What Python must be told for the `$` of JSON Schema, which does not also match before a last newline."""
 
-PropertyKey: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
-Properties: TypeAlias = Annotated[
-    dict[PropertyKey, str | int | float | bool | None],
-    msgspec.Meta(max_length=MOST_PROPERTIES, description="The sender's own names and scalar values."),
+
+def only(
+    characters: str, description: str | None = None, *, min_length: int | None = None, max_length: int
+) -> msgspec.Meta:
+    """Text of these characters alone, within these lengths."""
+    return msgspec.Meta(
+        pattern=f"^{characters}*{THE_END}", min_length=min_length, max_length=max_length, description=description
+    )
+
+
+PRINTABLE = r"[^\x00-\x1f\x7f]"
+ASCII = r"[\x20-\x7e]"
+NO_NUL = r"[^\x00]"
+
+Id: TypeAlias = Annotated[str, only(PRINTABLE, min_length=1, max_length=LONGEST_ID)]
+HeaderText: TypeAlias = Annotated[str, only(PRINTABLE, max_length=LONGEST_TEXT)]
+ContentType: TypeAlias = Annotated[
+    str, only(ASCII, "The media type of the body.", min_length=1, max_length=LONGEST_TEXT)
 ]
+Reason: TypeAlias = Annotated[
+    str, only(NO_NUL, "A short word for machines, kept with the message.", min_length=1, max_length=LONGEST_REASON)
+]
+Description: TypeAlias = Annotated[
+    str, only(NO_NUL, "A sentence for people, kept with the message.", max_length=LONGEST_DESCRIPTION)
+]
+Priority: TypeAlias = Annotated[
+    int, msgspec.Meta(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Higher is received first.")
+]
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"format": "date-time"})]
+TtlSeconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(ge=0.001, le=to_seconds(LONGEST_TTL), description="How long the message lives, from its due time."),
+]
+DelaySeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=to_seconds(LONGEST_DELAY))]
+LockSeconds: TypeAlias = Annotated[
+    float, msgspec.Meta(ge=to_seconds(SHORTEST_LOCK), le=to_seconds(LONGEST_LOCK), description="How long a lock lasts.")
+]
+WaitSeconds: TypeAlias = Annotated[
+    float, msgspec.Meta(ge=0, description="How long to wait for the first message; the server caps it.")
+]
+ReceiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_RECEIVE)]
+SequenceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_INT64)]
+HowMany: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_INT64, description="At most so many.")]
+Filter: TypeAlias = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=1024, description="A CEL expression over `message`.")
+]
+LockTokenText: TypeAlias = Annotated[
+    str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
+]
+
+PropertyKey: TypeAlias = Annotated[str, only(NO_NUL, min_length=1, max_length=LONGEST_ID)]
+PropertyNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=SMALLEST_INT64, le=LARGEST_INT64)]
+PropertyValue: TypeAlias = str | PropertyNumber | float | bool | None
+Properties: TypeAlias = Annotated[
+    dict[PropertyKey, PropertyValue],
+    msgspec.Meta(max_length=MOST_PROPERTIES, description="The sender's own names, each with a scalar value."),
+]
+
+StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered"]
+STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
+    MessageState.AVAILABLE: "available",
+    MessageState.SCHEDULED: "scheduled",
+    MessageState.LOCKED: "locked",
+    MessageState.DEFERRED: "deferred",
+    MessageState.DEAD_LETTERED: "dead_lettered",
+}
+AnyJson: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON value; kept byte for byte.")]
+Base64: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64"})]
+Timestamp: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+"""A time as it is answered: RFC 3339 in UTC with microseconds."""
+
+
+class Page(msgspec.Struct, forbid_unknown_fields=True):
+    """Which part of a list: at most `limit` items after `cursor`, the `next_cursor` of the page before."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="Items on a page, at most.")] = 100
+    cursor: Annotated[str, msgspec.Meta(max_length=256, description="`next_cursor` of the page before.")] | None = None

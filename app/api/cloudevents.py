@@ -1,0 +1,132 @@
+"""CloudEvents 1.0 over HTTP, in binary and structured mode, as messages.
+
+Attributes become properties with the prefix that the AMQP binding of CloudEvents gives them, so that a
+receiver can put the event together again. `Peeklock-*` headers say what an event cannot, and win.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from app.api.decoding import body_decoder
+from app.api.desk import Call, in_header
+from app.api.raw import Known, content_of, letter_of, says_json, text
+from app.domain.refusals import InvalidRequest
+from app.domain.sending import Letter
+from app.wire.shapes import PropertyNumber
+from app.wire.values import at, base64_bytes
+
+PREFIX = "ce-"
+PROPERTY_PREFIX = "cloudEvents:"
+EVENTS = "application/cloudevents"
+STRUCTURED = "application/cloudevents+json"
+REQUIRED = ("specversion", "id", "source", "type")
+DATA = ("data", "data_base64")
+VERSION = "1.0"
+
+_decode_members = body_decoder(dict[str, msgspec.Raw])
+_decode_attribute = msgspec.json.Decoder(str | PropertyNumber | bool | None).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def is_event(call: Call[bytes]) -> bool:
+    """Whether the request says that it carries a CloudEvent."""
+    return call.header(b"ce-specversion") is not None or _essence(call).startswith(EVENTS)
+
+
+def event_letter(call: Call[bytes]) -> Letter:
+    """The letter of a CloudEvent. Refuses with `InvalidRequest` what is not one, and whole batches of them."""
+    essence = _essence(call)
+    if essence == STRUCTURED:
+        return _structured(call)
+    if essence.startswith(EVENTS):
+        raise in_header("Content-Type", f"Of events by themselves only {STRUCTURED} is understood, one at a time.")
+    return _binary(call)
+
+
+def _binary(call: Call[bytes]) -> Letter:
+    """An event whose attributes are headers and whose data is the body."""
+    attributes: dict[str, str] = {}
+    for key, value in call.headers:
+        name = key.decode("latin-1")
+        if name.startswith(PREFIX):
+            attributes[name.removeprefix(PREFIX)] = _unquoted(text(value, name))
+    _check(attributes, lambda name: in_header(PREFIX + name, _missing(name)))
+    known = _known(attributes, call.header(b"content-type"))
+    letter = letter_of(call, Known(known, {"message_id": "#/header/ce-id", "subject": "#/header/ce-type"}))
+    return content_of(letter, call.raw) if call.raw else letter
+
+
+def _structured(call: Call[bytes]) -> Letter:
+    """An event that is one JSON object; its data is a member of it."""
+    members: dict[str, msgspec.Raw] = _decode_members(call.raw)
+    attributes = {name: _attribute(name, raw) for name, raw in members.items() if name not in DATA}
+    attributes = {name: value for name, value in attributes.items() if value is not None}
+    _check(attributes, lambda name: at(f"/{name}", _missing(name)))
+    content_type = attributes.get("datacontenttype", "application/json" if "data" in members else None)
+    places = {"message_id": "/id", "subject": "/type", "content_type": "/datacontenttype", "properties": ""}
+    letter = letter_of(call, Known(_known(attributes, content_type), places))
+    data = _data(members, letter.envelope.content_type)
+    return letter if data is None else content_of(letter, data)
+
+
+def _data(members: Mapping[str, msgspec.Raw], content_type: str | None) -> bytes | None:
+    """The bytes of an event's data; None where it has none."""
+    if "data_base64" in members:
+        if "data" in members:
+            raise at("/data_base64", "Give data or data_base64, not both.")
+        return base64_bytes(_text("data_base64", members["data_base64"]), "/data_base64")
+    if "data" not in members:
+        return None
+    if says_json(content_type):
+        return bytes(members["data"])
+    return _text("data", members["data"]).encode()
+
+
+def _known(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
+    """What an event says of the message that carries it."""
+    return {
+        "message_id": attributes["id"],
+        "subject": attributes["type"],
+        "content_type": content_type,
+        "properties": {PROPERTY_PREFIX + name: value for name, value in attributes.items()},
+    }
+
+
+def _check(attributes: Mapping[str, Any], missing: Callable[[str], InvalidRequest]) -> None:
+    for name in REQUIRED:
+        if not attributes.get(name):
+            raise missing(name)
+    if attributes["specversion"] != VERSION:
+        raise InvalidRequest(f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}.")
+
+
+def _attribute(name: str, raw: msgspec.Raw) -> Any:
+    try:
+        return _decode_attribute(raw)
+    except msgspec.DecodeError:
+        raise at(f"/{name}", "An attribute of an event is a string, an integer, true or false.") from None
+
+
+def _text(name: str, raw: msgspec.Raw) -> str:
+    try:
+        return _decode_text(raw)
+    except msgspec.DecodeError:
+        raise at(f"/{name}", "Data that is not JSON is given as a string.") from None
+
+
+def _unquoted(value: str) -> str:
+    """A header's value as the HTTP binding writes it: perhaps in double quotes, and percent-encoded."""
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return unquote(value)
+
+
+def _missing(name: str) -> str:
+    return f"A CloudEvent has the attribute {name}."
+
+
+def _essence(call: Call[bytes]) -> str:
+    return (call.header(b"content-type") or "").partition(";")[0].strip().lower()

@@ -1,0 +1,19 @@
+"""How a server is, for those who watch it."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+
+class Liveness(msgspec.Struct):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Readiness(msgspec.Struct):
+    """The server takes work. Without its lock store (`degraded`) locks are kept in the message store alone."""
+
+    lock_store: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
+    status: Literal["ready"] = "ready"
+    store: Literal["ok"] = "ok"

@@ -1,0 +1,90 @@
+"""Retry policies as owners of queues write and read them."""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from app.domain.instant import from_seconds, to_seconds
+from app.domain.retry import (
+    LONGEST_DELAY,
+    MOST_DELAYS_LISTED,
+    ExponentialDelay,
+    FixedDelay,
+    LinearDelay,
+    ListedDelays,
+    NoDelay,
+    RetryPolicy,
+)
+from app.wire.shapes import DelaySeconds
+
+LONGEST_DELAY_SECONDS = to_seconds(LONGEST_DELAY)
+
+Factor: TypeAlias = Annotated[float, msgspec.Meta(ge=1, le=1000)]
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+DelayList: TypeAlias = Annotated[list[DelaySeconds], msgspec.Meta(min_length=1, max_length=MOST_DELAYS_LISTED)]
+
+
+class NoRetryDelay(msgspec.Struct, tag_field="kind", tag="none", forbid_unknown_fields=True):
+    """Deliver again at once."""
+
+
+class FixedRetryDelay(msgspec.Struct, tag_field="kind", tag="fixed", forbid_unknown_fields=True):
+    """The same delay after every failure."""
+
+    delay_seconds: DelaySeconds
+
+
+class LinearRetryDelay(msgspec.Struct, tag_field="kind", tag="linear", forbid_unknown_fields=True):
+    """`first_seconds`, then `step_seconds` more after each failure, up to `max_seconds`."""
+
+    first_seconds: DelaySeconds
+    step_seconds: DelaySeconds
+    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
+
+
+class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential", forbid_unknown_fields=True):
+    """`first_seconds`, then `factor` times the one before, up to `max_seconds`; chance takes up to `jitter` of it."""
+
+    first_seconds: DelaySeconds
+    factor: Factor = 2.0
+    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
+    jitter: Share = 0.0
+
+
+class ListRetryDelay(msgspec.Struct, tag_field="kind", tag="list", forbid_unknown_fields=True):
+    """One delay per failure in order; the last one from then on."""
+
+    delays_seconds: DelayList
+
+
+RetrySettings: TypeAlias = NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay
+
+
+def policy(settings: RetrySettings) -> RetryPolicy:
+    """The retry policy as the broker keeps it."""
+    match settings:
+        case NoRetryDelay():
+            return NoDelay()
+        case FixedRetryDelay(delay_seconds=delay):
+            return FixedDelay(from_seconds(delay))
+        case LinearRetryDelay(first_seconds=first, step_seconds=step, max_seconds=longest):
+            return LinearDelay(from_seconds(first), from_seconds(step), from_seconds(longest))
+        case ExponentialRetryDelay(first_seconds=first, factor=factor, max_seconds=longest, jitter=jitter):
+            return ExponentialDelay(from_seconds(first), factor, from_seconds(longest), jitter)
+        case ListRetryDelay(delays_seconds=delays):
+            return ListedDelays(tuple(from_seconds(delay) for delay in delays))
+
+
+def retry_settings(policy: RetryPolicy) -> RetrySettings:
+    """The retry policy on the wire."""
+    match policy:
+        case NoDelay():
+            return NoRetryDelay()
+        case FixedDelay(delay):
+            return FixedRetryDelay(to_seconds(delay))
+        case LinearDelay(first, step, longest):
+            return LinearRetryDelay(to_seconds(first), to_seconds(step), to_seconds(longest))
+        case ExponentialDelay(first, factor, longest, jitter):
+            return ExponentialRetryDelay(to_seconds(first), factor, to_seconds(longest), jitter)
+        case ListedDelays(delays):
+            return ListRetryDelay([to_seconds(delay) for delay in delays])

@@ -1,0 +1,155 @@
+"""Messages as senders write them, and what senders hear."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from app.domain.instant import Instant, from_seconds
+from app.domain.message import DEFAULT_PRIORITY, LARGEST_BATCH, BodyKind, Durability, Envelope, Receipt
+from app.domain.sending import Letter
+from app.wire.problems import Problem
+from app.wire.shapes import (
+    STATE_NAMES,
+    AnyJson,
+    Base64,
+    ContentType,
+    DelaySeconds,
+    HeaderText,
+    Id,
+    Moment,
+    Priority,
+    Properties,
+    StateName,
+    Timestamp,
+    TtlSeconds,
+)
+from app.wire.times import to_wire
+from app.wire.values import at, base64_bytes, due_time, property_bytes
+
+
+class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message on its way in. `body` is any JSON value, `body_base64` bytes; at most one of the two.
+
+    At most one of `available_at` and `delay_seconds` schedules it. Without a `message_id` one is made.
+    """
+
+    body: AnyJson | msgspec.UnsetType = msgspec.UNSET
+    body_base64: Base64 | None = None
+    content_type: ContentType | None = None
+    message_id: Id | None = None
+    correlation_id: HeaderText | None = None
+    subject: HeaderText | None = None
+    reply_to: HeaderText | None = None
+    to: HeaderText | None = None
+    group_id: Id | None = None
+    priority: Priority = DEFAULT_PRIORITY
+    properties: Properties | None = None
+    ttl_seconds: TtlSeconds | None = None
+    available_at: Moment | None = None
+    delay_seconds: DelaySeconds | None = None
+    durability: Durability = Durability.DURABLE
+
+    def letter(self, traceparent: str | None = None, pointer: str = "") -> Letter:
+        """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other."""
+        body, kind = self._content(pointer)
+        return Letter(
+            envelope=Envelope(
+                message_id=self.message_id or "",
+                content_type=self.content_type,
+                correlation_id=self.correlation_id,
+                subject=self.subject,
+                reply_to=self.reply_to,
+                to=self.to,
+                group_id=self.group_id,
+                traceparent=traceparent,
+                properties=property_bytes(self.properties, f"{pointer}/properties") if self.properties else b"",
+            ),
+            body=body,
+            body_kind=kind,
+            priority=self.priority,
+            available_at=self._due(pointer),
+            delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
+            ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
+            durability=self.durability,
+        )
+
+    def _content(self, pointer: str) -> tuple[bytes, BodyKind]:
+        if self.body_base64 is None:
+            if self.body is msgspec.UNSET:
+                return b"", BodyKind.NONE
+            return bytes(self.body), BodyKind.JSON
+        if self.body is not msgspec.UNSET:
+            raise at(f"{pointer}/body_base64", "Give body or body_base64, not both.")
+        return base64_bytes(self.body_base64, f"{pointer}/body_base64"), BodyKind.BYTES
+
+    def _due(self, pointer: str) -> Instant | None:
+        if self.available_at is None:
+            return None
+        if self.delay_seconds is not None:
+            raise at(f"{pointer}/delay_seconds", "Give available_at or delay_seconds, not both.")
+        return due_time(self.available_at, f"{pointer}/available_at")
+
+
+class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages sent in one call: all or none, unless `atomic` is false."""
+
+    messages: Annotated[list[SendMessage], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
+    atomic: bool = True
+
+
+class SentMessage(msgspec.Struct):
+    """A message that is stored; `duplicate` where it already was."""
+
+    sequence_number: int
+    message_id: str
+    enqueued_at: Timestamp
+    state: StateName
+    duplicate: bool
+
+
+class SentResult(SentMessage, tag_field="result", tag="sent"):
+    """One message of a batch that is stored."""
+
+
+class RefusedSend(msgspec.Struct, tag_field="result", tag="refused"):
+    """One message of a batch that was not taken, and why."""
+
+    problem: Problem
+
+
+SendResult: TypeAlias = SentResult | RefusedSend
+
+
+class SendResults(msgspec.Struct):
+    """What became of each message, in order."""
+
+    results: list[SendResult]
+
+
+class AcceptedMessage(msgspec.Struct):
+    """A volatile message that will be stored in a moment."""
+
+    message_id: str
+    durability: Literal["volatile"] = "volatile"
+
+
+def sent(receipt: Receipt) -> SentMessage:
+    """A receipt on the wire."""
+    return SentMessage(
+        receipt.sequence_number,
+        receipt.message_id,
+        to_wire(receipt.enqueued_at),
+        STATE_NAMES[receipt.state],
+        receipt.duplicate,
+    )
+
+
+def sent_result(receipt: Receipt) -> SentResult:
+    """A receipt among those of a batch."""
+    return SentResult(
+        receipt.sequence_number,
+        receipt.message_id,
+        to_wire(receipt.enqueued_at),
+        STATE_NAMES[receipt.state],
+        receipt.duplicate,
+    )
