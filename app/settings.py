@@ -12,33 +12,39 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PEEKLOCK_", extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on; anything but loopback needs an API key.")
-    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    data_dir: Path = Field(Path("data"), description="Where the SQLite database lies when no database URL is given.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on; anything but loopback needs an API key.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(
+        default=Path("data"), description="Where the SQLite database lies when no database URL is given."
+    )
     database_url: SecretStr | None = Field(
-        None, description="postgresql://, mysql:// or sqlite:/// URL; without one SQLite in the data directory."
+        default=None, description="postgresql://, mysql:// or sqlite:/// URL; without one SQLite in the data directory."
     )
     redis_url: SecretStr | None = Field(
-        None, description="redis:// URL of the shared lock store; without one this must be the only process."
+        default=None, description="redis:// URL of the shared lock store; without one this must be the only process."
     )
-    workers: int = Field(1, ge=1, le=64, description="Server processes; more than one needs Redis.")
+    workers: int = Field(default=1, ge=1, le=64, description="Server processes; more than one needs Redis.")
     auto_create_queues: bool | None = Field(
-        None, description="Make a queue on first send; on by default with the embedded SQLite database only."
+        default=None, description="Make a queue on first send; on by default with the embedded SQLite database only."
     )
-    database_connections: int = Field(8, ge=2, le=200, description="Database connections of each process.")
+    database_connections: int = Field(default=8, ge=2, le=200, description="Database connections of each process.")
     long_poll_cap_seconds: float = Field(
-        50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."
+        default=50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."
     )
-    max_request_bytes: int = Field(16 << 20, ge=1 << 10, description="Largest request body, counted while it streams.")
-    sweep_interval_seconds: float = Field(1, gt=0, le=60, description="How often ended locks are looked for.")
-    shutdown_grace_seconds: float = Field(30, ge=0, le=600, description="How long a stop waits for open requests.")
-    log_format: Literal["text", "json"] = Field("json", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    max_request_bytes: int = Field(
+        default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
+    )
+    sweep_interval_seconds: float = Field(default=1, gt=0, le=60, description="How often ended locks are looked for.")
+    shutdown_grace_seconds: float = Field(
+        default=30, ge=0, le=600, description="How long a stop waits for open requests."
+    )
+    log_format: Literal["text", "json"] = Field(default="json", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
     bootstrap_key: SecretStr | None = Field(
-        None, description="An API key with every right, stored at start if it is not there yet."
+        default=None, description="An API key with every right, stored at start if it is not there yet."
     )
     insecure_no_auth: bool = Field(
-        False, description="Serve beyond loopback without API keys. Anybody may do anything."
+        default=False, description="Serve beyond loopback without API keys. Anybody may do anything."
     )
 
     @property

@@ -313,6 +313,17 @@ class Store(Messages, Upkeep, Protocol):
         """The store's clock; also the cheapest proof that it answers."""
         ...
 
+    async def claim_alone(self) -> list[str]:
+        """Serve the database as the only process, for one without a shared lock store; refused beside another.
+
+        Answers a warning for each way in which the database is set to lose what it has acknowledged.
+        """
+        ...
+
+    async def claim_shared(self) -> list[str]:
+        """Serve the database beside others that share the lock store; refused beside one that is alone."""
+        ...
+
     async def close(self) -> None:
         """Finish what is gathered and let the connections go."""
         ...

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
@@ -60,10 +61,9 @@ class Server:
                 return
 
     def _complain(self, response: httpx.Response) -> None:
-        try:
-            problem = response.json()
-        except ValueError:
-            problem = {"code": str(response.status_code), "detail": response.text}
+        problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
+        with suppress(ValueError):
+            problem.update(response.json())
         if self.as_json:
             err.print(json.dumps(problem), markup=False)
         else:

@@ -47,7 +47,7 @@ def create_key(
     """Make a key and show its secret, this once."""
     rights, patterns = sorted(right or EVERY_RIGHT), pattern or ["*"]
     if url is not None:
-        wanted = {"principal": principal, "rights": rights, "patterns": patterns}
+        wanted: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
         if days is not None:
             wanted["expires_in_seconds"] = days * 86_400
         made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted)
@@ -112,5 +112,5 @@ def _plain(one: ApiKey) -> dict[str, Any]:
     return msgspec.to_builtins(key_view(one))
 
 
-def _cell(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, list) else value
+def _cell(value: str | list[str] | None) -> str:
+    return ", ".join(value) if isinstance(value, list) else value or ""

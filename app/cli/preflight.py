@@ -5,10 +5,13 @@ import asyncio
 from app.broker.keys import adopt_key, digest
 from app.broker.ports import Store
 from app.domain.access import EVERY_RIGHT, Grant
+from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
 from app.settings import Settings
 from app.store.migrate import is_current, migrate
-from app.store.open import open_store
+from app.store.open import BadStoreUrl, open_store
+from app.store.presence import DatabaseInUse
+from app.store.sqlite_file import FileInUse
 
 BOOTSTRAP_PRINCIPAL = "bootstrap"
 SHORTEST_BOOTSTRAP_KEY = 32
@@ -24,13 +27,17 @@ async def prepare(settings: Settings) -> None:
     Raises `RefusedToStart`.
     """
     _check_processes(settings)
-    await _check_tables(settings)
-    store = await open_store(settings.store_url, SystemClock(), 2)
     try:
-        await _adopt_bootstrap_key(settings, store)
-        await _check_access(settings, store)
-    finally:
-        await store.close()
+        await _check_tables(settings)
+        store = await open_store(settings.store_url, SystemClock(), 2)
+        try:
+            await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
+            await _adopt_bootstrap_key(settings, store)
+            await _check_access(settings, store)
+        finally:
+            await store.close()
+    except (BadStoreUrl, DatabaseInUse, FileInUse, StoreUnavailable) as error:
+        raise RefusedToStart(str(error)) from error
 
 
 def is_loopback(host: str) -> bool:

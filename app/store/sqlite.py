@@ -94,6 +94,14 @@ class SqliteStore(MessageRecords):
         """See `Messages`."""
         return await self.database.write(Step(_each(_release, moves)))
 
+    async def claim_alone(self) -> list[str]:
+        """See `Store`. The file's lock was taken when it was opened, and durability is not up to anybody else."""
+        return []
+
+    async def claim_shared(self) -> list[str]:
+        """See `Store`. A file has one process, whatever the lock store."""
+        return []
+
     async def close(self) -> None:
         """See `Store`."""
         await self.database.close()
