@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from app.broker.ports import Store
 from app.runtime.clock import Clock
-from app.store.sqlite_database import OnBatch
+from app.store.records import Observe
 
 EXAMPLES = "sqlite:///peeklock.sqlite3, postgresql://user:password@host/database or mysql://user:password@host/database"
 IN_MEMORY = ":memory:"
@@ -20,11 +20,11 @@ def ignore_batches(_statement: str, _entries: int) -> None:
     """Hear of batches and tell nobody."""
 
 
-async def open_store(url: str, clock: Clock, connections: int = 8, on_batch: OnBatch = ignore_batches) -> Store:
+async def open_store(url: str, clock: Clock, connections: int = 8, observe: Observe = ignore_batches) -> Store:
     """Open the store at a URL: `sqlite:///file`, `sqlite:////absolute/file`, `sqlite://` (in memory), `postgresql://`,
     `mysql://` or `mariadb://`.
 
-    `clock` is the clock of a SQLite database; servers have their own. `connections` are to a server. `on_batch` hears
+    `clock` is the clock of a SQLite database; servers have their own. `connections` are to a server. `observe` hears
     of every group of callers that were served at once. Refuses with `BadStoreUrl`, `StoreUnavailable` or, where
     another process serves the SQLite file, `FileInUse`.
     """
@@ -34,13 +34,13 @@ async def open_store(url: str, clock: Clock, connections: int = 8, on_batch: OnB
             raise BadStoreUrl(f"{_shown(url)} is no database URL; write one like {EXAMPLES}.")
         case "sqlite":
             sqlite = import_module("app.store.sqlite")
-            return await sqlite.open_sqlite(_sqlite_path(url), clock, on_batch)
+            return await sqlite.open_sqlite(_sqlite_path(url), clock, observe)
         case "postgresql" | "postgres":
             postgresql = import_module("app.store.postgresql")
-            return await postgresql.open_postgresql(_with_database(url), connections, on_batch)
+            return await postgresql.open_postgresql(_with_database(url), connections, observe)
         case "mysql" | "mariadb":
             mysql = import_module("app.store.mysql")
-            return await mysql.open_mysql(_with_database(url), connections, on_batch)
+            return await mysql.open_mysql(_with_database(url), connections, observe)
         case _ if "+" in scheme:
             raise BadStoreUrl(
                 f"The drivers are chosen here: write {scheme.partition('+')[0]}:// instead of {scheme}://."

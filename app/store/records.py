@@ -16,6 +16,9 @@ from app.store.rows import Row
 
 Result = TypeVar("Result")
 
+Observe: TypeAlias = Callable[[str, int], None]
+"""Hears the name of what was run, and for how many callers at once."""
+
 TOMBSTONE_KEEP: Duration = HOUR
 """How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
 

@@ -17,8 +17,8 @@ from app.store import rows
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.key_records import KeyRecords
 from app.store.queue_records import QueueRecords
-from app.store.records import TOMBSTONE_KEEP, MessageRecords, move_values, tombstone_values
-from app.store.sqlite_database import OnBatch, SqliteDatabase, Step, Transaction
+from app.store.records import TOMBSTONE_KEEP, MessageRecords, Observe, move_values, tombstone_values
+from app.store.sqlite_database import SqliteDatabase, Step, Transaction
 
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")
@@ -107,12 +107,12 @@ class SqliteStore(MessageRecords):
         await self.database.close()
 
 
-async def open_sqlite(path: Path | None, clock: Clock, on_batch: OnBatch) -> SqliteStore:
+async def open_sqlite(path: Path | None, clock: Clock, observe: Observe) -> SqliteStore:
     """Open the file at the path, or a database in memory, which gets its tables here.
 
     Refuses with `FileInUse` where another process has the file, and with `StoreUnavailable` where it cannot be used.
     """
-    database = SqliteDatabase(path, clock, on_batch)
+    database = SqliteDatabase(path, clock, observe)
     try:
         await database.call_on_writer(_prove if path else _make_tables)
     except BaseException:

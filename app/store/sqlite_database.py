@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.domain.instant import Instant
 from app.domain.refusals import Refusal, StoreUnavailable
 from app.runtime.clock import Clock
 from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError
-from app.store.records import Work
+from app.store.records import Observe, Work
 from app.store.rows import Row
 from app.store.sqlite_file import FileLock, connect, errors_spelled
 from app.store.statements import Engine, Statement, load
@@ -25,9 +25,6 @@ READERS = 3
 
 LARGEST_BATCH = 256
 """Steps in one commit. By then the fsync costs nothing beside them, and nobody waits long for the others."""
-
-OnBatch: TypeAlias = Callable[[str, int], None]
-"""Hears the name of what was run, and for how many callers at once."""
 
 
 class Transaction:
@@ -83,11 +80,11 @@ class SqliteDatabase:
     """
 
     def __init__(
-        self, path: Path | None, clock: Clock, on_batch: OnBatch, statements: Mapping[str, Statement] | None = None
+        self, path: Path | None, clock: Clock, observe: Observe, statements: Mapping[str, Statement] | None = None
     ) -> None:
         self._path = path
         self._clock = clock
-        self._on_batch = on_batch
+        self._observe = observe
         self._statements = statements or load(Engine.SQLITE)
         self._lock = FileLock(path) if path else None
         self._writer: sqlite3.Connection | None = None
@@ -131,10 +128,17 @@ class SqliteDatabase:
 
     async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do something with the writing connection, outside any transaction of ours."""
-        return await self._in(self._writing_thread, lambda: function(self._open_writer()))
+
+        def call() -> Result:
+            with errors_spelled():
+                return function(self._open_writer())
+
+        return await self._in(self._writing_thread, call)
 
     async def close(self) -> None:
-        """Finish what is gathered, close every connection and give the file free."""
+        """Finish what is gathered, close every connection and give the file free; harmless when that is done."""
+        if self._closed:
+            return
         await asyncio.gather(*self._takings_back)
         await self._steps.close()
         await self._in(self._writing_thread, self._close_writer)
@@ -150,7 +154,7 @@ class SqliteDatabase:
 
     async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
         results = await self._in(self._writing_thread, lambda: self._commit(steps))
-        self._on_batch("write", len(steps))
+        self._observe("write", len(steps))
         return results
 
     def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:

@@ -125,15 +125,19 @@ class PostgresSubject(Subject):
     def __init__(self, url: str) -> None:
         self._url = url
 
+    async def begin(self) -> None:
+        self._connection = await asyncpg.connect(self._url)
+        await super().begin()
+
+    async def end(self) -> None:
+        await super().end()
+        await self._connection.close()
+
     async def open_another(self) -> Store:
         return await open_store(self._url, SystemClock())
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(self._url)
-        try:
-            return [tuple(row) for row in await connection.fetch(sql)]
-        finally:
-            await connection.close()
+        return [tuple(row) for row in await self._connection.fetch(sql)]
 
 
 class MariaSubject(Subject):
@@ -141,23 +145,25 @@ class MariaSubject(Subject):
 
     def __init__(self, url: str) -> None:
         self._url = url
+        where = urlsplit(url)
+        self._connection = pymysql.connect(
+            host=where.hostname or "127.0.0.1",
+            port=where.port or 3306,
+            user=unquote(where.username or "root"),
+            password=unquote(where.password or ""),
+            database=where.path.strip("/"),
+            autocommit=True,
+        )
+
+    async def end(self) -> None:
+        await super().end()
+        self._connection.close()
 
     async def open_another(self) -> Store:
         return await open_store(self._url, SystemClock())
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        where = urlsplit(self._url)
-        with (
-            pymysql.connect(
-                host=where.hostname or "127.0.0.1",
-                port=where.port or 3306,
-                user=unquote(where.username or "root"),
-                password=unquote(where.password or ""),
-                database=where.path.strip("/"),
-                autocommit=True,
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
+        with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 

@@ -1,0 +1,71 @@
+"""A URL opens a store, or the refusal says in one sentence how to write a better one."""
+
+from pathlib import Path
+
+import pytest
+
+from app.domain.queue import QueueSettings
+from app.domain.refusals import StoreUnavailable
+from app.store.migrate import migrate
+from app.store.open import BadStoreUrl, open_store
+from tests.clock import VirtualClock
+from tests.servers import free_port
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+async def test_a_database_in_memory_is_ready_and_its_own(url: str) -> None:
+    one, two = await open_store(url, VirtualClock()), await open_store(url, VirtualClock())
+    await one.queues.create("queue", QueueSettings())
+    assert await one.queues.find("queue") is not None
+    assert await two.queues.find("queue") is None
+    await one.close()
+    await two.close()
+
+
+async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a folder").mkdir()
+    for url, file in [
+        ("sqlite:///here.sqlite3", tmp_path / "here.sqlite3"),
+        (f"sqlite:////{tmp_path.relative_to('/')}/there.sqlite3", tmp_path / "there.sqlite3"),
+        ("sqlite:///a%20folder/blank.sqlite3", tmp_path / "a folder" / "blank.sqlite3"),
+    ]:
+        store = await open_store(url, VirtualClock())
+        await store.close()
+        assert file.exists()
+
+
+def test_the_migrations_read_a_url_as_the_store_does(tmp_path: Path) -> None:
+    migrate(f"sqlite:///{tmp_path}/migrated.sqlite3")
+    assert (tmp_path / "migrated.sqlite3").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("", "is no database URL; write one like sqlite:///"),
+        ("peeklock.sqlite3", "peeklock.sqlite3 is no database URL"),
+        ("oracle://host/database", "There is no store on oracle; write a URL like"),
+        ("postgresql+asyncpg://host/database", "write postgresql:// instead of postgresql\\+asyncpg://"),
+        ("sqlite+aiosqlite:///file", "write sqlite:// instead"),
+        ("sqlite://file.sqlite3", "is written sqlite:///file.sqlite3"),
+        ("sqlite:///file.sqlite3?mode=ro", "has options; a SQLite file takes none"),
+        ("sqlite:////no/such/folder/file.sqlite3", "There is no folder /no/such/folder"),
+        ("sqlite:////tmp", "is a folder; name a file in it"),
+        ("postgresql://host", "names no database"),
+        ("mysql://host/", "names no database"),
+        ("mariadb://user:secret@host/", r"mariadb://\.\.\.@host/ names no database"),
+        ("postgres:///", "names no database"),
+    ],
+)
+async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> None:
+    with pytest.raises(BadStoreUrl, match=sentence) as refusal:
+        await open_store(url, VirtualClock())
+    assert "secret" not in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+async def test_a_server_that_is_not_there_is_unavailable(scheme: str) -> None:
+    with pytest.raises(StoreUnavailable):
+        await open_store(f"{scheme}://user:secret@127.0.0.1:{free_port()}/database", VirtualClock())

@@ -1,0 +1,273 @@
+"""What is particular to SQLite: one process, one writer, few commits, and errors that are told and pass."""
+
+import asyncio
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.domain.instant import HOUR
+from app.domain.message import MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import StoreUnavailable
+from app.store.sqlite import SqliteStore, open_sqlite
+from app.store.sqlite_database import Step, Transaction
+from app.store.sqlite_file import FileInUse
+from app.store.statements import Engine, Statement, load
+from tests.clock import VirtualClock
+from tests.contract.subject import LOCK, bodies, claim, completion, draft, token
+from tests.databases import Run
+
+Batches = list[tuple[str, int]]
+
+
+@pytest.fixture
+def path(run: Run, tmp_path: Path) -> Path:
+    """A file with tables."""
+    return Path(shutil.copy(run.sqlite_template(), tmp_path / "peeklock.sqlite3"))
+
+
+@pytest.fixture
+def batches() -> Batches:
+    """What the store tells of its commits."""
+    return []
+
+
+@pytest.fixture
+async def store(path: Path, batches: Batches) -> AsyncIterator[SqliteStore]:
+    """A store on the file."""
+    store = await open_sqlite(path, VirtualClock(), lambda name, entries: batches.append((name, entries)))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def queue(store: SqliteStore) -> Queue:
+    """A queue with nothing in it."""
+    return (await store.queues.create("queue", QueueSettings()))[0]
+
+
+# ---- one process -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_has_one_store(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(FileInUse, match=r"in use by process .* one process at a time"):
+        await open_sqlite(path, VirtualClock(), lambda *_: None)
+    await store.close()
+    again = await open_sqlite(path, VirtualClock(), lambda *_: None)
+    await again.close()
+
+
+def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None:
+    serve = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from app.runtime.clock import SystemClock\n"
+        "from app.store.sqlite import open_sqlite\n"
+        "async def main():\n"
+        "    await open_sqlite(Path(sys.argv[1]), SystemClock(), lambda *_: None)\n"
+        "    print('open', flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-c", serve, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "open\n"
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        assert second.returncode != 0
+        assert f"in use by process {first.pid}" in second.stderr
+        first.kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as third:
+        assert third.stdout is not None
+        assert third.stdout.readline() == "open\n"
+        third.kill()
+
+
+# ---- one writer ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore) -> None:
+    def settings(connection: sqlite3.Connection) -> tuple[str, int]:
+        ((mode,),) = connection.execute("PRAGMA journal_mode").fetchall()
+        ((synchronous,),) = connection.execute("PRAGMA synchronous").fetchall()
+        return mode, synchronous
+
+    assert await store.database.call_on_writer(settings) == ("wal", 2)
+
+
+@pytest.mark.behaviour("S3.6")
+async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, queue: Queue, batches: Batches) -> None:
+    batches.clear()
+    await asyncio.gather(*(store.send([draft(queue)]) for _ in range(64)))
+    assert batches == [("write", 64)]
+    messages = await store.claim(claim(queue, 64))
+    batches.clear()
+    await asyncio.gather(
+        *(store.remove([completion(queue, message)]) for message in messages[:32]),
+        *(store.send([draft(queue)]) for _ in range(16)),
+        store.awaken(10),
+        store.queues.create("another", QueueSettings()),
+    )
+    # What begins with a look comes a little later.
+    assert len(batches) <= 2
+    assert sum(entries for _, entries in batches) == 32 + 16 + 1 + 1
+
+
+async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore, queue: Queue) -> None:
+    def mistaken(transaction: Transaction) -> None:
+        transaction.count("bury", numbers=[1], reason="left from a step that failed")
+        raise LookupError("a mistake")
+
+    await store.send([draft(queue, b"first")])
+    sends = [store.send([draft(queue, b"good")]) for _ in range(5)]
+    *receipts, error = await asyncio.gather(*sends, store.database.write(Step(mistaken)), return_exceptions=True)
+    assert isinstance(error, LookupError)
+    assert all(isinstance(receipt, list) for receipt in receipts)
+    assert bodies(await store.claim(claim(queue))) == [b"first", *[b"good"] * 5]
+
+
+async def test_readers_see_what_is_committed_and_wait_for_no_writer(store: SqliteStore, queue: Queue) -> None:
+    (receipt,) = await store.send([draft(queue)])
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slowly(transaction: Transaction) -> None:
+        transaction.count("bury", numbers=[receipt.sequence_number], reason="why")
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(10)
+
+    writing = asyncio.ensure_future(store.database.write(Step(slowly)))
+    await begun.wait()
+    before = await store.read(queue.id, receipt.sequence_number)
+    go_on.set()
+    await writing
+    after = await store.read(queue.id, receipt.sequence_number)
+    assert before is not None
+    assert after is not None
+    assert (before.state, after.state) == (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
+
+
+async def test_time_comes_from_the_clock_it_was_given(path: Path) -> None:
+    clock = VirtualClock()
+    store = await open_sqlite(path, clock, lambda *_: None)
+    assert await store.now() == clock.now()
+    await clock.advance(3600)
+    assert await store.now() == clock.now()
+    await store.close()
+
+
+async def test_the_work_of_a_transaction_may_wait_for_nothing_else(store: SqliteStore) -> None:
+    with pytest.raises(RuntimeError, match="has waited for something"):
+        await store.database.transaction(lambda _session: asyncio.sleep(0))
+
+
+# ---- trouble ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_is_told_and_passes(store: SqliteStore, queue: Queue) -> None:
+    await store.send([draft(queue, b"before")])
+
+    def leave_no_room(connection: sqlite3.Connection) -> None:
+        ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    await store.database.call_on_writer(leave_no_room)
+    sends = [store.send([draft(queue, b"x" * 100_000)]) for _ in range(4)]
+    for error in await asyncio.gather(*sends, return_exceptions=True):
+        assert isinstance(error, StoreUnavailable)
+        assert "full" in str(error)
+    await store.send([draft(queue, b"after")])
+    assert bodies(await store.claim(claim(queue))) == [b"before", b"after"]
+
+
+async def test_another_program_that_holds_the_file_is_told_and_passes(
+    store: SqliteStore, queue: Queue, path: Path
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    def be_impatient(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA busy_timeout = 10")
+
+    await store.database.call_on_writer(be_impatient)
+    with pytest.raises(StoreUnavailable, match="locked by another program"):
+        await store.send([draft(queue)])
+    assert await store.now() > 0
+    other.execute("ROLLBACK")
+    other.close()
+    await store.send([draft(queue)])
+    assert len(await store.claim(claim(queue))) == 1
+
+
+async def test_a_damaged_file_is_told_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.sqlite3"
+    path.write_bytes(b"this is no database, though it is long enough to be taken for one" * 100)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await open_sqlite(path, VirtualClock(), lambda *_: None)
+    # The refusal gives the file free again.
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await open_sqlite(path, VirtualClock(), lambda *_: None)
+
+
+async def test_a_closed_store_does_nothing_and_says_so(store: SqliteStore, queue: Queue) -> None:
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.send([draft(queue)])
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.read(queue.id, 1)
+    await store.close()
+
+
+async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
+    clock = VirtualClock()
+    store = await open_sqlite(path, clock, lambda *_: None)
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    sends = [asyncio.ensure_future(store.send([draft(queue)])) for _ in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert all(receipt.sequence_number for (receipt,) in await asyncio.gather(*sends))
+    again = await open_sqlite(path, clock, lambda *_: None)
+    assert len(await again.claim(claim(queue))) == 20
+    await again.close()
+
+
+@pytest.mark.behaviour("S3.32")
+async def test_everything_is_there_after_a_restart(path: Path) -> None:
+    clock = VirtualClock()
+    store = await open_sqlite(path, clock, lambda *_: None)
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    await store.send([draft(queue, b"locked"), draft(queue, b"available"), draft(queue, b"scheduled", delay=HOUR)])
+    (locked,) = await store.claim(claim(queue, 1))
+    before = await store.browse(queue.id, list(MessageState), 0, 10)
+    await store.close()
+    again = await open_sqlite(path, clock, lambda *_: None)
+    assert await again.browse(queue.id, list(MessageState), 0, 10) == before
+    assert (await again.held([token(locked)]))[0] is not None
+    assert locked.locked_until == clock.now() + LOCK
+    assert await again.remove([completion(queue, locked)]) == [True]
+    await again.close()
+
+
+# ---- how statements are run ------------------------------------------------------------------------------------------
+
+IN_ORDER = {"next_available", "next_dead_lettered", "ended_locks", "due", "until_next_due", "locks_of_queue"}
+
+
+@pytest.mark.parametrize("statement", load(Engine.SQLITE).values(), ids=lambda statement: statement.name)
+async def test_no_statement_reads_all_messages(store: SqliteStore, statement: Statement) -> None:
+    def plan(connection: sqlite3.Connection) -> list[str]:
+        _, names = statement.numbered()
+        values = dict.fromkeys(names, 1) | {"numbers": [1], "queue_ids": [1]}
+        return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+
+    steps = await store.database.call_on_writer(plan)
+    # Going along an index that holds every message is as bad; a recursive look-up of queue ids searches it.
+    whole = [step for step in steps if step.startswith("SCAN message")]
+    assert whole == []
+    if statement.name in IN_ORDER:
+        assert not any("TEMP B-TREE" in step for step in steps)

@@ -1,0 +1,78 @@
+"""Named statements are read from files of SQL and put into each driver's form."""
+
+import re
+
+import pytest
+
+from app.store.statements import Engine, Statement, load, parse, spell
+
+WORD = re.compile(r"@(now|in\(|for_update|skip_locked|([a-z]+\.)?(message|archived|held|tombstone|queue|api_key))|--")
+TEXT = """
+-- A file begins with what it holds.
+
+-- ---- a part of it ----
+
+-- first: does one thing
+SELECT a, :b
+FROM t
+WHERE c = :c  -- fence: token
+  AND d = :b;
+
+-- second: does another
+UPDATE t SET e = @now WHERE f LIKE '%';
+"""
+
+
+def test_a_file_is_a_row_of_named_statements() -> None:
+    first, second = parse(TEXT, Engine.SQLITE)
+    assert (first.name, first.purpose) == ("first", "does one thing")
+    assert first.text == "SELECT a, :b\nFROM t\nWHERE c = :c\n  AND d = :b"
+    assert second.text == "UPDATE t SET e = :now WHERE f LIKE '%'"
+
+
+def test_a_name_stands_for_one_statement_of_a_file() -> None:
+    with pytest.raises(ValueError, match="named twice"):
+        parse(TEXT + TEXT, Engine.SQLITE)
+
+
+def test_numbered_parameters_are_named_once() -> None:
+    assert parse(TEXT, Engine.POSTGRESQL)[0].numbered() == (
+        "SELECT a, $1\nFROM t\nWHERE c = $2\n  AND d = $1",
+        ("b", "c"),
+    )
+
+
+def test_formatted_parameters_are_named_as_often_as_they_stand() -> None:
+    first, second = parse(TEXT, Engine.MYSQL)
+    assert first.formatted() == ("SELECT a, %s\nFROM t\nWHERE c = %s\n  AND d = %s", ("b", "c", "b"))
+    assert second.formatted()[0].endswith("f LIKE '%%'")
+
+
+def test_a_cast_is_no_parameter() -> None:
+    statement = Statement("name", "purpose", "SELECT :a::bigint, '{}'::text[]")
+    assert statement.numbered() == ("SELECT $1::bigint, '{}'::text[]", ("a",))
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_every_word_is_spelled_out(engine: Engine) -> None:
+    statements = load(engine)
+    assert not [name for name, statement in statements.items() if WORD.search(statement.text)]
+    assert not [name for name, statement in statements.items() if ";" in statement.text]
+
+
+def test_columns_may_be_those_of_a_table_by_its_name() -> None:
+    assert spell("SELECT @q.queue FROM queue AS q", Engine.SQLITE).startswith("SELECT q.id, q.name")
+    assert spell("SELECT @held", Engine.SQLITE).endswith("properties, :now AS read_at")
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_the_statements_of_an_engine_stand_in_for_the_common_ones(engine: Engine) -> None:
+    statements = load(engine)
+    assert {"read", "browse", "hold", "find_queue", "send"} <= set(statements)
+    assert ("FOR UPDATE" in statements["hold"].text) is (engine is not Engine.SQLITE)
+
+
+def test_what_only_looks_may_run_beside_a_writer() -> None:
+    reads = {name for name, statement in load(Engine.SQLITE).items() if statement.reads}
+    assert {"read", "browse", "held", "now", "count_messages", "find_queue"} <= reads
+    assert not reads & {"send", "lock", "end_lock", "extend", "create_queue", "forget_orphans"}
