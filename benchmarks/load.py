@@ -30,7 +30,7 @@ class Connection:
 
     async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """One request and its answer."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\n{self._head}content-length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n{self._head}content-length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         status = int(answer[9:12])
@@ -133,7 +133,8 @@ async def drive(target: Target, life: Life, callers: int, units: int) -> int:
     async def work(connection: Connection) -> None:
         nonlocal carried
         for _ in left:
-            carried += await life(connection, target)
+            messages = await life(connection, target)
+            carried += messages
 
     try:
         await asyncio.gather(*(work(connection) for connection in connections))
