@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from itertools import islice, zip_longest
 
 from app.broker.ports import NotRenewed, Renewed
 from app.domain.instant import Duration, Instant
@@ -77,11 +77,11 @@ class RedisLocks:
         await self._errands.submit_together([Errand(DROP, token) for token in tokens])
 
     async def expired(self, most: int) -> list[tuple[LockToken, int]]:
-        """Tokens whose records have expired, about as many from each bucket; the same again until dropped."""
-        share = ceil(most / BUCKETS)
-        replies = await self._link.run([Call(EXPIRED, [self._keys.index(b)], [share]) for b in range(BUCKETS)])
-        names = [name for reply in replies if isinstance(reply, bytes) for name in reply.decode().split("\n")]
-        tokens = [token for token in map(self._keys.token, names) if token is not None][:most]
+        """Tokens whose records have expired, from all buckets in turn; the same again until dropped."""
+        replies = await self._link.run([Call(EXPIRED, [self._keys.index(b)], [most]) for b in range(BUCKETS)])
+        names = [reply.decode().split("\n") for reply in replies if isinstance(reply, bytes)]
+        in_turn = (self._keys.token(name) for one_of_each in zip_longest(*names, fillvalue="") for name in one_of_each)
+        tokens = list(islice((token for token in in_turn if token is not None), most))
         # A record may have been prolonged since, or be gone; only what it says itself is evidence.
         found = zip(tokens, await self.evidence(tokens), strict=True)
         return [(token, generation) for token, generation in found if generation != NO_EVIDENCE]

@@ -9,6 +9,9 @@ BITE = 1000
 LONGEST_REST_SECONDS = 1.0
 """Another replica may have scheduled something sooner without our hearing of it."""
 
+SHORTEST_REST_SECONDS = 0.005
+"""What falls due one after the other is awoken together, and jitter does not cut the last stretch to pieces."""
+
 
 async def awaken_scheduled(broker: Broker) -> float | None:
     """Make due messages available and wake their receivers; rests until the next one is due."""
@@ -21,4 +24,4 @@ async def awaken_scheduled(broker: Broker) -> float | None:
         return 0.0
     if awoken.rest is None:
         return LONGEST_REST_SECONDS
-    return min(to_seconds(max(awoken.rest, 0)), LONGEST_REST_SECONDS)
+    return min(max(to_seconds(awoken.rest), SHORTEST_REST_SECONDS), LONGEST_REST_SECONDS)

@@ -8,16 +8,10 @@ from redis.asyncio import Redis
 
 from app.broker.ports import Locks
 from app.domain.settlement import LockToken
-from app.locks.connect import connect
 from app.locks.keys import Keys
-from app.locks.link import Link
 from app.locks.memory_locks import MemoryLocks
 from app.locks.redis_locks import RedisLocks
-from app.runtime.clock import SystemClock
-from tests.locks.records import Records
-
-# A busy machine must not look like a broken Redis where the answers are what is tested.
-PATIENCE_SECONDS = 10.0
+from tests.locks.records import Records, locks_in_redis, own_keys
 
 NewToken = Callable[..., LockToken]
 
@@ -31,7 +25,7 @@ def new_token() -> NewToken:
 @pytest.fixture
 def keys() -> Keys:
     """A prefix of this test alone."""
-    return Keys(f"test-{secrets.token_hex(4)}:")
+    return own_keys()
 
 
 @pytest.fixture
@@ -43,16 +37,9 @@ async def records(redis_url: str, keys: Keys) -> AsyncIterator[Records]:
 
 @pytest.fixture
 async def redis_locks(redis_url: str, keys: Keys) -> AsyncIterator[RedisLocks]:
-    """A lock store in Redis; a failure of Redis fails the test."""
-    failures: list[BaseException] = []
-    link = Link(
-        connect(redis_url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error)
-    )
-    locks = RedisLocks(link, keys)
-    yield locks
-    await locks.close()
-    await link.close()
-    assert failures == []
+    """A lock store in Redis that must not fail."""
+    async with locks_in_redis(redis_url, keys) as locks:
+        yield locks
 
 
 @pytest.fixture(params=["memory", "redis"])

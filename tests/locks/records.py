@@ -1,15 +1,25 @@
 """Looks into a lock store in Redis and makes time pass there, by moving what is stored instead of waiting."""
 
 import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
 from app.domain.instant import Duration, Instant
 from app.domain.settlement import LockToken
+from app.locks.connect import connect
 from app.locks.keys import BUCKETS, Keys, bucket_of
+from app.locks.link import Link
+from app.locks.redis_locks import RedisLocks
+from app.runtime.clock import SystemClock
 
 VALUE = re.compile(rb"(\d+) (\d+) (\d+)")
+
+# A busy machine must not look like a broken Redis where the answers are what is tested.
+PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,3 +68,20 @@ class Records:
     async def indexed(self) -> int:
         """How many records the indexes name."""
         return sum([await self.redis.zcard(self.keys.index(bucket)) for bucket in range(BUCKETS)])
+
+
+@asynccontextmanager
+async def locks_in_redis(url: str, keys: Keys) -> AsyncIterator[RedisLocks]:
+    """A lock store in Redis; a failure of Redis fails the test."""
+    failures: list[BaseException] = []
+    link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error))
+    locks = RedisLocks(link, keys)
+    yield locks
+    await locks.close()
+    await link.close()
+    assert failures == []
+
+
+def own_keys() -> Keys:
+    """A prefix that nobody else uses."""
+    return Keys(f"test-{secrets.token_hex(4)}:")

@@ -16,7 +16,8 @@ from app.locks.keys import BUCKETS, Keys
 from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
-from tests.locks.conftest import PATIENCE_SECONDS, NewToken
+from tests.locks.conftest import NewToken
+from tests.locks.records import PATIENCE_SECONDS
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND

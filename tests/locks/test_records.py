@@ -182,7 +182,7 @@ async def test_expired_locks_are_named_until_they_are_dropped(
 async def test_no_more_expired_locks_are_named_than_asked_for(
     redis_locks: RedisLocks, records: Records, new_token: NewToken, most: int
 ) -> None:
-    tokens = [new_token(16 * number) for number in range(64)]
+    tokens = [new_token(3 * number) for number in range(64)]
     bound = await records.now() + MINUTE
     await asyncio.gather(*(redis_locks.record(token, 1, D, bound) for token in tokens))
     await records.pass_time(*tokens, by=D)

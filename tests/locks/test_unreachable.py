@@ -15,9 +15,9 @@ from app.locks.keys import Keys
 from app.locks.link import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, Link
 from app.locks.redis_locks import RedisLocks
 from tests.clock import VirtualClock
-from tests.locks.conftest import PATIENCE_SECONDS, NewToken
+from tests.locks.conftest import NewToken
 from tests.locks.peers import BlackHole, Delay
-from tests.locks.records import Records
+from tests.locks.records import PATIENCE_SECONDS, Records
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND

@@ -16,7 +16,7 @@ from app.locks.wake_ups import GATHER_SECONDS, LocalWakeUps, Notice, SharedWakeU
 from app.runtime.bell import Bell, Waiter
 from app.runtime.clock import SystemClock
 from tests.clock import VirtualClock, settle
-from tests.locks.conftest import PATIENCE_SECONDS
+from tests.locks.records import PATIENCE_SECONDS
 from tests.servers import RedisServer
 
 ORDERS, BILLS = 12, 13
