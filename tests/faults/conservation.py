@@ -17,6 +17,9 @@ SETTLEMENTS = frozenset({"complete", "abandon", "dead_letter", "defer"})
 FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
 """Settlements after which a load client never sees the message again, and what the service then calls it."""
 
+EARLY = frozenset({"early redelivery", "early loss"})
+"""What cannot be held against the service where a test or a fault has made its clock jump."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remnant:

@@ -1,0 +1,207 @@
+"""A server that dies by SIGKILL at one chosen step: before or after a call of a room, at a COMMIT, or before a reply.
+
+The product knows nothing of it: the rooms are handed out wrapped. `Nursery` forks such servers from a process that has
+imported everything, so that a walk over all steps takes seconds each instead of minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import functools
+import inspect
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import uvicorn
+
+from app import main
+from app.api.bodies import Receive, Scope, Send
+from app.settings import Settings
+from app.store.sqlite import SqliteStore
+from tests.faults.waiting import GLANCE, PATIENCE, until
+from tests.servers import ServerFailed, free_port
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a server dies: `room.method`, or the reply to a path with that ending; at the n-th time it comes there."""
+
+    room: str
+    what: str
+    moment: str = "before"
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.moment} {self.room} {self.what} {self.nth}"
+
+
+class Mine:
+    """Goes off at its step."""
+
+    def __init__(self, step: Step | None) -> None:
+        self._step = step
+        self._seen = 0
+        self._is_armed = False
+
+    def tread(self, room: str, what: str, moment: str) -> None:
+        """Die, if this is the step."""
+        step = self._step
+        if step is None or (room, what) != (step.room, step.what):
+            return
+        self._seen += moment == "before"
+        if self._seen == step.nth:
+            self._is_armed = step.moment == "commit"
+            if moment == step.moment:
+                die()
+
+    def commit(self) -> None:
+        """Die, if the step is the next COMMIT after its call."""
+        if self._is_armed:
+            die()
+
+
+class Mined:
+    """A room with a mine on the way into and out of each of its methods."""
+
+    def __init__(self, room: Any, name: str, mine: Mine) -> None:
+        self._room, self._name, self._mine = room, name, mine
+
+    def __getattr__(self, what: str) -> Any:
+        found = getattr(self._room, what)
+        return self._mined(found, what) if inspect.iscoroutinefunction(found) else found
+
+    def _mined(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
+        @functools.wraps(method)
+        async def call(*arguments: Any, **values: Any) -> Any:
+            self._mine.tread(self._name, what, "before")
+            answer = await method(*arguments, **values)
+            self._mine.tread(self._name, what, "after")
+            return answer
+
+        return call
+
+
+def die() -> None:
+    """End this process at once, as a power cut would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lay(mine: Mine) -> None:
+    """Have this process open mined rooms."""
+    open_store, open_locks = main.open_store, main.open_locks
+
+    async def open_mined_store(*arguments: Any) -> Any:
+        store = await open_store(*arguments)
+        if isinstance(store, SqliteStore):
+            await store.database.call_on_writer(lambda writer: _watch(writer, mine))
+        return Mined(store, "store", mine)
+
+    def open_mined_locks(*arguments: Any) -> Any:
+        room = open_locks(*arguments)
+        return type(room)(Mined(room.locks, "locks", mine), room.wake_ups, room.close)
+
+    main.open_store, main.open_locks = open_mined_store, open_mined_locks
+    execute = asyncpg.Connection.execute
+
+    async def execute_mined(self: Any, query: str, *arguments: Any, **values: Any) -> Any:
+        if query == "COMMIT":
+            mine.commit()
+        return await execute(self, query, *arguments, **values)
+
+    asyncpg.Connection.execute = execute_mined
+
+
+def _watch(writer: sqlite3.Connection, mine: Mine) -> None:
+    writer.set_trace_callback(lambda statement: mine.commit() if statement == "COMMIT" else None)
+
+
+class MinedServer(main.Server):
+    """The application with a mine before each reply; a path is known by its last part."""
+
+    def __init__(self, settings: Settings, mine: Mine) -> None:
+        super().__init__(settings)
+        self._mine = mine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_mined(event: Any) -> None:
+            if event["type"] == "http.response.start":
+                self._mine.tread("reply", scope["path"].rpartition("/")[2], "before")
+            await send(event)
+
+        await super().__call__(scope, receive, send_mined)
+
+
+def serve(environment: Mapping[str, str], step: Step | None, log: str) -> None:
+    """Serve in this process until told to stop, or until the step."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with Path(log).open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    mine = Mine(step)
+    lay(mine)
+    settings = Settings()
+    uvicorn.run(MinedServer(settings, mine), port=settings.port, loop="uvloop", http="httptools", log_config=None)
+
+
+class Nursery:
+    """Makes servers on one port with one environment, one after the other."""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self._forks = multiprocessing.get_context("forkserver")
+        self._forks.set_forkserver_preload([__name__, "app.store.sqlite", "app.store.postgresql", "app.store.mysql"])
+        self._log = str(directory / "log")
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._environment = {"PEEKLOCK_PORT": str(port), "PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", **environment}
+        self._process: BaseProcess | None = None
+
+    def start(self, step: Step | None = None) -> None:
+        """Start a server; return once it answers or has died at its step."""
+        process = self._process = self._forks.Process(target=serve, args=(self._environment, step, self._log))
+        process.start()
+        deadline = time.monotonic() + PATIENCE
+        while process.is_alive() and not self._answers():
+            if time.monotonic() > deadline:
+                raise ServerFailed(self._said())
+            time.sleep(GLANCE)
+
+    async def restart_after_death(self) -> None:
+        """Wait until the step kills the server, then start one that lives."""
+        process = self._process
+        assert process is not None
+        await until(lambda: not process.is_alive(), "the server dies at its step")
+        assert process.exitcode == -signal.SIGKILL, self._said()
+        await asyncio.to_thread(self.start)
+
+    def kill(self) -> None:
+        """End the server, if one runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as reply:
+                return reply.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _said(self) -> str:
+        return Path(self._log).read_text(errors="replace")[-4000:]

@@ -1,0 +1,135 @@
+"""A process full of clients: sends so many messages and works on whatever it receives until each of them has ended.
+
+`python -m tests.faults.worker '<JSON of a Load>'`; what it did is in its log, and it fails if a message did not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.caller import PAUSE, Caller
+from tests.faults.waiting import PATIENCE
+
+WAIT_SECONDS = 2
+LARGEST_BODY = 3000
+
+HABITS = {
+    "complete": 56,
+    "complete twice": 6,
+    "renew and complete": 10,
+    "abandon": 8,
+    "dead_letter": 6,
+    "defer": 4,
+    "forget": 5,
+    "renew and forget": 5,
+}
+"""What a receiver does with a delivery, and how often among a hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one process is to do."""
+
+    name: str
+    urls: Sequence[str]
+    queue: str
+    log: str
+    messages: int = 300
+    senders: int = 4
+    receivers: int = 6
+    limit_seconds: float = PATIENCE
+    keep_alive: bool = True
+
+
+@dataclass(slots=True)
+class Work:
+    """What is still to be sent, and what has been sent and has not ended."""
+
+    to_send: list[str]
+    open: set[str] = field(default_factory=set)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every message was sent and has ended."""
+        return not self.to_send and not self.open
+
+
+async def run(load: Load) -> None:
+    """Send and receive until everything has ended. Raises `TimeoutError` where something never does."""
+    work = Work([f"{load.name}-{number}" for number in range(load.messages)])
+    work.open.update(work.to_send)
+    dice = random.Random(load.name)
+    async with Caller(load.urls, load.queue, Path(load.log), keep_alive=load.keep_alive) as caller:
+        try:
+            async with asyncio.timeout(load.limit_seconds), asyncio.TaskGroup() as tasks:
+                for _ in range(load.senders):
+                    tasks.create_task(_send(caller, work, random.Random(dice.random())))
+                for _ in range(load.receivers):
+                    tasks.create_task(_receive(caller, work, random.Random(dice.random())))
+        except TimeoutError:
+            print(f"these have not ended: {sorted(work.open)}; {len(work.to_send)} were not sent", file=sys.stderr)
+            raise
+
+
+async def _send(caller: Caller, work: Work, dice: random.Random) -> None:
+    while work.to_send:
+        message_id = work.to_send.pop()
+        await caller.send(message_id, dice.randbytes(dice.randrange(LARGEST_BODY)), with_key=dice.random() < 0.5)
+
+
+async def _receive(caller: Caller, work: Work, dice: random.Random) -> None:
+    while not work.is_done:
+        most = dice.choice((1, 1, 3, 8))
+        for message in await caller.receive(with_key=dice.random() < 0.5, max_messages=most, wait_seconds=WAIT_SECONDS):
+            if await _treat(caller, message, dice):
+                work.open.discard(message["message_id"])
+
+
+async def _treat(caller: Caller, message: dict[str, Any], dice: random.Random) -> bool:
+    """Do with a delivery what comes to mind; whether the message has ended."""
+    token = message["lock_token"]
+    match dice.choices([*HABITS], [*HABITS.values()])[0]:
+        case "complete twice":
+            await caller.settle("complete", token)
+        case "renew and complete":
+            await caller.settle("renew", token)
+        case "dead_letter":
+            return await _ends(caller, "dead_letter", token, reason="set aside")
+        case "abandon":
+            await caller.settle("abandon", token, reason="not now")
+            return False
+        case "defer":
+            return await _ends(caller, "defer", token) and await _complete_deferred(caller, message["sequence_number"])
+        case "forget":
+            return False
+        case "renew and forget":
+            await caller.settle("renew", token)
+            return False
+        case _:
+            pass
+    return await _ends(caller, "complete", token)
+
+
+async def _complete_deferred(caller: Caller, number: int) -> bool:
+    """Fetch a deferred message by its number until it comes and is completed; nobody else will."""
+    while True:
+        for message in await caller.receive(with_key=False, sequence_numbers=[number]):
+            if await _ends(caller, "complete", message["lock_token"]):
+                return True
+        await asyncio.sleep(PAUSE)
+
+
+async def _ends(caller: Caller, verb: str, token: str, **more: Any) -> bool:
+    status, _ = await caller.settle(verb, token, **more)
+    return status == 200
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Load(**json.loads(sys.argv[1]))))
