@@ -1,0 +1,131 @@
+"""Visit every state a model can reach, keep the shortest road to each broken promise, and find the states without a way out."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+S = TypeVar("S", bound=Hashable)
+"""A state: a value, so that equal states are one state."""
+
+FAULT = "! "
+"""Labels of steps that nobody may count on begin with this: a way out must not need a fault."""
+
+STUCK = "stuck for ever"
+
+
+class Model(Protocol[S]):
+    """What the explorer needs to know of a model."""
+
+    @property
+    def start(self) -> S: ...
+
+    def steps(self, state: S, /) -> Iterable[tuple[str, S, str]]:
+        """Every step possible from a state: its label, the state after it, and the promise it breaks or ''."""
+        ...
+
+    def broken(self, state: S, /) -> Iterable[str]:
+        """The promises broken by being in this state."""
+        ...
+
+    def finished(self, state: S, /) -> bool:
+        """Whether a state is one that every state must be able to reach."""
+        ...
+
+
+@dataclass
+class Exploration:
+    """What one run saw: `roads` maps each broken promise to the labels of a shortest way to it."""
+
+    states: int = 0
+    steps: int = 0
+    complete: bool = False
+    roads: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def broken(self) -> frozenset[str]:
+        return frozenset(self.roads)
+
+
+class _Graph(Generic[S]):
+    """The states seen, in the order of their distance, and the steps between them."""
+
+    def __init__(self, start: S) -> None:
+        self.states: list[S] = [start]
+        self._number: dict[S, int] = {start: 0}
+        self._parent = array("i", [-1])
+        self._label = [""]
+        self._targets = array("i")
+        self._offsets = array("i", [0])
+        self.steps = 0
+
+    def add(self, source: int, label: str, state: S) -> None:
+        number = self._number.get(state)
+        if number is None:
+            number = self._number[state] = len(self.states)
+            self.states.append(state)
+            self._parent.append(source)
+            self._label.append(label)
+        self.steps += 1
+        if not label.startswith(FAULT):
+            self._targets.append(number)
+
+    def close(self) -> None:
+        """End the list of steps of the state being expanded."""
+        self._offsets.append(len(self._targets))
+
+    def road_to(self, number: int) -> list[str]:
+        labels = []
+        while number:
+            labels.append(self._label[number])
+            number = self._parent[number]
+        return labels[::-1]
+
+    def first_without_way_out(self, model: Model[S]) -> int | None:
+        """The nearest state from which steps without faults reach no finished state."""
+        escapes = bytearray(model.finished(state) for state in self.states)
+        waiting = [number for number, done in enumerate(escapes) if not done]
+        while True:
+            # Backwards, because most steps lead away from the start: few rounds are needed.
+            still = []
+            for number in reversed(waiting):
+                targets = self._targets[self._offsets[number] : self._offsets[number + 1]]
+                if any(escapes[target] for target in targets):
+                    escapes[number] = 1
+                else:
+                    still.append(number)
+            if len(still) == len(waiting):
+                return min(waiting, default=None)
+            waiting = still[::-1]
+
+
+def explore(model: Model[S], enough: frozenset[str] = frozenset(), most: int = 10_000_000) -> Exploration:
+    """Search breadth first; stop early only when every promise in `enough` was seen broken, or at `most` states."""
+    graph, seen = _Graph(model.start), Exploration()
+    number = 0
+    while number < len(graph.states) and len(graph.states) < most:
+        _expand(model, graph, number, seen)
+        if enough and enough <= seen.broken:
+            break
+        number += 1
+    seen.states, seen.steps = len(graph.states), graph.steps
+    seen.complete = number == len(graph.states)
+    if seen.complete:
+        stuck = graph.first_without_way_out(model)
+        if stuck is not None:
+            seen.roads[STUCK] = graph.road_to(stuck)
+    return seen
+
+
+def _expand(model: Model[S], graph: _Graph[S], number: int, seen: Exploration) -> None:
+    state = graph.states[number]
+    for promise in model.broken(state):
+        if promise not in seen.roads:
+            seen.roads[promise] = graph.road_to(number)
+    for label, after, promise in model.steps(state):
+        graph.add(number, label, after)
+        if promise and promise not in seen.roads:
+            seen.roads[promise] = [*graph.road_to(number), label]
+    graph.close()

@@ -1,0 +1,96 @@
+"""The protocol as chosen breaks no promise, and each of its rules is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+
+from tests.model.explorer import STUCK, explore
+from tests.model.rules import Rules
+from tests.model.runs import ABLATIONS, CHOSEN, LONG, RESIDUAL, SOUND, Run
+
+
+def _name(run: Run) -> str:
+    return run.name
+
+
+def _check(run: Run) -> None:
+    seen = run.explore()
+    told = "\n".join(f"{promise}:\n  " + "\n  ".join(road) for promise, road in seen.roads.items())
+    assert run.as_expected(seen), f"{seen.states} states, complete: {seen.complete}\n{told}"
+
+
+@pytest.mark.parametrize("run", SOUND, ids=_name)
+def test_breaks_no_promise(run: Run) -> None:
+    assert not run.breaks
+    _check(run)
+
+
+@pytest.mark.parametrize("run", RESIDUAL, ids=_name)
+def test_breaks_what_is_documented_and_nothing_else(run: Run) -> None:
+    assert run.breaks
+    assert run.to_the_end
+    _check(run)
+
+
+@pytest.mark.parametrize("run", ABLATIONS, ids=_name)
+def test_a_missing_rule_breaks_the_promise_it_guards(run: Run) -> None:
+    assert run.breaks
+    _check(run)
+
+
+@pytest.mark.slow
+@pytest.mark.faults("all")
+@pytest.mark.parametrize("run", LONG, ids=_name)
+def test_larger_worlds(run: Run) -> None:
+    _check(run)
+
+
+def test_every_rule_is_taken_away_once() -> None:
+    taken = {rule.name for run in (*ABLATIONS, *SOUND) for rule in fields(Rules) if not getattr(run.rules, rule.name)}
+    assert taken == {rule.name for rule in fields(Rules)}
+
+
+def test_no_scenario_breaks_anything_by_itself() -> None:
+    """So what an ablation sees broken is broken by the missing rule."""
+    sound = {run.scenario for run in (*SOUND, *LONG) if run.rules == CHOSEN and not run.breaks}
+    assert {run.scenario for run in ABLATIONS} <= sound
+
+
+class Walk:
+    """A model whose every answer is known: from 0 by ones and twos to 5, and a step from 3 into a trap."""
+
+    start = 0
+
+    def steps(self, state: int) -> Iterator[tuple[str, int, str]]:
+        if 0 <= state < 5:
+            yield "one", state + 1, ""
+            yield "two", min(state + 2, 5), "leapt over 5" if state == 4 else ""
+        if state == 3:
+            yield "fall", -1, ""
+        if state == -1:
+            yield "! rescue", 0, ""
+
+    def broken(self, state: int) -> list[str]:
+        return ["stood on 4"] if state == 4 else []
+
+    def finished(self, state: int) -> bool:
+        return state == 5
+
+
+def test_the_explorer_sees_all_and_finds_the_shortest_roads() -> None:
+    seen = explore(Walk())
+    assert seen.complete
+    assert (seen.states, seen.steps) == (7, 12)
+    assert {promise: len(road) for promise, road in seen.roads.items()} == {
+        "stood on 4": 2,
+        "leapt over 5": 3,
+        STUCK: 3,
+    }
+
+
+def test_the_explorer_stops_early_only_at_what_is_enough() -> None:
+    assert not explore(Walk(), frozenset({"stood on 4"})).complete
+    assert explore(Walk(), frozenset({"never"})).complete
