@@ -3,19 +3,25 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy import Engine as SyncEngine
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool, StaticPool
+
+from app.domain.refusals import StoreUnavailable
+from app.store.statements import Engine
+from app.store.url import read_url
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
@@ -48,12 +54,15 @@ def migrate_sqlite(connection: sqlite3.Connection) -> None:
     """The same for an open connection, by which alone a database in memory can be reached."""
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     _begin_as_only_writer(engine)
-    _on_engine(engine, _upgrade)
+    _on_sync_engine(engine, _upgrade)
 
 
 def is_current(url: str) -> bool:
     """Whether the tables are exactly today's, by the mark that the last migration left. Changes nothing."""
-    return on_connection(url, _is_current)
+    where = read_url(url)
+    # Looking into a file that is not there would make it.
+    missing = where.engine is Engine.SQLITE and not (where.path and where.path.exists())
+    return not missing and on_connection(url, _is_current)
 
 
 def configuration(connection: Connection | None = None) -> Config:
@@ -85,6 +94,9 @@ def _wait_for_turn(connection: Connection) -> None:
     """
     match connection.dialect.name:
         case "postgresql":
+            # The service's own limits are for statements that take milliseconds.
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
         case "mysql" | "mariadb":
@@ -92,48 +104,58 @@ def _wait_for_turn(connection: Connection) -> None:
             question = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
             values = {"name": LOCK_NAME, "seconds": PATIENCE_SECONDS}
             if connection.execute(question, values).scalar() != 1:
-                raise TimeoutError(f"somebody else has been migrating this database for {PATIENCE_SECONDS} s")
+                raise StoreUnavailable(f"Somebody else has been migrating this database for {PATIENCE_SECONDS} s.")
         case _:
             pass
 
 
 def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
-    """Do the work on a connection of its own; what it does not commit is undone."""
-    address = make_url(url)
-    match address.get_backend_name():
-        case "postgresql":
-            return asyncio.run(_on_postgresql(url, work))
-        case "sqlite":
-            return _on_engine(_sqlite(address), work)
-        case _:
-            return _on_engine(create_engine(address.set(drivername="mysql+pymysql"), poolclass=NullPool), work)
+    """Do the work on a connection of its own; what it does not commit is undone.
+
+    Refuses with `BadStoreUrl`, or with `StoreUnavailable` where the database cannot do it.
+    """
+    where = read_url(url)
+    try:
+        match where.engine:
+            case Engine.POSTGRESQL:
+                return asyncio.run(_on_postgresql(url, work))
+            case Engine.MYSQL:
+                return _on_sync_engine(create_engine(_mysql_url(url), poolclass=NullPool), work)
+            case Engine.SQLITE:
+                return _on_sync_engine(_sqlite(where.path), work)
+    except DBAPIError as error:
+        raise StoreUnavailable(f"The database does not do what the migrations ask: {error.orig}.") from error
 
 
 async def _on_postgresql(url: str, work: Callable[[Connection], Answer]) -> Answer:
-    """Do the work over asyncpg, the one driver the service has, which reads the URL as it does for the service."""
+    """Do the work over the one driver of PostgreSQL that the service has, which reads the URL as it does for it."""
+    postgresql = import_module("app.store.postgresql_session")
 
     async def connect() -> Any:
-        return await asyncpg.connect(url)
+        return await postgresql.connect(postgresql.address(url))
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     async with engine.connect() as connection:
         return await connection.run_sync(work)
 
 
-def _on_engine(engine: Engine, work: Callable[[Connection], Answer]) -> Answer:
+def _on_sync_engine(engine: SyncEngine, work: Callable[[Connection], Answer]) -> Answer:
     with engine.connect() as connection:
         return work(connection)
 
 
-def _sqlite(address: URL) -> Engine:
-    engine = create_engine(
-        address.set(drivername="sqlite"), poolclass=NullPool, connect_args={"timeout": PATIENCE_SECONDS}
-    )
+def _mysql_url(url: str) -> URL:
+    return make_url(url).set(drivername="mysql+pymysql")
+
+
+def _sqlite(path: Path | None) -> SyncEngine:
+    address = URL.create("sqlite", database=str(path) if path else None)
+    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": PATIENCE_SECONDS})
     _begin_as_only_writer(engine)
     return engine
 
 
-def _begin_as_only_writer(engine: Engine) -> None:
+def _begin_as_only_writer(engine: SyncEngine) -> None:
     """Make a transaction begin with its first statement, and at once as the only writer.
 
     Left alone, the driver would begin one before neither a table nor a question, and no migration could be undone.

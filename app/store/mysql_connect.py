@@ -8,6 +8,7 @@ from sqlalchemy.engine import make_url
 
 from app.store.mysql_session import Session, Wire, translated
 from app.store.mysql_text import Template, templates
+from app.store.url import BadStoreUrl
 
 CONNECT_SECONDS = 5
 
@@ -42,7 +43,7 @@ def options(url: str) -> Mapping[str, Any]:
     """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
 
     Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
-    so on. Refuses with `ValueError` what it does not know, since an option that is not heeded is worse than none.
+    so on. Refuses with `BadStoreUrl` what it does not know, since an option that is not heeded is worse than none.
     """
     address = make_url(url)
     more = {key: str(value) for key, value in address.query.items()}
@@ -51,7 +52,7 @@ def options(url: str) -> Mapping[str, Any]:
         tls["check_hostname"] = tls["check_hostname"].lower() == "true"
     socket = more.pop("unix_socket", None)
     if more:
-        raise ValueError(f"The database URL has an option that is not known here: {', '.join(sorted(more))}.")
+        raise BadStoreUrl(f"The database URL has an option that is not known here: {', '.join(sorted(more))}.")
     return {
         "host": address.host,
         "port": address.port or 0,

@@ -14,6 +14,7 @@ from app.domain.refusals import StoreUnavailable
 from app.store.pool import Collision
 from app.store.rows import Row
 from app.store.statements import Statement
+from app.store.url import BadStoreUrl
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
@@ -88,7 +89,7 @@ def address(url: str) -> Address:
     options = dict(parse_qsl(parts.query))
     cache = options.pop("statement_cache_size", None)
     if cache not in (None, "0"):
-        raise ValueError("statement_cache_size in the database URL may only be 0, which says that a pooler is between.")
+        raise BadStoreUrl("statement_cache_size in the database URL may only be 0, which says that a pooler is between.")
     return Address(parts._replace(query=urlencode(options)).geturl(), is_pooled=cache is not None)
 
 

@@ -4,12 +4,17 @@ Times are microseconds since 1970 UTC, states the numbers of `MessageState`. The
 keys: every message would pay for them, and a maintenance pass removes what a deleted queue leaves.
 """
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInteger, Text, desc, text
+from typing import Any, ClassVar, TypeAlias
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInteger, Text, text
 from sqlalchemy.dialects import mysql
 from sqlmodel import Field, SQLModel, String
 
 from app.domain.message import LONGEST_ID, MessageState
 from app.domain.queue import LONGEST_NAME
+
+# SQLModel declares this name as something that types cannot follow.
+TableName: TypeAlias = Any
 
 # Names and ids compare byte by byte on every engine; MariaDB would fold case and accents. Names are also listed in
 # that order, where PostgreSQL would follow the language of its database.
@@ -38,7 +43,7 @@ AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object."""
 
-    __tablename__ = "queue"
+    __tablename__: ClassVar[TableName] = "queue"
     __table_args__ = NEVER_REUSED
 
     id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=True))
@@ -55,14 +60,14 @@ class MessageRow(SQLModel, table=True):
     `headers` is a JSON object of the envelope's text fields that are set; null when there are none.
     """
 
-    __tablename__ = "message"
+    __tablename__: ClassVar[TableName] = "message"
     __table_args__ = (
         # The order of delivery; only available rows are in it, so scheduled and dead-lettered ones cost a claim nothing.
         Index(
             "message_next",
             "queue_id",
             "state",
-            desc("priority"),
+            text("priority DESC"),
             "available_at",
             "sequence_number",
             postgresql_where=text(AVAILABLE),
@@ -120,7 +125,7 @@ class MessageRow(SQLModel, table=True):
 class ArchiveRow(SQLModel, table=True):
     """A message as it ended; `lock_token` is the token that settled it, its tombstone."""
 
-    __tablename__ = "archive"
+    __tablename__: ClassVar[TableName] = "archive"
     __table_args__ = (Index("archive_remove_at", "remove_at"),)
 
     sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
@@ -153,7 +158,7 @@ class ArchiveRow(SQLModel, table=True):
 class SettlementRow(SQLModel, table=True):
     """The tombstone of a delivery that ended without an archived message to tell of it."""
 
-    __tablename__ = "settlement"
+    __tablename__: ClassVar[TableName] = "settlement"
     __table_args__ = (Index("settlement_remove_at", "remove_at"),)
 
     sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
@@ -168,7 +173,7 @@ class SettlementRow(SQLModel, table=True):
 class AttemptRow(SQLModel, table=True):
     """The answer of a request that carried an Idempotency-Key."""
 
-    __tablename__ = "attempt"
+    __tablename__: ClassVar[TableName] = "attempt"
     __table_args__ = (Index("attempt_remove_at", "remove_at"),)
 
     attempt_key: bytes = Field(sa_column=Column(Digest, primary_key=True))
@@ -180,7 +185,7 @@ class AttemptRow(SQLModel, table=True):
 class RecentIdRow(SQLModel, table=True):
     """A message id within its queue's window for recognising duplicates, and what its sender was told."""
 
-    __tablename__ = "recent_id"
+    __tablename__: ClassVar[TableName] = "recent_id"
     __table_args__ = (Index("recent_id_remove_at", "remove_at"),)
 
     queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
@@ -194,7 +199,7 @@ class RecentIdRow(SQLModel, table=True):
 class ApiKeyRow(SQLModel, table=True):
     """An API key, without its secret."""
 
-    __tablename__ = "api_key"
+    __tablename__: ClassVar[TableName] = "api_key"
     __table_args__ = (Index("api_key_principal", "principal"),)
 
     id: str = Field(sa_column=Column(Word, primary_key=True))

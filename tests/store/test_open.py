@@ -1,12 +1,13 @@
 """A URL opens a store, or the refusal says in one sentence how to write a better one."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
-from app.store.migrate import migrate
+from app.store.migrate import is_current, migrate
 from app.store.open import BadStoreUrl, open_store
 from tests.clock import VirtualClock
 from tests.servers import free_port
@@ -35,9 +36,21 @@ async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkey
         assert file.exists()
 
 
-def test_the_migrations_read_a_url_as_the_store_does(tmp_path: Path) -> None:
-    migrate(f"sqlite:///{tmp_path}/migrated.sqlite3")
-    assert (tmp_path / "migrated.sqlite3").exists()
+def test_asking_whether_a_file_is_current_does_not_make_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/with%20a%20blank.sqlite3"
+    assert not is_current(url)
+    assert list(tmp_path.iterdir()) == []
+    migrate(url)
+    assert is_current(url)
+    assert (tmp_path / "with a blank.sqlite3").exists()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+@pytest.mark.parametrize("act", [migrate, is_current])
+def test_a_server_that_is_not_there_cannot_be_migrated(act: Callable[[str], object], scheme: str) -> None:
+    with pytest.raises(StoreUnavailable) as refusal:
+        act(f"{scheme}://user:secret@127.0.0.1:{free_port()}/database")
+    assert "secret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +61,7 @@ def test_the_migrations_read_a_url_as_the_store_does(tmp_path: Path) -> None:
         ("oracle://host/database", "There is no store on oracle; write a URL like"),
         ("postgresql+asyncpg://host/database", "write postgresql:// instead of postgresql\\+asyncpg://"),
         ("sqlite+aiosqlite:///file", "write sqlite:// instead"),
-        ("sqlite://file.sqlite3", "is written sqlite:///file.sqlite3"),
+        ("sqlite://file.sqlite3", "has no host; write sqlite:///file.sqlite3"),
         ("sqlite:///file.sqlite3?mode=ro", "has options; a SQLite file takes none"),
         ("sqlite:////no/such/folder/file.sqlite3", "There is no folder /no/such/folder"),
         ("sqlite:////tmp", "is a folder; name a file in it"),
@@ -56,6 +69,9 @@ def test_the_migrations_read_a_url_as_the_store_does(tmp_path: Path) -> None:
         ("mysql://host/", "names no database"),
         ("mariadb://user:secret@host/", r"mariadb://\.\.\.@host/ names no database"),
         ("postgres:///", "names no database"),
+        ("postgresql://user:secret@host:port/database", r"\.\.\.@host:port/database cannot be read: Port"),
+        ("postgresql://user:secret@host/database?statement_cache_size=7", "may only be 0"),
+        ("mysql://user:secret@host/database?unheard_of=1", "has an option that is not known here: unheard_of"),
     ],
 )
 async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> None:
@@ -63,6 +79,13 @@ async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> No
         await open_store(url, VirtualClock())
     assert "secret" not in str(refusal.value)
     assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("url", ["oracle://host/database", "postgresql://host", "sqlite:///file?mode=ro"])
+@pytest.mark.parametrize("act", [migrate, is_current])
+def test_the_migrations_refuse_the_same_urls(act: Callable[[str], object], url: str) -> None:
+    with pytest.raises(BadStoreUrl):
+        act(url)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])

@@ -1,0 +1,75 @@
+"""How a database is named: one URL, read in one place by whoever opens or migrates it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from app.store.statements import Engine
+
+EXAMPLES = "sqlite:///peeklock.sqlite3, postgresql://user:password@host/database or mysql://user:password@host/database"
+IN_MEMORY = ":memory:"
+SERVERS = {
+    "postgresql": Engine.POSTGRESQL,
+    "postgres": Engine.POSTGRESQL,
+    "mysql": Engine.MYSQL,
+    "mariadb": Engine.MYSQL,
+}
+
+
+class BadStoreUrl(ValueError):
+    """The URL names no database that can be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrl:
+    """A database: its engine and, on SQLite, its file; no path is a database in memory."""
+
+    engine: Engine
+    text: str
+    path: Path | None = None
+
+
+def read_url(url: str) -> StoreUrl:
+    """Read `sqlite:///file`, `sqlite:////absolute/file`, `sqlite://` (in memory), `postgresql://`, `mysql://` or
+    `mariadb://`. Refuses with `BadStoreUrl`, which never tells a password.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise BadStoreUrl(f"{_shown(url)} is no database URL; write one like {EXAMPLES}.")
+    if "+" in scheme:
+        raise BadStoreUrl(f"The drivers are chosen here: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadStoreUrl(f"{_shown(url)} cannot be read: {error}.") from error
+    if scheme == "sqlite":
+        return StoreUrl(Engine.SQLITE, url, _sqlite_path(parts))
+    if scheme not in SERVERS:
+        raise BadStoreUrl(f"There is no store on {scheme}; write a URL like {EXAMPLES}.")
+    if not parts.path.strip("/"):
+        raise BadStoreUrl(f"{_shown(url)} names no database; put its name behind the host, after a slash.")
+    return StoreUrl(SERVERS[scheme], url)
+
+
+def _sqlite_path(parts: SplitResult) -> Path | None:
+    if parts.netloc:
+        raise BadStoreUrl(f"A SQLite file has no host; write sqlite:///{parts.netloc}{parts.path}.")
+    if parts.query or parts.fragment:
+        raise BadStoreUrl(f"{parts.geturl()} has options; a SQLite file takes none.")
+    name = unquote(parts.path.removeprefix("/"))
+    if name in ("", IN_MEMORY):
+        return None
+    path = Path(name)
+    if not path.parent.is_dir():
+        raise BadStoreUrl(f"There is no folder {path.parent} for the database file {path.name}.")
+    if path.is_dir():
+        raise BadStoreUrl(f"{path} is a folder; name a file in it, such as {path}/peeklock.sqlite3.")
+    return path
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a password."""
+    before, at, after = url.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme}{separator}...{at}{after}" if at else url
