@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.api.bodies import ClientGone, Headers, is_gone, until_gone
 from app.api.desk import Call, in_header
@@ -50,9 +51,9 @@ async def _while_client_waits(
 
     What an attempt has claimed stays locked, because repeating the attempt is how its client gets it after all.
     """
-    if wish.patience_seconds <= 0:
-        messages, headers = await _receive(call, queue, wish, attempt)
-    else:
+    # Most receivers find something at once; only those who do not pay for being watched while they wait.
+    messages, headers = await _receive(call, queue, replace(wish, patience_seconds=0.0), attempt)
+    if not messages and wish.patience_seconds > 0:
         messages, headers = await _until_answer_or_gone(call, queue, wish, attempt)
     if messages and is_gone(call.receive):
         if call.body.mode == "receive_and_delete":

@@ -112,6 +112,8 @@ def _run(settings: Settings) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            # Nothing here asks where a request came from; a proxy's word for it need not be read.
+            proxy_headers=False,
             timeout_graceful_shutdown=int(settings.shutdown_grace_seconds),
         )
     finally:
