@@ -18,8 +18,8 @@ class Pipeline(Protocol):
         """Add a command."""
         ...
 
-    async def execute(self, raise_on_error: bool) -> list[Any]:
-        """Send all; their answers, an error of Redis in the place of the answer it is."""
+    async def execute(self, _raise_on_error: bool, /) -> list[Any]:
+        """Send all; their answers, and with False an error of Redis in the place of the answer it is."""
         ...
 
 

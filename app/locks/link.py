@@ -1,6 +1,6 @@
 """The way to Redis: short patience, a circuit breaker, and None instead of every failure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,11 @@ from app.locks.client import Client
 from app.locks.lua import Script
 from app.runtime.breaker import Breaker, BreakerState
 from app.runtime.clock import Clock
+from app.runtime.loop import Report
 
 FAILURES_TO_OPEN = 3
 COOL_DOWN_SECONDS = 1.0
 """Degraded, every renewal writes SQL; asking once a second whether Redis is back costs next to nothing."""
-
-Report = Callable[[str, BaseException], None]
-"""Hears what failed, at most once per cool-down."""
 
 Command = Sequence[str | bytes | int]
 
@@ -41,7 +39,8 @@ class Call:
 class Link:
     """A connection to Redis that several callers share; it never raises for what Redis does or fails to do.
 
-    Whether a call that failed took effect is unknown; every script may be run again or late.
+    Whether a call that failed took effect is unknown; every script may be run again or late. What failed is
+    reported at most once per cool-down.
     """
 
     def __init__(self, client: Client, clock: Clock, report: Report) -> None:
@@ -98,7 +97,7 @@ class Link:
         async with self.client.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)
-            return await pipeline.execute(raise_on_error=False)
+            return await pipeline.execute(False)
 
     def _failed(self, error: BaseException) -> None:
         self._breaker.failed()

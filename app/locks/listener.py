@@ -7,9 +7,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from app.locks.client import Client, Subscription
-from app.locks.link import Report
 from app.runtime.clock import Clock
-from app.runtime.loop import Rests
+from app.runtime.loop import Report, Rests
 
 SILENCE_SECONDS = 10.0
 """A subscription that hears nothing for so long asks whether anybody is there; silent again, it is made anew."""

@@ -5,14 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.broker.ports import Locks
-from app.locks.connect import connect
+from app.locks.connect import PATIENCE_SECONDS, connect
 from app.locks.keys import DEFAULT_PREFIX, Keys
-from app.locks.link import Link, Report
+from app.locks.link import Link
 from app.locks.memory_locks import MemoryLocks
 from app.locks.redis_locks import RedisLocks
 from app.locks.wake_ups import LocalWakeUps, SharedWakeUps
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock
+from app.runtime.loop import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,13 @@ class LockRoom:
 
 
 def open_locks(
-    url: str | None, bell: Bell[int], clock: Clock, report: Report, *, prefix: str = DEFAULT_PREFIX
+    url: str | None,
+    bell: Bell[int],
+    clock: Clock,
+    report: Report,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> LockRoom:
     """The room for this URL, inside a running event loop. Redis need not answer yet.
 
@@ -35,11 +42,11 @@ def open_locks(
     if url is None:
         locks, wake_ups = MemoryLocks(), LocalWakeUps(bell)
         return LockRoom(locks, wake_ups, locks.close)
-    return _open_redis(url, bell, clock, report, Keys(prefix))
+    link = Link(connect(url, patience_seconds=patience_seconds), clock, report)
+    return _open_redis(link, bell, clock, report, Keys(prefix))
 
 
-def _open_redis(url: str, bell: Bell[int], clock: Clock, report: Report, keys: Keys) -> LockRoom:
-    link = Link(connect(url), clock, report)
+def _open_redis(link: Link, bell: Bell[int], clock: Clock, report: Report, keys: Keys) -> LockRoom:
     locks = RedisLocks(link, keys)
     wake_ups = SharedWakeUps(bell, link, keys.channel(), secrets.token_hex(8), clock, report)
     wake_ups.start()

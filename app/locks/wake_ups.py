@@ -12,10 +12,11 @@ from typing import Annotated
 
 import msgspec
 
-from app.locks.link import Link, Report
+from app.locks.link import Link
 from app.locks.listener import Listener
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock
+from app.runtime.loop import Report
 
 GATHER_SECONDS = 0.005
 """A burst of sends makes one message per so long; a first ring after silence leaves at once."""
