@@ -15,6 +15,8 @@ from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
+MOST_DIGITS = 18
+"""More than any sequence number will ever have, and never more than a store's 64 bits hold."""
 NO_EVIDENCE = -1
 """The evidence generation where the lock store knows of no expired record."""
 
@@ -75,7 +77,7 @@ class LockToken:
         Refuses with `MessageNotFound`.
         """
         number, dot, secret = text.partition(".")
-        if not dot or len(secret) != 2 * SECRET_BYTES or len(number) > 19:
+        if not dot or len(secret) != 2 * SECRET_BYTES or len(number) > MOST_DIGITS:
             raise MessageNotFound("This is no lock token of this broker.")
         try:
             if not (number.isascii() and number.isdigit()):

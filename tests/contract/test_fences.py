@@ -9,6 +9,7 @@ from app.broker.ports import Extension, Redrive, Unlocked, Withdrawal
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import MessageNotFound
 from app.domain.settlement import (
     HIGHEST_GENERATION,
     NEVER_RENEWED,
@@ -236,8 +237,14 @@ async def test_of_two_acts_on_one_message_the_first_takes_effect(
     assert took == [True, False]
 
 
-async def test_tokens_of_no_message_are_nothing_to_anybody(subject: Subject, queue: Queue) -> None:
-    nobody = LockToken(10**15, bytes(16))
+@pytest.mark.parametrize("number", ["0", "1000000", "9" * 18])
+async def test_tokens_of_no_message_are_nothing_to_anybody(subject: Subject, queue: Queue, number: str) -> None:
+    nobody = LockToken.parse(f"{number}.{'00' * 16}")
     assert await subject.store.held([nobody]) == [None]
     assert await subject.store.tombstones([nobody]) == [None]
     assert await subject.store.extend([Extension(nobody, queue.id, LOCK, NO_EVIDENCE)]) == [None]
+
+
+def test_a_token_with_a_number_that_no_store_can_hold_is_none() -> None:
+    with pytest.raises(MessageNotFound):
+        LockToken.parse(f"{'9' * 19}.{'00' * 16}")
