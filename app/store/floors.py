@@ -27,11 +27,15 @@ ALL_BOTTOM = [BOTTOM] * len(PRIORITIES)
 DEAR = 1000
 """Entries gone past in vain that cost about as much as the claim itself."""
 
-SECONDS_PER_ENTRY = 2e-6
-"""Ten times what it costs to go past one: looking from the bottom may take a tenth of the time."""
+SECONDS_PER_ENTRY = 2e-7
+"""What it costs to go past one, measured."""
 
-LONGEST_REST_SECONDS = 1.0
-"""A floor is trusted so long, unless looking below it costs more than a tenth of that."""
+LONGEST_TRUST_SECONDS = 1.0
+LARGEST_SHARE = 1 / 10
+"""A floor is trusted for a second, or longer where looking below it would take more than this share of the time."""
+
+SHARE_WHEN_SHORT = 1 / 50
+"""A claim that came short looks below the floor sooner, if that takes no more than this share of the time."""
 
 SETTLING = SECOND
 """What a look does not see although it is older than this was put there by another process in a long transaction."""
@@ -48,20 +52,25 @@ class Seen:
 class Floor:
     """One queue's floors: a place for each priority, and when it was last looked below them."""
 
-    __slots__ = ("_cost_seconds", "_looked_at", "places")
+    __slots__ = ("_affordable_at", "_cost_seconds", "_stale_at", "places")
 
     def __init__(self, looked_at: float, passed: int) -> None:
         self.places = [BOTTOM] * len(PRIORITIES)
-        self._looked_at = looked_at
         self._cost_seconds = passed * SECONDS_PER_ENTRY
+        self._stale_at = looked_at + max(LONGEST_TRUST_SECONDS, self._cost_seconds / LARGEST_SHARE)
+        self.look_below(looked_at)
+
+    def look_below(self, now: float) -> None:
+        """Note that a claim looks below now, so that the next one that comes short need not."""
+        self._affordable_at = min(now + self._cost_seconds / SHARE_WHEN_SHORT, self._stale_at)
 
     def is_stale(self, now: float) -> bool:
         """Whether it is time to look below."""
-        return now >= self._looked_at + max(self._cost_seconds, LONGEST_REST_SECONDS)
+        return now >= self._stale_at
 
     def is_cheap_to_pass(self, now: float) -> bool:
-        """Whether looking below would not cost more than its share of the time."""
-        return now >= self._looked_at + self._cost_seconds
+        """Whether it may be looked below already, by a claim that came short."""
+        return now >= self._affordable_at
 
     def rise(self, seen: Seen, read_at: Instant) -> None:
         """Rise to what a look has shown: all before the last message is taken or was never there."""
@@ -149,10 +158,14 @@ class Floors:
 
     def look_below(self, queue_ids: Sequence[int]) -> Look:
         """Begin a look from the bottom."""
+        now = self._monotonic()
+        for queue_id in queue_ids:
+            if floor := self._floors.get(queue_id):
+                floor.look_below(now)
         return self._begin(Look(queue_ids, {}))
 
     def cheap_to_pass(self, queue_ids: Sequence[int]) -> list[int]:
-        """Those of these queues where looking from the bottom again does not cost too much of the time."""
+        """Those of these queues where a claim that came short may look from the bottom."""
         now = self._monotonic()
         return [
             queue_id

@@ -29,6 +29,7 @@ SETTINGS = {
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
+    "enable_sort": "off",
     "enable_material": "off",
     "enable_memoize": "off",
     "jit": "off",

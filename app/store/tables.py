@@ -73,7 +73,15 @@ class MessageRow(SQLModel, table=True):
             postgresql_where=text(AVAILABLE),
             sqlite_where=text(AVAILABLE),
         ),
-        Index("message_by_state", "queue_id", "state", "sequence_number"),
+        Index(
+            "message_by_state",
+            "queue_id",
+            "state",
+            "sequence_number",
+            # True of every row, but only statements that say so may use the index: believing the table empty, the
+            # planner would search all of it for a number alone.
+            postgresql_where=text("state > 0"),
+        ),
         Index(
             "message_lock_end",
             "locked_until",

@@ -79,7 +79,7 @@ def create_message() -> None:
     )
     order = ["queue_id", "state", sa.text("priority DESC"), "available_at", "sequence_number"]
     create_index("message_next", "message", order, where="state = 1")
-    create_index("message_by_state", "message", ["queue_id", "state", "sequence_number"])
+    create_index("message_by_state", "message", ["queue_id", "state", "sequence_number"], postgresql_where="state > 0")
     create_index("message_lock_end", "message", ["locked_until"], where="locked_until IS NOT NULL")
     create_index("message_due", "message", ["state", "available_at"], where="state = 3")
     create_index("message_expiry", "message", ["state", "expires_at"], where="expires_at IS NOT NULL")
@@ -183,12 +183,15 @@ def create_table(name: str, *columns: sa.Column[object], **options: object) -> N
         op.create_table(name, *columns, mysql_charset="utf8mb4", mysql_engine="InnoDB", **options)
 
 
-def create_index(name: str, table: str, columns: list[object], where: str | None = None) -> None:
+def create_index(
+    name: str, table: str, columns: list[object], where: str | None = None, postgresql_where: str | None = None
+) -> None:
     """Create an index unless it is there; only of the rows where the condition holds, if the engine knows such a thing."""
     present = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
     if name not in present:
         condition = None if where is None else sa.text(where)
-        op.create_index(name, table, columns, postgresql_where=condition, sqlite_where=condition)
+        on_postgresql = condition if postgresql_where is None else sa.text(postgresql_where)
+        op.create_index(name, table, columns, postgresql_where=on_postgresql, sqlite_where=condition)
 
 
 def downgrade() -> None:

@@ -3,6 +3,10 @@
 -- Many callers come in one statement, as arrays that `unnest` makes rows of again; `place` is where an entry stands
 -- among them, from 1. A statement is a transaction by itself. Rows that have to be waited for come in ascending order,
 -- so that two statements never wait for each other.
+--
+-- A plan is made once a connection, maybe while the planner takes the tables for empty. So each statement leaves it one
+-- way that is good at any size: rows are found one by one in a LATERAL that cannot be turned round, because it locks
+-- them or stops at one, and then changed where they lie (`ctid`). `IS TRUE` keeps a condition from choosing the index.
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -79,9 +83,12 @@ ORDER BY place;
 -- first_receipts: what the senders of these message ids were told first
 SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
 FROM unnest(:queue_id::int[], :message_id::text[]) AS asked (queue_id, message_id)
-JOIN recent_id AS known
-    ON known.queue_id = asked.queue_id
-    AND known.message_id = asked.message_id;
+CROSS JOIN LATERAL (
+    SELECT * FROM recent_id
+    WHERE queue_id = asked.queue_id
+      AND message_id = asked.message_id
+    LIMIT 1
+) AS known;
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
@@ -91,18 +98,18 @@ WITH clock AS MATERIALIZED (
 ),
 -- Run once, because it is materialized; a second run would lock other rows.
 next AS MATERIALIZED (
-    SELECT ready.sequence_number, (wish.before + ready.number)::int AS place
+    SELECT ready.row, (wish.before + ready.number)::int AS place
     FROM clock
     CROSS JOIN unnest(:queue_id::int[], :most::int[], :before::int[])
         WITH ORDINALITY AS wish (queue_id, most, before, place)
     CROSS JOIN LATERAL (
-        SELECT locked.sequence_number, row_number() OVER () AS number
+        SELECT locked.row, row_number() OVER () AS number
         FROM (
             -- Rows are locked one by one as they are looked at, in this order and no further than is asked for.
-            SELECT above.sequence_number
+            SELECT above.row
             FROM generate_series(9, 0, -1) AS level (priority)
             CROSS JOIN LATERAL (
-                SELECT m.sequence_number
+                SELECT m.ctid AS row
                 FROM message AS m
                 WHERE m.queue_id = wish.queue_id
                   AND m.state = 1
@@ -138,7 +145,7 @@ UPDATE message AS m SET
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
 FROM clock, way, next
-WHERE m.sequence_number = next.sequence_number
+WHERE m.ctid = next.row
 RETURNING @m.message, next.place, way.passed;
 
 -- ready: which of these queues have something to claim, the clock, and the index entries gone past in vain
@@ -166,9 +173,9 @@ FROM ready;
 -- claim_dead_letters: lock the next messages of one dead-letter queue, by number
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 next AS MATERIALIZED (
-    SELECT locked.sequence_number, row_number() OVER ()::int AS place
+    SELECT locked.row, row_number() OVER ()::int AS place
     FROM (
-        SELECT sequence_number FROM message
+        SELECT ctid AS row FROM message
         WHERE queue_id = :queue_id
           AND state = 5
         ORDER BY sequence_number
@@ -187,17 +194,17 @@ UPDATE message AS m SET
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
 FROM clock, next
-WHERE m.sequence_number = next.sequence_number
+WHERE m.ctid = next.row
 RETURNING @m.message, next.place;
 
 -- claim_these: lock messages of one queue by number, as far as they are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 next AS MATERIALIZED (
-    SELECT locked.sequence_number, wish.place::int AS place
+    SELECT locked.row, wish.place::int AS place
     FROM clock
     CROSS JOIN unnest(:number::bigint[]) WITH ORDINALITY AS wish (sequence_number, place)
     CROSS JOIN LATERAL (
-        SELECT m.sequence_number FROM message AS m
+        SELECT m.ctid AS row FROM message AS m
         WHERE m.sequence_number = wish.sequence_number
           AND m.queue_id = :queue_id
           AND m.state = :source
@@ -218,61 +225,60 @@ UPDATE message AS m SET
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
 FROM clock, next
-WHERE m.sequence_number = next.sequence_number
+WHERE m.ctid = next.row
 RETURNING @m.message, next.place;
 
 -- ---- settling --------------------------------------------------------------------------------------------------------
 
 -- remove: take locked messages out of their queues, into the archive or leaving a tombstone
 WITH clock AS MATERIALIZED (SELECT @now AS now),
-gone AS (
-    DELETE FROM message AS m
-    USING clock, unnest(
+ended AS MATERIALIZED (
+    SELECT clock.now, asked.place, asked.queue, asked.outcome, asked.retention, held.*
+    FROM clock
+    CROSS JOIN unnest(
         :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[],
         :queue::text[], :outcome::text[], :retention::bigint[], :above::int[], :up_to::int[]
     ) WITH ORDINALITY AS asked (
         sequence_number, lock_token, queue_id, queue, outcome, retention, above, up_to, place
     )
-    WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id  -- fence: queue
-      AND m.state = 2  -- fence: locked
-      AND m.lock_token = asked.lock_token  -- fence: token
-      AND m.locked_until > clock.now  -- fence: time
-      AND m.lock_generation > asked.above  -- fence: generation
-      AND m.lock_generation <= asked.up_to  -- fence: generation
-    RETURNING asked.place, asked.queue, asked.outcome, asked.retention, clock.now, @m.archived
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row, @m.archived
+        FROM message AS m
+        WHERE m.sequence_number = asked.sequence_number
+          AND m.queue_id = asked.queue_id  -- fence: queue
+          AND m.state = 2  -- fence: locked
+          AND m.lock_token = asked.lock_token  -- fence: token
+          AND (m.locked_until > clock.now) IS TRUE  -- fence: time
+          AND m.lock_generation > asked.above  -- fence: generation
+          AND m.lock_generation <= asked.up_to  -- fence: generation
+        FOR UPDATE
+    ) AS held
+),
+gone AS (
+    DELETE FROM message AS m
+    USING ended
+    WHERE m.ctid = ended.row
 ),
 archived AS (
     INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
     SELECT @archived, queue, outcome, now, now + retention
-    FROM gone
+    FROM ended
     WHERE retention > 0
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, now, now + :keep
-    FROM gone
-    WHERE retention = 0
+    FROM ended
+    WHERE retention < :keep
 )
-SELECT place FROM gone;
+SELECT place FROM ended;
 
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
-moved AS (
-    UPDATE message AS m SET
-        state = asked.state,
-        available_at = coalesce(clock.now + asked.delay, m.available_at),
-        failure_count = m.failure_count + asked.failures,
-        last_failure = coalesce(asked.last_failure, m.last_failure),
-        dead_letter_reason = coalesce(asked.dead_letter_reason, m.dead_letter_reason),
-        dead_letter_description = coalesce(asked.dead_letter_description, m.dead_letter_description),
-        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN asked.state = 5 THEN clock.now END),
-        properties = coalesce(asked.properties, m.properties),
-        lock_token = NULL,
-        locked_until = NULL,
-        lock_generation = 0,
-        receiver_id = NULL
-    FROM clock, unnest(
+ended AS MATERIALIZED (
+    SELECT clock.now, asked.*, held.*
+    FROM clock
+    CROSS JOIN unnest(
         :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
         :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
         :dead_letter_description::text[], :properties::text[], :above::int[], :up_to::int[]
@@ -280,41 +286,50 @@ moved AS (
         sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
         dead_letter_reason, dead_letter_description, properties, above, up_to, place
     )
-    WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id  -- fence: queue
-      AND m.state = 2  -- fence: locked
-      AND m.lock_token = asked.lock_token  -- fence: token
-      AND m.locked_until > clock.now  -- fence: time
-      AND m.lock_generation > asked.above  -- fence: generation
-      AND m.lock_generation <= asked.up_to  -- fence: generation
-    RETURNING
-        asked.place, asked.sequence_number, asked.lock_token, asked.queue_id, asked.outcome, asked.state, clock.now,
-        m.priority, m.available_at
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row
+        FROM message AS m
+        WHERE m.sequence_number = asked.sequence_number
+          AND m.queue_id = asked.queue_id  -- fence: queue
+          AND m.state = 2  -- fence: locked
+          AND m.lock_token = asked.lock_token  -- fence: token
+          AND (m.locked_until > clock.now) IS TRUE  -- fence: time
+          AND m.lock_generation > asked.above  -- fence: generation
+          AND m.lock_generation <= asked.up_to  -- fence: generation
+        FOR UPDATE
+    ) AS held
+),
+moved AS (
+    UPDATE message AS m SET
+        state = ended.state,
+        available_at = coalesce(ended.now + ended.delay, m.available_at),
+        failure_count = m.failure_count + ended.failures,
+        last_failure = coalesce(ended.last_failure, m.last_failure),
+        dead_letter_reason = coalesce(ended.dead_letter_reason, m.dead_letter_reason),
+        dead_letter_description = coalesce(ended.dead_letter_description, m.dead_letter_description),
+        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN ended.state = 5 THEN ended.now END),
+        properties = coalesce(ended.properties, m.properties),
+        lock_token = NULL,
+        locked_until = NULL,
+        lock_generation = 0,
+        receiver_id = NULL
+    FROM ended
+    WHERE m.ctid = ended.row
+    RETURNING ended.place, m.priority, m.available_at
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
-    FROM moved
+    FROM ended
 )
 SELECT place, priority, available_at FROM moved;
 
 -- release: free messages whose lock has ended, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
-moved AS (
-    UPDATE message AS m SET
-        state = asked.state,
-        available_at = coalesce(clock.now + asked.delay, m.available_at),
-        failure_count = m.failure_count + asked.failures,
-        last_failure = coalesce(asked.last_failure, m.last_failure),
-        dead_letter_reason = coalesce(asked.dead_letter_reason, m.dead_letter_reason),
-        dead_letter_description = coalesce(asked.dead_letter_description, m.dead_letter_description),
-        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN asked.state = 5 THEN clock.now END),
-        properties = coalesce(asked.properties, m.properties),
-        lock_token = NULL,
-        locked_until = NULL,
-        lock_generation = 0,
-        receiver_id = NULL
-    FROM clock, unnest(
+ended AS MATERIALIZED (
+    SELECT clock.now, asked.*, held.*
+    FROM clock
+    CROSS JOIN unnest(
         :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
         :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
         :dead_letter_description::text[], :properties::text[], :above::int[]
@@ -322,39 +337,71 @@ moved AS (
         sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
         dead_letter_reason, dead_letter_description, properties, above, place
     )
-    WHERE m.sequence_number = asked.sequence_number
-      AND m.queue_id = asked.queue_id  -- fence: queue
-      AND m.state = 2  -- fence: locked
-      AND m.lock_token = asked.lock_token  -- fence: token
-      AND (
-          m.locked_until <= clock.now  -- fence: time
-          OR m.lock_generation = asked.above  -- fence: generation
-      )
-    RETURNING
-        asked.place, asked.sequence_number, asked.lock_token, asked.queue_id, asked.outcome, asked.state, clock.now,
-        m.priority, m.available_at
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row
+        FROM message AS m
+        WHERE m.sequence_number = asked.sequence_number
+          AND m.queue_id = asked.queue_id  -- fence: queue
+          AND m.state = 2  -- fence: locked
+          AND m.lock_token = asked.lock_token  -- fence: token
+          AND (
+              m.locked_until <= clock.now  -- fence: time
+              OR m.lock_generation = asked.above  -- fence: generation
+          )
+        FOR UPDATE
+    ) AS held
+),
+moved AS (
+    UPDATE message AS m SET
+        state = ended.state,
+        available_at = coalesce(ended.now + ended.delay, m.available_at),
+        failure_count = m.failure_count + ended.failures,
+        last_failure = coalesce(ended.last_failure, m.last_failure),
+        dead_letter_reason = coalesce(ended.dead_letter_reason, m.dead_letter_reason),
+        dead_letter_description = coalesce(ended.dead_letter_description, m.dead_letter_description),
+        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN ended.state = 5 THEN ended.now END),
+        properties = coalesce(ended.properties, m.properties),
+        lock_token = NULL,
+        locked_until = NULL,
+        lock_generation = 0,
+        receiver_id = NULL
+    FROM ended
+    WHERE m.ctid = ended.row
+    RETURNING ended.place, m.priority, m.available_at
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
-    FROM moved
+    FROM ended
 )
 SELECT place, priority, available_at FROM moved;
 
 -- extend: prolong locks that have not ended; the generation grows by one
+WITH clock AS MATERIALIZED (SELECT @now AS now),
+live AS MATERIALIZED (
+    SELECT clock.now, asked.place, asked.by, held.row
+    FROM clock
+    CROSS JOIN unnest(
+        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :by::bigint[], :evidence::int[]
+    ) WITH ORDINALITY AS asked (sequence_number, lock_token, queue_id, by, evidence, place)
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row
+        FROM message AS m
+        WHERE m.sequence_number = asked.sequence_number
+          AND m.queue_id = asked.queue_id  -- fence: queue
+          AND m.state = 2  -- fence: locked
+          AND m.lock_token = asked.lock_token  -- fence: token
+          AND (m.locked_until > clock.now) IS TRUE  -- fence: time
+          AND m.lock_generation > asked.evidence  -- fence: generation
+        FOR UPDATE
+    ) AS held
+)
 UPDATE message AS m SET
-    locked_until = greatest(m.locked_until, clock.now + asked.by),
+    locked_until = greatest(m.locked_until, live.now + live.by),
     lock_generation = m.lock_generation + 1
-FROM (SELECT @now AS now) AS clock, unnest(
-    :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :by::bigint[], :evidence::int[]
-) WITH ORDINALITY AS asked (sequence_number, lock_token, queue_id, by, evidence, place)
-WHERE m.sequence_number = asked.sequence_number
-  AND m.queue_id = asked.queue_id  -- fence: queue
-  AND m.state = 2  -- fence: locked
-  AND m.lock_token = asked.lock_token  -- fence: token
-  AND m.locked_until > clock.now  -- fence: time
-  AND m.lock_generation > asked.evidence  -- fence: generation
-RETURNING asked.place, m.lock_generation, m.locked_until, clock.now;
+FROM live
+WHERE m.ctid = live.row
+RETURNING live.place, m.lock_generation, m.locked_until, live.now;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
@@ -374,6 +421,112 @@ SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key;
 
 -- answer_attempt: keep what an attempt was answered, in the transaction that did what it asked
 UPDATE attempt SET answer = :answer WHERE attempt_key = :key;
+
+-- ---- cold statements that are said otherwise here -------------------------------------------------------------------
+
+-- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+SELECT @message
+FROM (
+    SELECT * FROM message
+    WHERE ctid = ANY(ARRAY(
+        SELECT one.row
+        FROM unnest(ARRAY[:first, :second, :third, :fourth, :fifth]::smallint[]) AS asked (state)
+        CROSS JOIN LATERAL (
+            SELECT ctid AS row, sequence_number FROM message
+            WHERE queue_id = :queue_id
+              AND state = asked.state AND state > 0
+              AND sequence_number > :after
+            ORDER BY sequence_number
+            LIMIT :most
+        ) AS one
+        ORDER BY one.sequence_number
+        LIMIT :most
+    ))
+    OFFSET 0
+) AS found
+ORDER BY sequence_number;
+
+-- held: the facts of locked messages
+SELECT @held
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND (state = 2) IS TRUE;
+
+-- still_locked: messages whose lock runs on
+SELECT @message
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND (state = 2) IS TRUE
+  AND (locked_until > @now) IS TRUE;  -- fence: time
+
+-- hold: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+SELECT sequence_number
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND state <> 2  -- fence: locked
+ORDER BY sequence_number
+FOR UPDATE;
+
+-- overdue: available, scheduled and deferred messages past their time to live
+SELECT late.sequence_number, late.queue_id, late.state
+FROM unnest('{1,3,4}'::smallint[]) AS asked (state)
+CROSS JOIN LATERAL (
+    SELECT sequence_number, queue_id, state FROM message
+    WHERE state = asked.state
+      AND expires_at <= @now  -- fence: time
+    ORDER BY expires_at
+    LIMIT :most
+) AS late
+LIMIT :most;
+
+-- forget_settlements: tombstones past their time
+DELETE FROM settlement WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+));
+
+-- forget_attempts: answers of attempts past their time
+DELETE FROM attempt WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+));
+
+-- forget_recent_ids: message ids whose window has passed
+DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+));
+
+-- forget_archived: archived messages past their time
+DELETE FROM archive WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+));
+
+-- forget_orphans: messages of a queue that is gone
+DELETE FROM message WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM message WHERE queue_id = :queue_id AND state > 0 LIMIT :most FOR UPDATE SKIP LOCKED
+));
+
+-- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+WITH RECURSIVE named (id) AS (
+    (SELECT queue_id FROM message WHERE state > 0 ORDER BY queue_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT queue_id FROM message WHERE queue_id > named.id AND state > 0 ORDER BY queue_id LIMIT 1
+    )
+    FROM named
+    WHERE named.id IS NOT NULL
+)
+SELECT id
+FROM named
+WHERE id IS NOT NULL
+  AND id NOT IN (SELECT id FROM queue);
+
+-- count_messages: how many messages of these queues are in each state
+SELECT queue_id, state, count(*)
+FROM message
+WHERE queue_id @in(:queue_ids)
+  AND state > 0
+GROUP BY queue_id, state;
 
 -- ---- the whole -------------------------------------------------------------------------------------------------------
 

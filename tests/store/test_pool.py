@@ -1,0 +1,124 @@
+"""Lending connections: turns, repeats and the replacement of what is broken, whatever the engine."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.domain.refusals import StoreUnavailable
+from app.store.pool import MOST_TRIES, Collision, Pool
+
+
+class Connection:
+    """A connection that answers what it is told to."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self._answers = answers
+        self.is_whole = True
+        self.is_open = True
+
+    async def fetch(self, name: str, /, **values: Any) -> Any:
+        await asyncio.sleep(0)
+        answer = self._answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        return await self.fetch(name)
+
+    async def transact(self, work: Callable[["Connection"], Awaitable[Any]]) -> Any:
+        return await work(self)
+
+    async def leave(self) -> None:
+        self.is_open = False
+
+    def cut(self) -> None:
+        self.is_open = False
+
+
+class Server:
+    """Makes connections, which share its answers."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.connections: list[Connection] = []
+
+    async def connect(self) -> Connection:
+        self.connections.append(Connection(self.answers))
+        return self.connections[-1]
+
+    def pool(self, most: int = 2) -> Pool[Connection]:
+        return Pool(self.connect, most)
+
+
+async def test_one_connection_is_enough_for_one_caller_after_the_other() -> None:
+    server = Server("first", "second")
+    pool = server.pool()
+    assert [await pool.fetch("a"), await pool.fetch("b")] == ["first", "second"]
+    assert len(server.connections) == 1
+
+
+async def test_never_more_connections_than_allowed() -> None:
+    server = Server(*range(20))
+    pool = server.pool(most=3)
+    assert sorted(await asyncio.gather(*(pool.fetch("a") for _ in range(20)))) == list(range(20))
+    assert len(server.connections) == 3
+
+
+async def test_what_collides_is_repeated() -> None:
+    server = Server(Collision("deadlock"), "done")
+    assert await server.pool().fetch("a") == "done"
+
+
+async def test_what_keeps_colliding_is_unavailable() -> None:
+    server = Server(*[Collision("deadlock")] * MOST_TRIES, "too late")
+    with pytest.raises(StoreUnavailable):
+        await server.pool().fetch("a")
+    assert server.answers == ["too late"]
+
+
+async def test_any_other_error_is_passed_on_at_once() -> None:
+    server = Server(KeyError("a mistake"), "not asked")
+    with pytest.raises(KeyError):
+        await server.pool().fetch("a")
+    assert server.answers == ["not asked"]
+
+
+async def test_a_broken_connection_is_closed_and_replaced() -> None:
+    server = Server("first", "second")
+    pool = server.pool()
+    await pool.fetch("a")
+    server.connections[0].is_whole = False
+    assert await pool.fetch("b") == "second"
+    assert [connection.is_open for connection in server.connections] == [False, True]
+
+
+async def test_a_connection_that_breaks_in_use_is_closed() -> None:
+    server = Server(StoreUnavailable("gone"), "second")
+    pool = server.pool()
+    with pytest.raises(StoreUnavailable):
+        async with pool.lend() as connection:
+            connection.is_whole = False
+            await connection.fetch("a")
+    assert not server.connections[0].is_open
+    assert await pool.fetch("b") == "second"
+
+
+async def test_a_caller_that_is_cancelled_gives_its_turn_back() -> None:
+    server = Server("first", "second")
+    pool = server.pool(most=1)
+    caller = asyncio.create_task(pool.fetch("a"))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert await pool.fetch("b") == "first"
+
+
+async def test_closing_lets_every_connection_go() -> None:
+    server = Server("first", "second")
+    pool = server.pool()
+    await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
+    await pool.close()
+    assert [connection.is_open for connection in server.connections] == [False, False]
