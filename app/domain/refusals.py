@@ -191,7 +191,6 @@ class RoomUnavailable(Exception):
     """A room behind the broker cannot answer now; the request may be repeated as it is."""
 
     code: ClassVar[str] = "unavailable"
-    retry_after_seconds: ClassVar[int] = 1
 
 
 class StoreUnavailable(RoomUnavailable):

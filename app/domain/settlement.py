@@ -25,15 +25,6 @@ TTL_PASSED = "ttl_expired"
 LOCK_EXPIRED = "lock_expired"
 
 
-class Action(StrEnum):
-    """What a holder may ask to be done with its delivery."""
-
-    COMPLETE = "complete"
-    ABANDON = "abandon"
-    DEAD_LETTER = "dead_letter"
-    DEFER = "defer"
-
-
 class Outcome(StrEnum):
     """How a delivery, or a message, ended: the word in answers, tombstones and the archive."""
 
@@ -50,14 +41,6 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     PURGED = "purged"
     CANCELLED = "cancelled"
-
-
-OUTCOME_OF = {
-    Action.COMPLETE: Outcome.COMPLETED,
-    Action.ABANDON: Outcome.ABANDONED,
-    Action.DEAD_LETTER: Outcome.DEAD_LETTERED,
-    Action.DEFER: Outcome.DEFERRED,
-}
 
 
 @dataclass(frozen=True, slots=True)
