@@ -18,8 +18,8 @@ COOL_DOWN_SECONDS = 1.0
 
 Command = Sequence[str | bytes | int]
 
-Reply = bytes | RedisError | None
-"""What a script answered, how Redis refused to run it, or None when nothing was heard."""
+Reply = bytes | int | RedisError | None
+"""What a command answered (a script always bytes), how Redis refused it, or None when nothing was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ class Link:
                 replies[place] = reply
         return replies
 
-    async def publish(self, channel: str, message: bytes) -> None:
-        """Tell whoever is subscribed; lost when Redis is away."""
-        await self._ask([("PUBLISH", channel, message)])
+    async def publish(self, channel: str, message: bytes) -> int:
+        """Tell whoever is subscribed; how many that were, as far as is known. Lost when Redis is away."""
+        (reached,) = await self._ask([("PUBLISH", channel, message)])
+        return reached if isinstance(reached, int) else 0
 
     async def close(self) -> None:
         """Let the connections go."""

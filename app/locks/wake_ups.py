@@ -21,6 +21,8 @@ from app.runtime.loop import Report
 GATHER_SECONDS = 0.005
 """A burst of sends makes one message per so long; a first ring after silence leaves at once."""
 
+ALONE_SECONDS = 0.05
+"""The same while nobody but this process was reached, so that a process without others pays next to nothing."""
 
 Count = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -111,8 +113,8 @@ class SharedWakeUps(LocalWakeUps):
             notice = Notice(self._origin, dict(self._rings), list(self._changed))
             self._rings.clear()
             self._changed.clear()
-            await self._link.publish(self._channel, msgspec.json.encode(notice))
-            await self._clock.sleep(GATHER_SECONDS)
+            reached = await self._link.publish(self._channel, msgspec.json.encode(notice))
+            await self._clock.sleep(GATHER_SECONDS if reached > 1 else ALONE_SECONDS)
 
     def _hear(self, message: bytes) -> None:
         try:

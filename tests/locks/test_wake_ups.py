@@ -12,7 +12,7 @@ from redis.asyncio.client import PubSub
 from app.locks.connect import connect
 from app.locks.keys import Keys
 from app.locks.link import Link
-from app.locks.wake_ups import GATHER_SECONDS, LocalWakeUps, Notice, SharedWakeUps
+from app.locks.wake_ups import ALONE_SECONDS, GATHER_SECONDS, LocalWakeUps, Notice, SharedWakeUps
 from app.runtime.bell import Bell, Waiter
 from app.runtime.clock import SystemClock
 from tests.clock import VirtualClock, settle
@@ -143,6 +143,15 @@ async def test_after_silence_a_ring_leaves_at_once_again(here: Process, channel:
     await gathered(here)
     here.wake_ups.ring(BILLS)
     assert (await channel.next()).rings == {BILLS: 1}
+
+
+async def test_who_reaches_nobody_speaks_seldom(redis_url: str, keys: Keys) -> None:
+    async with contextlib.aclosing(Process(redis_url, keys, "here")) as alone:
+        alone.wake_ups.ring(ORDERS)
+        await gathered(alone)
+        assert alone.clock.timers == 1, "it still rests"
+        await alone.clock.advance(ALONE_SECONDS)
+        assert alone.clock.timers == 0
 
 
 async def test_nobody_hears_an_echo_of_himself(here: Process, channel: Channel) -> None:
