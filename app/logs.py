@@ -30,7 +30,9 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
 def _last(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
     without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "text":
-        return [without_meta, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # The usual renderer shows the variables of every frame, and among them bodies and tokens.
+        plain = structlog.dev.plain_traceback
+        return [without_meta, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     return [
         without_meta,
         structlog.processors.format_exc_info,

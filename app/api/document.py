@@ -14,7 +14,7 @@ from app.api.operation import PROBLEM, Operation
 from app.api.problems import TITLES, codes
 from app.api.raw import FIELD_HEADERS
 from app.api.routes import OPERATIONS
-from app.api.schemas import Schema, Schemas
+from app.api.schemas import Schema, Schemas, reference
 from app.domain.queue import LONGEST_NAME, NAME
 from app.wire.problems import Problem
 from app.wire.sending import SendMessage
@@ -134,8 +134,8 @@ def _promises(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     promises: dict[str, Any] = {
         "parameters": [*_path(operation), *_query(operation, schemas), *_headers(operation, schemas)],
         "responses": {
-            **{str(status): _answer(operation, status, schemas) for status in operation.answers},
-            **{str(status): _problem(status, schemas) for status in sorted(_refusals(operation))},
+            **{str(status): _answer(operation, status) for status in operation.answers},
+            **{str(status): _problem(status) for status in sorted(_refusals(operation))},
         },
     }
     if operation.body is not None:
@@ -173,14 +173,14 @@ def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:
 def _body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.body is bytes:
         return {"required": False, "content": {"application/octet-stream": {"schema": BINARY}}}
-    schema = schemas.of(operation.body)
+    schema = reference(operation.body)
     content: dict[str, Any] = {"schema": schema}
     if operation.example is not None:
         content["example"] = operation.example
     return {"required": schemas.demands(operation.body), "content": {operation.accepts.decode(): content}}
 
 
-def _answer(operation: Operation, status: int, schemas: Schemas) -> dict[str, Any]:
+def _answer(operation: Operation, status: int) -> dict[str, Any]:
     shape = operation.answers[status]
     names = ["X-Request-Id"]
     names += ["ETag"] if status in operation.tagged else []
@@ -190,7 +190,7 @@ def _answer(operation: Operation, status: int, schemas: Schemas) -> dict[str, An
         is_text = operation.gives.startswith(b"text/")
         answer["content"] = {operation.gives.decode(): {"schema": {"type": "string"} if is_text else BINARY}}
     elif shape is not None:
-        answer["content"] = {operation.gives.decode(): {"schema": schemas.of(shape)}}
+        answer["content"] = {operation.gives.decode(): {"schema": reference(shape)}}
     return answer
 
 
@@ -202,13 +202,13 @@ def _refusals(operation: Operation) -> set[int]:
     return {*operation.refusals, *met}
 
 
-def _problem(status: int, schemas: Schemas) -> dict[str, Any]:
+def _problem(status: int) -> dict[str, Any]:
     names = ["X-Request-Id"]
     names += ["Retry-After"] if status in (429, 503) else ["WWW-Authenticate"] if status == 401 else []
     return {
         "description": f"{TITLES[status]}: {', '.join(f'`{code}`' for code in codes(status))}.",
         "headers": _header_references(names),
-        "content": {PROBLEM.decode(): {"schema": schemas.of(Problem)}},
+        "content": {PROBLEM.decode(): {"schema": reference(Problem)}},
     }
 
 

@@ -28,6 +28,11 @@ FORMATS = {"integer": "int64", "number": "double"}
 INT64 = {"minimum": shapes.SMALLEST_INT64, "maximum": shapes.LARGEST_INT64}
 
 
+def reference(shape: type[msgspec.Struct]) -> Schema:
+    """The schema of a struct where it is used."""
+    return {"$ref": REF.format(name=shape.__name__)}
+
+
 class Schemas:
     """The schemas of everything that callers ask and hear."""
 
@@ -42,10 +47,6 @@ class Schemas:
         """Every schema by its name."""
         named = {name: self._tidy(schema, called=name) for name, schema in self._aliases.items()}
         return dict(sorted({**named, **{name: self._tidy(schema) for name, schema in self._found.items()}}.items()))
-
-    def of(self, shape: Any) -> Schema:
-        """The schema of a shape where it is used: a reference, if it has a name."""
-        return self._tidy(_schema(shape))
 
     def demands(self, shape: type[msgspec.Struct]) -> bool:
         """Whether a body of this shape must say something, so that it cannot be left out."""

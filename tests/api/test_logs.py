@@ -1,0 +1,45 @@
+"""Log lines: one format for everything that is logged, and never what a message says."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+STUMBLE = """
+import logging
+import sys
+import structlog
+from app.logs import configure
+
+configure(sys.argv[1], "info")
+
+def stumble(body, lock_token):
+    raise ZeroDivisionError("stumbled")
+
+try:
+    stumble(body="private body", lock_token="private token")
+except ZeroDivisionError:
+    structlog.get_logger("peeklock.api").exception("unexpected error", request_id="req-9")
+logging.getLogger("somebody.else").warning("be warned")
+logging.getLogger("somebody.else").debug("chatter")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_traceback_shows_no_variables(log_format: str) -> None:
+    done = subprocess.run([sys.executable, "-c", STUMBLE, log_format], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "ZeroDivisionError: stumbled" in done.stderr
+    assert "req-9" in done.stderr
+    assert "be warned" in done.stderr
+    assert "chatter" not in done.stderr
+    assert "private" not in done.stderr
+
+
+def test_every_line_for_machines_is_json() -> None:
+    done = subprocess.run([sys.executable, "-c", STUMBLE, "json"], capture_output=True, text=True, check=True)
+    ours, theirs = (json.loads(line) for line in done.stderr.splitlines())
+    assert (ours["level"], ours["logger"], ours["message"]) == ("error", "peeklock.api", "unexpected error")
+    assert "ZeroDivisionError: stumbled" in ours["exception"]
+    assert (theirs["level"], theirs["logger"], theirs["message"]) == ("warning", "somebody.else", "be warned")

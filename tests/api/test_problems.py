@@ -1,0 +1,246 @@
+"""Problems: every error is one document with a stable code, and whatever was wrong changed nothing."""
+
+from typing import Any
+
+import pytest
+import structlog
+
+from app.api.operation import Operation
+from app.api.routes import OPERATIONS
+from app.domain.refusals import StoreUnavailable
+from tests.api.house import House, pointers, problem
+from tests.api.test_guard import path_of
+
+SEND = "/v1/queues/orders/messages"
+WITH_JSON = [operation for operation in OPERATIONS if operation.body not in (None, bytes)]
+IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.path]
+
+
+@pytest.mark.behaviour("S3.2", "S3.3")
+async def test_a_problem_says_what_and_where_and_whether_to_try_again(house: House) -> None:
+    answer = await house.call("GET", "/queues/nowhere", headers={"X-Request-Id": "req-17"})
+    assert problem(answer, 404, "queue-not-found") == {
+        "type": "urn:peeklock:problem:queue-not-found",
+        "title": "Not found",
+        "status": 404,
+        "detail": "There is no queue named nowhere.",
+        "code": "queue-not-found",
+        "tracking_id": "req-17",
+        "retryable": False,
+    }
+
+
+@pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ümlaut"])
+async def test_a_request_without_a_good_id_gets_one(house: House, given: str) -> None:
+    headers = {"X-Request-Id": given.encode("latin-1")}
+    first = await house.call("GET", "/queues/nowhere", headers=headers)
+    second = await house.call("GET", "/queues/nowhere", headers=headers)
+    assert first.json()["tracking_id"] == first.headers["x-request-id"] != second.headers["x-request-id"]
+    assert given not in (first.headers["x-request-id"], second.headers["x-request-id"])
+
+
+async def test_a_good_answer_has_the_id_too(house: House) -> None:
+    answer = await house.call("POST", "/queues/orders/messages", headers={"X-Request-Id": "mine"})
+    assert answer.headers["x-request-id"] == "mine"
+
+
+DEEP = b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"{", id="cut off"),
+        pytest.param(b"nonsense", id="not JSON"),
+        pytest.param(b"[]", id="not an object"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b'{"body": 1} {}', id="two documents"),
+        pytest.param(b'{"body": 1,}', id="a comma too many"),
+        pytest.param(b"{'body': 1}", id="single quotes"),
+        pytest.param(b'{"body": NaN}', id="NaN"),
+        pytest.param(b'{"body": -Infinity}', id="infinity"),
+        pytest.param(b'{"body": 01}', id="leading zero"),
+        pytest.param(b'{"body": "\xff"}', id="not UTF-8 inside the body"),
+        pytest.param(b'{"subject": "\xff"}', id="not UTF-8 elsewhere"),
+        pytest.param(b'{"body": "\xed\xa0\x80"}', id="an encoded surrogate"),
+        pytest.param(b'{"body": "\\ud800"}', id="a lone surrogate"),
+        pytest.param(b'{"properties": {"\\udc00 ": 1}}', id="a lone surrogate in a name"),
+        pytest.param(b'{"body": "a\nb"}', id="a bare newline"),
+        pytest.param(b"\xef\xbb\xbf{}", id="a byte order mark"),
+        pytest.param('{"body": 1}'.encode("utf-16"), id="UTF-16"),
+        pytest.param(DEEP, id="nested too deeply"),
+    ],
+)
+async def test_what_is_not_json_is_refused_and_changes_nothing(house: House, content: bytes) -> None:
+    assert pointers(await house.http.post(SEND, content=content)) == [""]
+    assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+@pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
+async def test_every_body_is_held_to_its_shape(house: House, operation: Operation) -> None:
+    await house.send()
+    path = path_of(operation)
+    for content in (b"[]", b"{", b'"\xff"', DEEP[8:-1]):
+        assert pointers(await house.http.request(operation.method, path, content=content)) == [""]
+    answer = await house.http.request(operation.method, path, content=b'{"no_such_field": 1}')
+    assert pointers(answer) == ["/no_such_field"]
+
+
+@pytest.mark.parametrize("operation", IN_QUEUES, ids=lambda operation: operation.name)
+async def test_every_queue_must_exist_or_be_made(house: House, operation: Operation) -> None:
+    bodies: dict[str, Any] = {
+        "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
+        "send_batch": {"messages": [{}]},
+    }
+    answer = await house.http.request(operation.method, path_of(operation), json=bodies.get(operation.name))
+    if operation.name in ("put_queue", "send_message", "send_raw", "send_batch"):
+        assert answer.status_code == 201
+    else:
+        problem(answer, 404, "queue-not-found")
+
+
+class TestSize:
+    """A request is counted while it comes in, and refused as soon as it is too long."""
+
+    @pytest.mark.parametrize("chunk", [1000, 1 << 16, 5 << 20])
+    async def test_a_request_that_is_too_long_is_not_read_to_its_end(self, house: House, chunk: int) -> None:
+        read = 0
+
+        async def endless():
+            nonlocal read
+            while True:
+                read += chunk
+                yield b"x" * chunk
+
+        answer = await house.http.post(SEND + "/raw", content=endless())
+        problem(answer, 413, "message-too-large")
+        assert read <= (4 << 20) + 2 * chunk
+
+    async def test_a_message_may_be_as_large_as_its_queue_allows(self, house: House) -> None:
+        assert (await house.http.post(SEND + "/raw", content=b"x" * (1 << 20))).status_code == 201
+        answer = await house.http.post(SEND + "/raw", content=b"x" * ((1 << 20) + 1))
+        assert "1048577 bytes" in problem(answer, 413, "message-too-large")["detail"]
+
+    async def test_properties_count_too(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders", {"max_message_bytes": 20})
+        answer = await house.call("POST", "/queues/orders/messages", {"body": 1, "properties": {"a": "x" * 20}})
+        problem(answer, 413, "message-too-large")
+
+
+class TestTrouble:
+    """What goes wrong on this side says whether trying again can help."""
+
+    @pytest.fixture
+    async def away(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The store goes away from a server that knows the queue."""
+        await house.send()
+
+        async def answer_nothing(*_: object) -> None:
+            raise StoreUnavailable
+
+        for store in (house.broker.store, house.broker.store.queues):
+            for verb in ("now", "send", "claim", "find", "page", "counts", "read", "held", "remove", "move"):
+                if hasattr(store, verb):
+                    monkeypatch.setattr(store, verb, answer_nothing)
+
+    @pytest.mark.usefixtures("away")
+    @pytest.mark.parametrize("path", ["/v1/queues", "/v1/queues/orders", "/readyz", "/v1/queues/orders/messages/1"])
+    async def test_without_the_store_the_answer_is_503(self, house: House, path: str) -> None:
+        answer = await house.http.get(path)
+        assert problem(answer, 503, "store-unavailable")["retryable"] is True
+        assert answer.headers["retry-after"] == "1"
+
+    @pytest.mark.usefixtures("away")
+    async def test_without_the_store_the_process_still_lives_and_counts(self, house: House) -> None:
+        assert (await house.http.get("/livez")).status_code == 200
+        problem(await house.http.post(SEND), 503, "store-unavailable")
+        metrics = (await house.http.get("/metrics")).text
+        assert "\npeeklock_store_up 0.0\n" in metrics
+        assert 'peeklock_requests_total{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
+
+    async def test_a_bug_is_a_500_that_the_log_knows_by_its_id(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def break_down(_: object) -> None:
+            raise ZeroDivisionError("secret detail")
+
+        monkeypatch.setattr(house.broker.store, "send", break_down)
+        with structlog.testing.capture_logs() as logged:
+            answer = await house.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
+        assert problem(answer, 500, "internal-error")["tracking_id"] == "req-9"
+        assert "secret detail" not in answer.text
+        (line,) = logged
+        assert line == {
+            "event": "unexpected error",
+            "log_level": "error",
+            "operation": "send_message",
+            "request_id": "req-9",
+            "error": "ZeroDivisionError('secret detail')",
+            "exc_info": True,
+        }
+
+
+class TestPaths:
+    """What is not there, and what a path does not do, is said plainly."""
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/",
+            "/v1",
+            "/v1/",
+            "/v1/queues/",
+            "/v1/queues//messages",
+            "//v1/queues",
+            "/v1/queues/orders/",
+            "/v1/queues/orders/messages/",
+            "/v1/queues/a%2Fb",
+            "/v1/queues/orders/locks//complete",
+            "/v1/queues/orders/messages/1/body/more",
+            "/V1/queues",
+            "/docs",
+            "/v1/topics/orders",
+        ],
+    )
+    async def test_an_unknown_path_is_not_found(self, house: House, path: str) -> None:
+        for method in ("GET", "POST", "DELETE"):
+            problem(await house.http.request(method, path), 404, "not-found")
+
+    @pytest.mark.parametrize(
+        ("path", "allow"),
+        [
+            ("/v1/queues", "GET, HEAD"),
+            ("/v1/queues/orders", "DELETE, GET, HEAD, PATCH, PUT"),
+            ("/v1/queues/orders/messages", "GET, HEAD, POST"),
+            ("/v1/queues/orders/messages/1", "DELETE, GET, HEAD, PATCH"),
+            ("/v1/queues/orders/purge", "POST"),
+            ("/v1/queues/orders/locks/1.0/renew", "POST"),
+            ("/v1/keys", "GET, HEAD, POST"),
+            ("/livez", "GET, HEAD"),
+        ],
+    )
+    async def test_a_method_that_a_path_does_not_have(self, house: House, path: str, allow: str) -> None:
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {*allow.split(", ")}:
+            answer = await house.http.request(method, path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+            if method != "HEAD":
+                problem(answer, 405, "method-not-allowed")
+
+    async def test_the_document_has_its_methods_too(self, house: House) -> None:
+        problem(await house.http.post("/openapi.json"), 405, "method-not-allowed")
+
+    @pytest.mark.parametrize(
+        "path",
+        ["/livez", "/readyz", "/metrics", "/v1/queues", "/v1/queues/orders", "/v1/queues/orders/messages/1/body"],
+    )
+    async def test_head_is_get_without_the_body(self, house: House, path: str) -> None:
+        await house.send(body="hello")
+        get, head = await house.http.get(path), await house.http.head(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+        if path != "/metrics":
+            assert head.headers["content-length"] == str(len(get.content))
+
+    async def test_a_part_of_a_path_may_be_percent_encoded(self, house: House) -> None:
+        await house.send("orders")
+        assert (await house.http.get("/v1/queues/%6frders")).json()["name"] == "orders"

@@ -1,0 +1,328 @@
+"""Queues: made, changed under the eyes of whoever looked first, emptied and removed."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from app.domain.queue import QueueSettings
+from tests.api.house import House, pointers, problem
+
+DEFAULTS = {
+    "lock_duration_seconds": 30,
+    "max_delivery_count": 10,
+    "default_ttl_seconds": None,
+    "dead_letter_on_expiry": False,
+    "duplicate_detection_window_seconds": None,
+    "retry": {"kind": "none"},
+    "archive_retention_seconds": 604_800,
+    "max_message_bytes": 1 << 20,
+    "max_messages": None,
+    "status": "active",
+    "description": "",
+}
+OTHER = {
+    "lock_duration_seconds": 60.5,
+    "max_delivery_count": 3,
+    "default_ttl_seconds": 3600,
+    "dead_letter_on_expiry": True,
+    "duplicate_detection_window_seconds": 600,
+    "retry": {"kind": "exponential", "first_seconds": 1, "factor": 3, "max_seconds": 60, "jitter": 0.5},
+    "archive_retention_seconds": 0,
+    "max_message_bytes": 1000,
+    "max_messages": 50,
+    "status": "send_disabled",
+    "description": "Orders of the shop.",
+}
+
+
+def settings_of(answer: Any) -> dict[str, Any]:
+    return {name: answer[name] for name in DEFAULTS}
+
+
+def test_every_setting_has_its_field() -> None:
+    assert len(DEFAULTS) == len(QueueSettings.__dataclass_fields__)
+
+
+class TestPut:
+    """PUT makes a queue, or gives it exactly these settings."""
+
+    async def test_a_new_queue_has_the_defaults(self, house: House) -> None:
+        answer = await house.call("PUT", "/queues/orders", {})
+        assert answer.status_code == 201
+        assert settings_of(answer.json()) == DEFAULTS
+        assert answer.json()["name"] == "orders"
+        assert answer.json()["created_at"] == answer.json()["updated_at"] == "2027-01-15T08:00:00.000000Z"
+
+    async def test_the_body_may_be_left_out(self, house: House) -> None:
+        assert settings_of((await house.call("PUT", "/queues/orders")).json()) == DEFAULTS
+
+    async def test_what_is_given_is_kept_and_the_rest_has_its_default(self, house: House) -> None:
+        assert settings_of(await house.ask("PUT", "/queues/orders", OTHER)) == OTHER
+        assert settings_of(await house.ask("GET", "/queues/orders")) == OTHER
+        answer = await house.call("PUT", "/queues/orders", {"max_delivery_count": 3})
+        assert answer.status_code == 200
+        assert settings_of(answer.json()) == {**DEFAULTS, "max_delivery_count": 3}
+
+    async def test_equal_settings_change_nothing(self, house: House) -> None:
+        first = await house.call("PUT", "/queues/orders", OTHER)
+        await house.clock.advance(1)
+        second = await house.call("PUT", "/queues/orders", OTHER)
+        assert second.status_code == 200
+        assert (second.headers["etag"], second.json()) == (first.headers["etag"], first.json())
+
+    @pytest.mark.parametrize(
+        "retry",
+        [
+            {"kind": "none"},
+            {"kind": "fixed", "delay_seconds": 5},
+            {"kind": "linear", "first_seconds": 1, "step_seconds": 2, "max_seconds": 9},
+            {"kind": "exponential", "first_seconds": 0.5, "factor": 2, "max_seconds": 9, "jitter": 1},
+            {"kind": "list", "delays_seconds": [1, 5, 25]},
+        ],
+    )
+    async def test_retry_policies(self, house: House, retry: dict[str, Any]) -> None:
+        assert (await house.ask("PUT", "/queues/orders", {"retry": retry}))["retry"] == retry
+        assert (await house.ask("GET", "/queues/orders"))["retry"] == retry
+
+    @pytest.mark.parametrize(
+        ("settings", "pointer"),
+        [
+            ({"lock_duration_seconds": 0.5}, "/lock_duration_seconds"),
+            ({"lock_duration_seconds": 43_201}, "/lock_duration_seconds"),
+            ({"max_delivery_count": 0}, "/max_delivery_count"),
+            ({"max_delivery_count": 2.5}, "/max_delivery_count"),
+            ({"default_ttl_seconds": 0}, "/default_ttl_seconds"),
+            ({"duplicate_detection_window_seconds": 604_801}, "/duplicate_detection_window_seconds"),
+            ({"archive_retention_seconds": -1}, "/archive_retention_seconds"),
+            ({"max_message_bytes": 0}, "/max_message_bytes"),
+            ({"max_message_bytes": 65 << 20}, "/max_message_bytes"),
+            ({"max_messages": 0}, "/max_messages"),
+            ({"status": "asleep"}, "/status"),
+            ({"description": "x" * 1025}, "/description"),
+            ({"description": "nul\0"}, "/description"),
+            ({"dead_letter_on_expiry": None}, "/dead_letter_on_expiry"),
+            ({"retry": {"kind": "random"}}, "/retry/kind"),
+            ({"retry": {}}, "/retry/kind"),
+            ({"retry": {"kind": "fixed"}}, "/retry/delay_seconds"),
+            ({"retry": {"kind": "fixed", "delay_seconds": 1, "factor": 2}}, "/retry/factor"),
+            ({"retry": {"kind": "list", "delays_seconds": []}}, "/retry/delays_seconds"),
+            ({"retry": {"kind": "list", "delays_seconds": [1, -1]}}, "/retry/delays_seconds/1"),
+            ({"lock_seconds": 30}, "/lock_seconds"),
+            ({"ordering": "standard"}, "/ordering"),
+        ],
+    )
+    async def test_settings_that_are_not_right_change_nothing(
+        self, house: House, settings: dict[str, Any], pointer: str
+    ) -> None:
+        assert pointers(await house.call("PUT", "/queues/orders", settings)) == [pointer]
+        problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+
+    @pytest.mark.parametrize("name", ["a", "Z9", "a.b_c-d", "x" * 128])
+    async def test_names_that_can_be(self, house: House, name: str) -> None:
+        assert (await house.ask("PUT", f"/queues/{name}"))["name"] == name
+
+    @pytest.mark.parametrize("name", ["-a", "a.", "_", "x" * 129, "a%20b", "%C3%BC", "a%00", "a%0A", "%FF", "a%2B"])
+    async def test_names_that_cannot_be(self, house: House, name: str) -> None:
+        for method in ("PUT", "GET", "PATCH", "DELETE"):
+            assert pointers(await house.call(method, f"/queues/{name}")) == ["#/path/queue"]
+        assert pointers(await house.call("POST", f"/queues/{name}/messages")) == ["#/path/queue"]
+
+
+class TestVersions:
+    """An ETag is the version a change may insist on."""
+
+    async def change(self, house: House, method: str, tag: str) -> httpx.Response:
+        body = None if method == "DELETE" else {"max_delivery_count": 7}
+        return await house.call(method, "/queues/orders", body, headers={"If-Match": tag})
+
+    async def test_a_change_gives_a_new_tag(self, house: House) -> None:
+        made = await house.call("PUT", "/queues/orders")
+        changed = await house.call("PATCH", "/queues/orders", {"max_delivery_count": 7})
+        seen = await house.call("GET", "/queues/orders")
+        assert made.headers["etag"] != changed.headers["etag"] == seen.headers["etag"]
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+    async def test_a_change_to_what_was_seen_takes_effect(self, house: House, method: str) -> None:
+        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+        assert (await self.change(house, method, tag)).is_success
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+    @pytest.mark.parametrize("tag", ['"1"', '"99"', "garbled", '"x"', ""])
+    async def test_a_change_to_what_has_changed_is_refused(self, house: House, method: str, tag: str) -> None:
+        await house.ask("PUT", "/queues/orders")
+        await house.ask("PATCH", "/queues/orders", {"max_delivery_count": 5})
+        problem(await self.change(house, method, tag), 412, "precondition-failed")
+        assert (await house.ask("GET", "/queues/orders"))["max_delivery_count"] == 5
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+    async def test_a_star_means_whatever_is_there(self, house: House, method: str) -> None:
+        problem(await self.change(house, method, "*"), 404, "queue-not-found")
+        await house.ask("PUT", "/queues/orders")
+        assert (await self.change(house, method, "*")).is_success
+
+    async def test_a_version_of_what_is_not_there_matches_nothing(self, house: House) -> None:
+        problem(await self.change(house, "PUT", '"1"'), 412, "precondition-failed")
+        assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+class TestPatch:
+    """PATCH is a merge patch: what is left out stays, null brings a default back."""
+
+    async def test_what_is_left_out_stays(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders", OTHER)
+        patched = await house.ask("PATCH", "/queues/orders", {"max_delivery_count": 9})
+        assert settings_of(patched) == {**OTHER, "max_delivery_count": 9}
+        assert settings_of(await house.ask("PATCH", "/queues/orders")) == settings_of(patched)
+
+    @pytest.mark.parametrize("name", DEFAULTS)
+    async def test_null_brings_the_default_back(self, house: House, name: str) -> None:
+        await house.ask("PUT", "/queues/orders", OTHER)
+        patched = await house.ask("PATCH", "/queues/orders", {name: None})
+        assert settings_of(patched) == {**OTHER, name: DEFAULTS[name]}
+
+    async def test_a_retry_policy_is_patched_too(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders", OTHER)
+        patched = await house.ask("PATCH", "/queues/orders", {"retry": {"first_seconds": 9, "jitter": None}})
+        assert patched["retry"] == {**OTHER["retry"], "first_seconds": 9, "jitter": 0}
+        fixed = {"kind": "fixed", "delay_seconds": 3}
+        assert (await house.ask("PATCH", "/queues/orders", {"retry": fixed}))["retry"] == fixed
+
+    @pytest.mark.parametrize(
+        ("patch", "pointer"),
+        [
+            ({"retry": {"kind": "linear"}}, "/retry/first_seconds"),
+            ({"retry": {"delay_seconds": 3}}, "/retry/delay_seconds"),
+            ({"retry": {"first_seconds": -3}}, "/retry/first_seconds"),
+            ({"retry": {"kind": None}}, "/retry/kind"),
+            ({"retry": []}, "/retry"),
+            ({"max_delivery_count": 0}, "/max_delivery_count"),
+            ({"nonsense": None}, "/nonsense"),
+            ({"name": "other"}, "/name"),
+        ],
+    )
+    async def test_a_patch_that_is_not_right_changes_nothing(
+        self, house: House, patch: dict[str, Any], pointer: str
+    ) -> None:
+        await house.ask("PUT", "/queues/orders", OTHER)
+        assert pointers(await house.call("PATCH", "/queues/orders", patch)) == [pointer]
+        assert settings_of(await house.ask("GET", "/queues/orders")) == OTHER
+
+    async def test_there_must_be_a_queue(self, house: House) -> None:
+        problem(await house.call("PATCH", "/queues/orders", {}), 404, "queue-not-found")
+
+
+async def test_a_queue_shows_what_it_holds(house: House) -> None:
+    for n in range(6):
+        await house.send(delay_seconds=9 if n == 0 else 0)
+    for verb in ("renew", "defer", "dead-letter"):
+        (message,) = await house.receive()
+        await house.settle(message, verb)
+    await house.clock.advance(5)
+    seen = await house.ask("GET", "/queues/orders")
+    expected = {"available": 2, "scheduled": 1, "locked": 1, "deferred": 1, "dead_lettered": 1, "uncommitted": 0}
+    assert (seen["counts"], seen["oldest_available_seconds"]) == (expected, 5)
+
+
+async def test_an_empty_queue_has_no_oldest_message(house: House) -> None:
+    await house.ask("PUT", "/queues/orders")
+    assert (await house.ask("GET", "/queues/orders"))["oldest_available_seconds"] is None
+
+
+async def test_queues_are_listed_by_name_in_pages(house: House) -> None:
+    names = [f"q{n}" for n in range(5)]
+    for name in reversed(names):
+        await house.ask("PUT", f"/queues/{name}")
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    sizes = []
+    while True:
+        page = await house.ask("GET", "/queues", params={"limit": 2, **cursor})
+        sizes.append(len(page["items"]))
+        seen += [queue["name"] for queue in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert (seen, sizes) == (names, [2, 2, 1])
+    assert (await house.ask("GET", "/queues", params={"limit": 5}))["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("limit=0", "#/query/limit"),
+        ("limit=1001", "#/query/limit"),
+        ("limit=many", "#/query/limit"),
+        ("limit=1&limit=2", "#/query/limit"),
+        ("cursor=%00", "#/query/cursor"),
+        ("cursor=-", "#/query/cursor"),
+        ("lmit=5", "#/query/lmit"),
+    ],
+)
+async def test_a_query_that_is_not_right_is_refused(house: House, query: str, pointer: str) -> None:
+    assert pointers(await house.call("GET", f"/queues?{query}")) == [pointer]
+
+
+async def test_a_removed_queue_is_gone_with_everything(house: House) -> None:
+    await house.send()
+    answer = await house.call("DELETE", "/queues/orders")
+    assert (answer.status_code, answer.content) == (204, b"")
+    problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+    problem(await house.call("DELETE", "/queues/orders"), 404, "queue-not-found")
+    await house.ask("PUT", "/queues/orders")
+    assert await house.counts() == {}
+
+
+class TestPurge:
+    """Purging empties a queue into its archive, as far as it is asked to."""
+
+    async def fill(self, house: House) -> Any:
+        for n in range(6):
+            await house.send(body=n, delay_seconds=9 if n == 5 else 0, properties={"n": n})
+        first, second, third = await house.receive(max_messages=3)
+        await house.settle(second, "defer")
+        await house.settle(third, "dead-letter")
+        return first
+
+    async def purge(self, house: House, **wanted: Any) -> int:
+        return (await house.ask("POST", "/queues/orders/purge", wanted))["removed"]
+
+    async def test_everything_goes_but_what_is_locked(self, house: House) -> None:
+        message = await self.fill(house)
+        assert await self.purge(house) == 5
+        assert await house.counts() == {"locked": 1}
+        assert (await house.settle(message, "complete")).is_success
+        assert await self.purge(house) == 0
+
+    async def test_locked_ones_go_when_they_are_named(self, house: House) -> None:
+        message = await self.fill(house)
+        assert await self.purge(house, states=["locked", "locked"]) == 1
+        lost = problem(await house.settle(message, "complete"), 410, "lock-lost")
+        assert lost["cause"] == "settled_by_administrator"
+
+    async def test_states_filter_and_limit_choose(self, house: House) -> None:
+        await self.fill(house)
+        assert await self.purge(house, states=["dead_lettered", "deferred"]) == 2
+        assert await self.purge(house, filter="message.properties.n == 4") == 1
+        assert await self.purge(house, limit=1) == 1
+        assert await house.counts() == {"locked": 1, "scheduled": 1}
+
+    @pytest.mark.parametrize(
+        ("wanted", "pointer"),
+        [
+            ({"states": []}, "/states"),
+            ({"states": ["gone"]}, "/states/0"),
+            ({"limit": 0}, "/limit"),
+            ({"filter": "("}, "/filter"),
+            ({"all": True}, "/all"),
+        ],
+    )
+    async def test_a_wish_that_is_not_right_removes_nothing(
+        self, house: House, wanted: dict[str, Any], pointer: str
+    ) -> None:
+        await house.send()
+        assert pointers(await house.call("POST", "/queues/orders/purge", wanted)) == [pointer]
+        assert await house.counts() == {"available": 1}
+
+    async def test_there_must_be_a_queue(self, house: House) -> None:
+        problem(await house.call("POST", "/queues/orders/purge"), 404, "queue-not-found")

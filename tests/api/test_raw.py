@@ -1,0 +1,213 @@
+"""Raw sends: the request body is the message, whatever it is; CloudEvents are understood."""
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.house import House, pointers, problem
+
+RAW = "/queues/orders/messages/raw"
+
+
+async def raw(house: House, content: bytes, **headers: str) -> httpx.Response:
+    encoded = {name: value.encode() for name, value in headers.items()}
+    return await house.call("POST", RAW, content=content, headers=encoded)
+
+
+async def test_any_bytes_are_a_message(house: House) -> None:
+    content = bytes(range(256)) * 4
+    answer = await raw(house, content, **{"Content-Type": "application/x-parquet"})
+    assert answer.status_code == 201
+    (message,) = await house.receive()
+    assert base64.b64decode(message["body_base64"]) == content
+    assert message["content_type"] == "application/x-parquet"
+    body = await house.call("GET", "/queues/orders/messages/1/body")
+    assert (body.content, body.headers["content-type"]) == (content, "application/x-parquet")
+
+
+async def test_json_is_delivered_as_json(house: House) -> None:
+    content = b'{"a": 1.0,\n "b": [] }'
+    await raw(house, content, **{"Content-Type": "application/json; charset=utf-8"})
+    (message,) = await house.receive()
+    assert message["body"] == {"a": 1.0, "b": []}
+    assert (await house.call("GET", "/queues/orders/messages/1/body")).content == content
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"nonsense", b'"\xff"', b"[" * 5000, b"NaN", b'"\\ud800"'])
+async def test_what_calls_itself_json_must_be_json(house: House, content: bytes) -> None:
+    assert pointers(await raw(house, content, **{"Content-Type": "application/json"})) == [""]
+
+
+async def test_fields_and_properties_come_in_headers(house: House) -> None:
+    await raw(
+        house,
+        b"x",
+        **{
+            "Peeklock-Message-Id": "m-1",
+            "Peeklock-Subject": "Grüße",
+            "Peeklock-Priority": "9",
+            "Peeklock-Group-Id": "g",
+            "Peeklock-Correlation-Id": "c",
+            "Peeklock-Reply-To": "r",
+            "Peeklock-To": "t",
+            "Peeklock-Ttl-Seconds": "60",
+            "Peeklock-Property-Region": "eu",
+            "Peeklock-Property-Count": "3",
+        },
+    )
+    (message,) = await house.receive()
+    expected = {
+        "message_id": "m-1",
+        "subject": "Grüße",
+        "priority": 9,
+        "group_id": "g",
+        "correlation_id": "c",
+        "reply_to": "r",
+        "to": "t",
+        "expires_at": "2027-01-15T08:01:00.000000Z",
+        "properties": {"region": "eu", "count": "3"},
+    }
+    assert message.items() >= expected.items()
+
+
+async def test_a_raw_message_may_be_delayed_or_volatile(house: House) -> None:
+    assert (await raw(house, b"x", **{"Peeklock-Delay-Seconds": "1.5"})).json()["state"] == "scheduled"
+    due = await raw(house, b"x", **{"Peeklock-Available-At": "2030-01-01T00:00:00Z"})
+    assert due.json()["state"] == "scheduled"
+    assert (await raw(house, b"x", **{"Peeklock-Durability": "volatile"})).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("headers", "pointer"),
+    [
+        ({"Peeklock-Priority": "high"}, "#/header/Peeklock-Priority"),
+        ({"Peeklock-Priority": "10"}, "#/header/Peeklock-Priority"),
+        ({"Peeklock-Delay-Seconds": "soon"}, "#/header/Peeklock-Delay-Seconds"),
+        ({"Peeklock-Message-Id": "x" * 129}, "#/header/Peeklock-Message-Id"),
+        ({"Peeklock-Nonsense": "1"}, "#/header/peeklock-nonsense"),
+        ({"Peeklock-Body": "1"}, "#/header/peeklock-body"),
+        ({"Content-Type": "täxt"}, "#/header/Content-Type"),
+        ({"Peeklock-Property-Long": "x" * 40_000}, "#/header/properties"),
+    ],
+)
+async def test_a_header_that_is_not_right_is_named(house: House, headers: dict[str, str], pointer: str) -> None:
+    assert pointers(await raw(house, b"x", **headers)) == [pointer]
+    assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+async def test_a_header_comes_once_and_is_utf8(house: House) -> None:
+    twice = [(b"Peeklock-Subject", b"a"), (b"Peeklock-Subject", b"b")]
+    assert pointers(await house.call("POST", RAW, content=b"", headers=twice)) == ["#/header/peeklock-subject"]
+    garbled = [(b"Peeklock-Subject", b"\xff")]
+    assert pointers(await house.call("POST", RAW, content=b"", headers=garbled)) == ["#/header/peeklock-subject"]
+
+
+EVENT = {
+    "specversion": "1.0",
+    "id": "e-1",
+    "source": "/shops/7",
+    "type": "shop.order.placed",
+    "subject": "order/17",
+    "time": "2026-11-20T10:00:00Z",
+    "partition": "7",
+}
+KNOWN = {
+    "message_id": "e-1",
+    "subject": "shop.order.placed",
+    "properties": {f"cloudEvents:{name}": value for name, value in EVENT.items()},
+}
+STRUCTURED = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+
+
+class TestCloudEvents:
+    """An event becomes a message from which the event can be put together again."""
+
+    def binary(self, **other: str) -> dict[str, str]:
+        return {**{f"ce-{name}": value for name, value in EVENT.items()}, **other}
+
+    async def test_in_binary_mode(self, house: House) -> None:
+        await raw(house, b'{"order": 17}', **self.binary(**{"Content-Type": "application/json"}))
+        (message,) = await house.receive()
+        assert message.items() >= {**KNOWN, "body": {"order": 17}, "content_type": "application/json"}.items()
+
+    async def test_in_structured_mode(self, house: House) -> None:
+        await house.call("POST", RAW, {**EVENT, "data": {"order": 17}}, headers=STRUCTURED)
+        (message,) = await house.receive()
+        assert message.items() >= {**KNOWN, "body": {"order": 17}, "content_type": "application/json"}.items()
+
+    @pytest.mark.parametrize(
+        ("data", "content_type", "content"),
+        [
+            ({"data": "<a/>", "datacontenttype": "text/xml"}, "text/xml", b"<a/>"),
+            ({"data_base64": "AP8=", "datacontenttype": "image/png"}, "image/png", b"\x00\xff"),
+            ({"data_base64": "AP8="}, None, b"\x00\xff"),
+        ],
+    )
+    async def test_data_of_other_kinds(self, house: House, data: Any, content_type: str | None, content: bytes) -> None:
+        await house.call("POST", RAW, {**EVENT, **data}, headers=STRUCTURED)
+        (message,) = await house.receive()
+        assert base64.b64decode(message["body_base64"]) == content
+        assert message.get("content_type") == content_type
+
+    @pytest.mark.parametrize("mode", ["binary", "structured"])
+    async def test_an_event_may_have_no_data(self, house: House, mode: str) -> None:
+        if mode == "binary":
+            await raw(house, b"", **self.binary())
+        else:
+            await house.call("POST", RAW, EVENT, headers=STRUCTURED)
+        (message,) = await house.receive()
+        assert not {"body", "body_base64"} & message.keys()
+
+    async def test_attributes_that_are_not_ascii_are_decoded(self, house: House) -> None:
+        await raw(house, b"", **self.binary(**{"ce-subject": "Gr%C3%BC%C3%9Fe%20%25"}))
+        (message,) = await house.receive()
+        assert message["properties"]["cloudEvents:subject"] == "Grüße %"
+
+    async def test_attributes_keep_their_types(self, house: House) -> None:
+        event = {**EVENT, "sequence": 7, "sampled": True, "absent": None}
+        await house.call("POST", RAW, event, headers=STRUCTURED)
+        (message,) = await house.receive()
+        properties = message["properties"]
+        assert (properties["cloudEvents:sequence"], properties["cloudEvents:sampled"]) == (7, True)
+        assert "cloudEvents:absent" not in properties
+
+    async def test_headers_of_ours_say_the_rest_and_win(self, house: House) -> None:
+        ours = {"Peeklock-Priority": "8", "Peeklock-Message-Id": "mine", "Peeklock-Property-Extra": "1"}
+        await raw(house, b"", **self.binary(**ours))
+        (message,) = await house.receive()
+        assert (message["priority"], message["message_id"]) == (8, "mine")
+        assert message["properties"] == {**KNOWN["properties"], "extra": "1"}
+
+    @pytest.mark.parametrize("missing", ["id", "source", "type"])
+    async def test_an_event_has_its_attributes(self, house: House, missing: str) -> None:
+        event = {name: value for name, value in EVENT.items() if name != missing}
+        headers = {f"ce-{name}": value for name, value in event.items()}
+        assert pointers(await raw(house, b"", **headers)) == [f"#/header/ce-{missing}"]
+        assert pointers(await house.call("POST", RAW, event, headers=STRUCTURED)) == [f"/{missing}"]
+
+    @pytest.mark.parametrize(
+        ("event", "pointer"),
+        [
+            ({"extension": {"a": 1}}, "/extension"),
+            ({"extension": 1.5}, "/extension"),
+            ({"id": "x" * 129}, "/id"),
+            ({"data": 1, "data_base64": "AA=="}, "/data_base64"),
+            ({"data_base64": "?"}, "/data_base64"),
+            ({"data": {"a": 1}, "datacontenttype": "text/xml"}, "/data"),
+            ({"datacontenttype": 5}, "/datacontenttype"),
+        ],
+    )
+    async def test_an_event_that_is_not_right_is_refused(self, house: House, event: Any, pointer: str) -> None:
+        answer = await house.call("POST", RAW, {**EVENT, **event}, headers=STRUCTURED)
+        assert pointers(answer) == [pointer]
+
+    async def test_other_versions_and_forms_are_refused(self, house: House) -> None:
+        problem(await raw(house, b"", **self.binary(**{"ce-specversion": "0.3"})), 422, "invalid-request")
+        batch = {"Content-Type": "application/cloudevents-batch+json"}
+        assert pointers(await house.call("POST", RAW, [EVENT], headers=batch)) == ["#/header/Content-Type"]
+        avro = {"Content-Type": "application/cloudevents+avro"}
+        assert pointers(await raw(house, b"", **avro)) == ["#/header/Content-Type"]
+        assert pointers(await raw(house, b"[]", **STRUCTURED)) == [""]
+        assert pointers(await raw(house, b"{", **STRUCTURED)) == [""]

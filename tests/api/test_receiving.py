@@ -1,0 +1,278 @@
+"""Receiving: the next messages, each under a lock of its own, or none when nothing comes in time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.api.house import House, pointers, problem
+from tests.clock import settle
+
+
+@pytest.mark.behaviour("S0.3", "S3.13", "S3.16", "S2.2", "S2.12")
+async def test_a_received_message_is_hidden_from_others(house: House) -> None:
+    for body in ("first", "second"):
+        await house.send(body=body)
+    (first,) = await house.receive()
+    assert (first["body"], first["state"], first["delivery_count"]) == ("first", "locked", 1)
+    assert first["locked_until"] == "2027-01-15T08:00:30.000000Z"
+    assert first["lock_remaining_ms"] == 30_000
+    (second,) = await house.receive()
+    assert second["body"] == "second"
+    assert await house.receive() == []
+
+
+@pytest.mark.behaviour("S0.4")
+async def test_a_browser_sees_a_locked_message_but_not_its_token(house: House) -> None:
+    await house.send()
+    await house.receive()
+    seen = await house.ask("GET", "/queues/orders/messages/1")
+    assert seen["state"] == "locked"
+    assert "lock_token" not in seen
+
+
+@pytest.mark.behaviour("S3.14")
+async def test_the_lock_lasts_as_the_queue_or_the_receiver_says(house: House) -> None:
+    await house.ask("PUT", "/queues/orders", {"lock_duration_seconds": 60})
+    for _ in range(2):
+        await house.send()
+    (usual,) = await house.receive()
+    (asked,) = await house.receive(lock_seconds=5)
+    assert (usual["lock_remaining_ms"], asked["lock_remaining_ms"]) == (60_000, 5_000)
+
+
+@pytest.mark.behaviour("S2.14")
+async def test_messages_come_by_priority_and_then_in_the_order_they_came(house: House) -> None:
+    for body, priority in (("a", 4), ("b", 9), ("c", 4), ("d", 0), ("e", 9)):
+        await house.send(body=body, priority=priority)
+    assert [message["body"] for message in await house.receive(max_messages=10)] == ["b", "e", "a", "c", "d"]
+
+
+@pytest.mark.behaviour("S2.25")
+async def test_receivers_side_by_side_never_hold_the_same_message(house: House) -> None:
+    for _ in range(30):
+        await house.send()
+    answers = await asyncio.gather(*(house.receive(max_messages=3) for _ in range(20)))
+    numbers = [message["sequence_number"] for messages in answers for message in messages]
+    assert sorted(numbers) == list(range(1, 31))
+
+
+@pytest.mark.behaviour("S3.10", "S3.11")
+async def test_receive_and_delete_leaves_nothing_to_settle(house: House) -> None:
+    await house.send(body="gone")
+    (message,) = await house.receive(mode="receive_and_delete")
+    assert message["body"] == "gone"
+    assert not {"lock_token", "locked_until", "lock_remaining_ms"} & message.keys()
+    assert await house.counts() == {}
+    await house.pass_time(3600)
+    assert await house.receive() == []
+
+
+async def test_deferred_messages_come_by_their_numbers_alone(house: House) -> None:
+    for body in ("a", "b"):
+        await house.send(body=body)
+    for message in await house.receive(max_messages=2):
+        await house.settle(message, "defer")
+    assert await house.receive(max_messages=2) == []
+    assert [message["body"] for message in await house.receive(sequence_numbers=[2, 99, 1])] == ["b", "a"]
+
+
+async def test_dead_letters_are_received_from_their_own_side(house: House) -> None:
+    await house.send(body="bad")
+    (message,) = await house.receive()
+    await house.settle(message, "dead-letter", reason="bad_address", description="No such street.")
+    assert await house.receive() == []
+    (dead,) = await house.receive(source="dead_letter")
+    assert (dead["dead_letter_reason"], dead["dead_letter_description"]) == ("bad_address", "No such street.")
+    await house.settle(dead, "abandon")
+    assert await house.counts() == {"dead_lettered": 1}
+
+
+async def test_a_filter_chooses_among_what_waits(house: House) -> None:
+    for n in range(6):
+        await house.send(body=n, properties={"odd": n % 2 == 1})
+    odd = await house.receive(max_messages=10, filter="message.properties.odd && message.sequence_number > 2")
+    assert [message["body"] for message in odd] == [3, 5]
+    assert await house.receive(filter="message.properties.missing == 1") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pointer"),
+    [
+        ({"max_messages": 0}, "/max_messages"),
+        ({"max_messages": 1001}, "/max_messages"),
+        ({"wait_seconds": -1}, "/wait_seconds"),
+        ({"lock_seconds": 0.5}, "/lock_seconds"),
+        ({"lock_seconds": 43_201}, "/lock_seconds"),
+        ({"mode": "peek"}, "/mode"),
+        ({"source": "archive"}, "/source"),
+        ({"sequence_numbers": []}, "/sequence_numbers"),
+        ({"sequence_numbers": [0]}, "/sequence_numbers/0"),
+        ({"sequence_numbers": [2**63]}, "/sequence_numbers/0"),
+        ({"sequence_numbers": [1, 2, 1]}, "/sequence_numbers"),
+        ({"sequence_numbers": [1], "filter": "true"}, "/filter"),
+        ({"sequence_numbers": [1], "source": "dead_letter"}, "/source"),
+        ({"filter": "message."}, "/filter"),
+        ({"filter": "message.x.all(y, true)"}, "/filter"),
+        ({"filter": "other == 1"}, "/filter"),
+        ({"filter": "x" * 1025}, "/filter"),
+        ({"receiver_id": ""}, "/receiver_id"),
+        ({"settlements": [{"action": "complete"}]}, "/settlements/0/lock_token"),
+        ({"settlements": [{"action": "explode", "lock_token": "1.x"}]}, "/settlements/0/action"),
+        ({"settlements": [{"action": "complete", "lock_token": "garbled"}]}, "/settlements/0/lock_token"),
+        ({"nonsense": 1}, "/nonsense"),
+    ],
+)
+async def test_a_wish_that_is_not_right_takes_nothing(house: House, wanted: dict[str, Any], pointer: str) -> None:
+    await house.send()
+    answer = await house.call("POST", "/queues/orders/messages/receive", wanted)
+    assert pointers(answer) == [pointer]
+    assert await house.counts() == {"available": 1}
+
+
+async def test_a_queue_that_is_closed_or_missing_gives_nothing(house: House) -> None:
+    await house.send()
+    await house.ask("PATCH", "/queues/orders", {"status": "receive_disabled"})
+    problem(await house.call("POST", "/queues/orders/messages/receive"), 403, "receive-disabled")
+    problem(await house.call("POST", "/queues/nowhere/messages/receive"), 404, "queue-not-found")
+
+
+class TestWaiting:
+    """A receive waits for its first message, for as long as it asks and the server allows."""
+
+    async def wait(self, house: House, *, seconds: float = 20, **headers: str) -> asyncio.Task[Any]:
+        await house.ask("PUT", "/queues/orders")
+        wanted = {} if "Prefer" in headers else {"wait_seconds": seconds}
+        task = asyncio.create_task(house.ask("POST", "/queues/orders/messages/receive", wanted, headers=headers))
+        await settle()
+        assert not task.done()
+        return task
+
+    @pytest.mark.behaviour("S2.30")
+    async def test_it_ends_when_a_message_comes(self, house: House) -> None:
+        waiting = await self.wait(house)
+        await house.send(body="at last")
+        assert (await waiting)["messages"][0]["body"] == "at last"
+
+    async def test_it_ends_empty_when_the_time_is_over(self, house: House) -> None:
+        waiting = await self.wait(house, seconds=20)
+        await house.clock.advance(19.9)
+        assert not waiting.done()
+        await house.clock.advance(0.2)
+        assert await waiting == {"messages": []}
+
+    async def test_a_header_may_say_how_long(self, house: House) -> None:
+        waiting = await self.wait(house, Prefer="respond-async, wait=10")
+        await house.clock.advance(9.9)
+        assert not waiting.done()
+        await house.clock.advance(0.2)
+        assert await waiting == {"messages": []}
+
+    async def test_the_server_caps_it(self, house: House) -> None:
+        waiting = await self.wait(house, seconds=100_000)
+        await house.clock.advance(50.1)
+        assert await waiting == {"messages": []}
+
+    async def test_a_scheduled_message_ends_it_when_it_is_due(self, house: House) -> None:
+        await house.send(body="due", delay_seconds=5)
+        waiting = await self.wait(house)
+        await house.pass_time(5)
+        assert (await waiting)["messages"][0]["body"] == "due"
+
+    async def test_what_is_abandoned_goes_to_whoever_waits(self, house: House) -> None:
+        await house.send(body="again")
+        (message,) = await house.receive()
+        waiting = await self.wait(house)
+        await house.settle(message, "abandon")
+        assert (await waiting)["messages"][0]["redelivered"] is True
+
+    async def test_each_message_ends_one_wait(self, house: House) -> None:
+        waiting = [await self.wait(house) for _ in range(3)]
+        for n in range(3):
+            await house.send(body=n)
+        answers = await asyncio.gather(*waiting)
+        assert sorted(answer["messages"][0]["body"] for answer in answers) == [0, 1, 2]
+
+    async def test_a_stopping_server_lets_everybody_go(self, house: House) -> None:
+        waiting = await self.wait(house)
+        house.front.draining = True
+        house.broker.waiting.close()
+        assert await waiting == {"messages": []}
+        assert (await house.call("GET", "/queues/orders")).headers["connection"] == "close"
+
+    async def test_those_who_wait_are_counted(self, house: House) -> None:
+        waiting = await self.wait(house)
+        assert "\npeeklock_waiting_receivers 1.0\n" in (await house.http.get("/metrics")).text
+        await house.send()
+        await waiting
+        assert "\npeeklock_waiting_receivers 0.0\n" in (await house.http.get("/metrics")).text
+
+
+KEY = {"Idempotency-Key": "r-1"}
+
+
+class TestIdempotencyKey:
+    """The same receive made twice hands out the same messages under the same locks."""
+
+    PATH = "/queues/orders/messages/receive"
+
+    async def test_a_repeat_hears_the_same_messages(self, house: House) -> None:
+        for _ in range(3):
+            await house.send()
+        first = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+        again = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+        assert again.json() == first.json()
+        assert again.headers["idempotency-replayed"] == "true"
+        assert {message["delivery_count"] for message in again.json()["messages"]} == {1}
+        assert await house.counts() == {"available": 1, "locked": 2}
+
+    async def test_what_was_settled_meanwhile_is_left_out(self, house: House) -> None:
+        await house.send()
+        first = await house.ask("POST", self.PATH, {}, headers=KEY)
+        await house.settle(first["messages"][0], "complete")
+        assert await house.ask("POST", self.PATH, {}, headers=KEY) == {"messages": []}
+
+    async def test_another_wish_under_the_key_is_refused(self, house: House) -> None:
+        await house.send()
+        await house.call("POST", self.PATH, {}, headers=KEY)
+        answer = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+        problem(answer, 422, "idempotency-key-reused")
+
+    @pytest.mark.parametrize("wanted", [{"mode": "receive_and_delete"}, {"filter": "true"}, {"sequence_numbers": [1]}])
+    async def test_it_goes_with_a_plain_receive(self, house: House, wanted: Any) -> None:
+        await house.send()
+        answer = await house.call("POST", self.PATH, wanted, headers=KEY)
+        assert pointers(answer) == ["#/header/Idempotency-Key"]
+        assert await house.counts() == {"available": 1}
+
+
+class TestSettlingFirst:
+    """A worker's loop is one request a message: it settles the one before and receives the next."""
+
+    async def test_the_settlement_comes_before_the_receive(self, house: House) -> None:
+        await house.send(body="once")
+        (message,) = await house.receive()
+        settlements = [{"action": "abandon", "lock_token": message["lock_token"]}]
+        answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+        assert answer["settled"][0]["outcome"] == "abandoned"
+        assert answer["messages"][0]["body"] == "once"
+        assert answer["messages"][0]["lock_token"] != message["lock_token"]
+
+    async def test_a_refused_settlement_does_not_keep_the_next_message_away(self, house: House) -> None:
+        await house.send()
+        settlements = [{"action": "complete", "lock_token": f"9.{'0' * 32}"}]
+        answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+        assert answer["settled"][0]["problem"]["code"] == "message-not-found"
+        assert len(answer["messages"]) == 1
+
+    @pytest.mark.parametrize(
+        "wrong", [{"max_messages": 0}, {"filter": "message."}, {"sequence_numbers": [1], "filter": "true"}]
+    )
+    async def test_nothing_is_settled_by_a_request_that_is_not_right(self, house: House, wrong: Any) -> None:
+        await house.send()
+        (message,) = await house.receive()
+        settlements = [{"action": "complete", "lock_token": message["lock_token"]}]
+        for extra in ({}, {"headers": {"Idempotency-Key": ""}}):
+            wanted = {"settlements": settlements, **({} if extra else wrong)}
+            pointers(await house.call("POST", "/queues/orders/messages/receive", wanted, **extra))
+        assert await house.counts() == {"locked": 1}

@@ -1,0 +1,278 @@
+"""Sending: what is accepted is stored, once, and comes out as it went in."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.api.house import House, pointers, problem
+
+EVERYTHING = {
+    "body": {"order": 17, "lines": [1, 2.5, None, "ü"]},
+    "content_type": "application/vnd.shop.order+json",
+    "message_id": "order-17",
+    "correlation_id": "basket-4",
+    "subject": "order.placed",
+    "reply_to": "answers",
+    "to": "eu",
+    "group_id": "customer-9",
+    "priority": 7,
+    "properties": {"region": "eu", "weight": 2.5, "count": 3, "express": True, "coupon": None},
+}
+
+
+@pytest.mark.behaviour("S3.1", "S3.4", "S2.1")
+async def test_a_send_is_answered_when_the_message_is_there(house: House) -> None:
+    answer = await house.call("POST", "/queues/orders/messages", {"body": 1})
+    assert answer.status_code == 201
+    assert answer.json() == {
+        "sequence_number": 1,
+        "message_id": "made-1",
+        "enqueued_at": "2027-01-15T08:00:00.000000Z",
+        "state": "available",
+        "duplicate": False,
+    }
+    assert await house.counts() == {"available": 1}
+
+
+@pytest.mark.behaviour("S3.30")
+async def test_what_was_sent_is_what_is_delivered(house: House) -> None:
+    await house.send(**EVERYTHING)
+    (first,) = await house.receive()
+    assert first.items() >= EVERYTHING.items()
+    await house.settle(first, "abandon")
+    (second,) = await house.receive()
+    assert second.items() >= EVERYTHING.items()
+
+
+@pytest.mark.parametrize("body", ["text", 1, 1.5, True, None, [], {}, {"deep": [{"deeper": [None]}]}, "\u0000 é 😀"])
+async def test_any_json_value_is_a_body(house: House, body: Any) -> None:
+    await house.send(body=body)
+    (message,) = await house.receive()
+    assert message["body"] == body
+    assert "body_base64" not in message
+
+
+async def test_a_json_body_keeps_every_byte(house: House) -> None:
+    body = b'{"z": 1.10,  "a": 1e2, "big": 123456789012345678901234567890, "z": "twice"}'
+    await house.http.post("/v1/queues/orders/messages", content=b'{"body": ' + body + b"}")
+    assert (await house.call("GET", "/queues/orders/messages/1/body")).content == body
+    answer = await house.call("POST", "/queues/orders/messages/receive")
+    assert body in answer.content
+
+
+async def test_bytes_travel_as_base64(house: House) -> None:
+    content = bytes(range(256))
+    await house.send(body_base64=base64.b64encode(content).decode(), content_type="image/png")
+    (message,) = await house.receive()
+    assert base64.b64decode(message["body_base64"]) == content
+    assert "body" not in message
+
+
+async def test_a_body_may_be_left_out(house: House) -> None:
+    await house.send(subject="tick")
+    await house.call("POST", "/queues/orders/messages")
+    first, second = await house.receive(max_messages=2)
+    assert first["subject"] == "tick"
+    assert not {"body", "body_base64"} & {*first, *second}
+
+
+@pytest.mark.parametrize(
+    ("message", "pointer"),
+    [
+        ({"body": 1, "body_base64": "AA=="}, "/body_base64"),
+        ({"body_base64": "no base64!"}, "/body_base64"),
+        ({"delay_seconds": 1, "available_at": "2030-01-01T00:00:00Z"}, "/delay_seconds"),
+        ({"available_at": "9999-12-31T23:59:59Z"}, "/available_at"),
+        ({"available_at": "2030-01-01T00:00:00"}, "/available_at"),
+        ({"properties": {"a": [1]}}, "/properties"),
+        ({"properties": {f"p{n}": n for n in range(65)}}, "/properties"),
+        ({"properties": {"long": "x" * 33_000}}, "/properties"),
+        ({"properties": {"": 1}}, "/properties"),
+        ({"properties": {"int": 2**63}}, "/properties"),
+        ({"message_id": ""}, "/message_id"),
+        ({"message_id": "x" * 129}, "/message_id"),
+        ({"message_id": "nul\0"}, "/message_id"),
+        ({"message_id": "line\n"}, "/message_id"),
+        ({"content_type": "text/plain\r\nset-cookie: x"}, "/content_type"),
+        ({"content_type": "テキスト"}, "/content_type"),
+        ({"priority": 10}, "/priority"),
+        ({"priority": "4"}, "/priority"),
+        ({"priority": 4.5}, "/priority"),
+        ({"priority": 10**30}, "/priority"),
+        ({"ttl_seconds": 0}, "/ttl_seconds"),
+        ({"delay_seconds": -1}, "/delay_seconds"),
+        ({"durability": "forever"}, "/durability"),
+        ({"a/b~c": 1}, "/a~1b~0c"),
+    ],
+)
+async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
+    house: House, message: dict[str, Any], pointer: str
+) -> None:
+    answer = await house.call("POST", "/queues/orders/messages", message)
+    assert pointers(answer) == [pointer]
+    problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+
+
+async def test_a_scheduled_message_comes_when_it_is_due(house: House) -> None:
+    assert (await house.send(body="later", delay_seconds=10))["state"] == "scheduled"
+    assert (await house.send(body="then", available_at="2027-01-15T08:00:20Z"))["state"] == "scheduled"
+    assert (await house.send(body="past", available_at="2020-01-01T00:00:00Z"))["state"] == "available"
+    assert [message["body"] for message in await house.receive(max_messages=9)] == ["past"]
+    await house.pass_time(10)
+    assert [message["body"] for message in await house.receive(max_messages=9)] == ["later"]
+    await house.pass_time(10)
+    assert [message["body"] for message in await house.receive(max_messages=9)] == ["then"]
+
+
+async def test_a_message_past_its_life_goes_to_the_archive_or_the_dead_letters(house: House) -> None:
+    await house.ask("PUT", "/queues/kept", {"dead_letter_on_expiry": True, "default_ttl_seconds": 5})
+    await house.send("kept")
+    await house.send("orders", ttl_seconds=5)
+    await house.pass_time(6)
+    assert await house.counts("kept") == {"dead_lettered": 1}
+    assert await house.counts("orders") == {}
+    (dead,) = await house.receive("kept", source="dead_letter")
+    assert dead["dead_letter_reason"] == "ttl_expired"
+
+
+@pytest.mark.behaviour("S3.31")
+async def test_a_queue_that_looks_for_duplicates_stores_a_message_id_once(house: House) -> None:
+    await house.ask("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
+    first = await house.send(body=1, message_id="same")
+    second = await house.send(body=2, message_id="same")
+    assert second == {**first, "duplicate": True}
+    assert await house.counts() == {"available": 1}
+    await house.pass_time(61)
+    assert (await house.send(message_id="same"))["duplicate"] is False
+
+
+@pytest.mark.behaviour("S3.9")
+async def test_a_volatile_message_is_answered_before_it_is_stored(house: House) -> None:
+    answer = await house.call("POST", "/queues/orders/messages", {"body": 1, "durability": "volatile"})
+    assert (answer.status_code, answer.json()) == (202, {"message_id": "made-1", "durability": "volatile"})
+    await house.broker.outbox.close()
+    assert [message["message_id"] for message in await house.receive()] == ["made-1"]
+
+
+async def test_a_batch_is_stored_whole_and_in_order(house: House) -> None:
+    batch = {"messages": [{"body": n} for n in range(5)]}
+    answer = await house.call("POST", "/queues/orders/messages/batch", batch)
+    results = answer.json()["results"]
+    assert answer.status_code == 201
+    assert [result["sequence_number"] for result in results] == [1, 2, 3, 4, 5]
+    assert {result["result"] for result in results} == {"sent"}
+    assert [message["body"] for message in await house.receive(max_messages=10)] == [0, 1, 2, 3, 4]
+
+
+async def test_a_batch_is_refused_whole(house: House) -> None:
+    await house.ask("PUT", "/queues/orders", {"max_message_bytes": 10})
+    batch = {"messages": [{"body": 1}, {"body": "far too long"}]}
+    problem(await house.call("POST", "/queues/orders/messages/batch", batch), 413, "message-too-large")
+    assert await house.counts() == {}
+
+
+async def test_each_message_of_a_loose_batch_stands_for_itself(house: House) -> None:
+    await house.ask("PUT", "/queues/orders", {"max_message_bytes": 10})
+    batch = {"messages": [{"body": 1}, {"body": "far too long"}, {"body": 2}], "atomic": False}
+    results = (await house.ask("POST", "/queues/orders/messages/batch", batch))["results"]
+    assert [result["result"] for result in results] == ["sent", "refused", "sent"]
+    assert results[1]["problem"]["code"] == "message-too-large"
+    assert await house.counts() == {"available": 2}
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize(
+    ("bad", "pointer"),
+    [
+        ({"priority": 99}, "/messages/1/priority"),
+        ({"body": 1, "body_base64": ""}, "/messages/1/body_base64"),
+        ({"durability": "volatile"}, "/messages/1/durability"),
+        ({"nonsense": 1}, "/messages/1/nonsense"),
+    ],
+)
+async def test_a_batch_with_a_malformed_entry_stores_nothing(
+    house: House, bad: dict[str, Any], pointer: str, atomic: bool
+) -> None:
+    batch = {"messages": [{"body": 1}, bad], "atomic": atomic}
+    assert pointers(await house.call("POST", "/queues/orders/messages/batch", batch)) == [pointer]
+    assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+async def test_a_batch_has_one_to_a_thousand_messages(house: House) -> None:
+    for messages in ([], [{}] * 1001):
+        answer = await house.call("POST", "/queues/orders/messages/batch", {"messages": messages})
+        assert pointers(answer) == ["/messages"]
+
+
+async def test_a_queue_that_is_full_or_closed_takes_nothing(house: House) -> None:
+    await house.ask("PUT", "/queues/small", {"max_messages": 1})
+    await house.send("small")
+    full = problem(await house.call("POST", "/queues/small/messages"), 507, "queue-full")
+    assert full["retryable"] is True
+    for status in ("send_disabled", "disabled"):
+        await house.ask("PUT", "/queues/closed", {"status": status})
+        problem(await house.call("POST", "/queues/closed/messages"), 403, "send-disabled")
+
+
+KEY = {"Idempotency-Key": "5f2b"}
+
+
+class TestIdempotencyKey:
+    """The same key and the same request are one send, however often they come."""
+
+    @pytest.mark.parametrize(
+        ("path", "body"), [("messages", {"body": 1}), ("messages/batch", {"messages": [{"body": 1}, {"body": 2}]})]
+    )
+    async def test_a_repeat_hears_the_first_answer(self, house: House, path: str, body: Any) -> None:
+        first = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+        before = await house.counts()
+        again = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+        assert again.json() == first.json()
+        assert again.status_code == 201
+        assert again.headers["idempotency-replayed"] == "true"
+        assert "idempotency-replayed" not in first.headers
+        assert await house.counts() == before
+
+    async def test_another_payload_under_the_key_is_refused(self, house: House) -> None:
+        await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        answer = await house.call("POST", "/queues/orders/messages", {"body": 2}, headers=KEY)
+        problem(answer, 422, "idempotency-key-reused")
+        assert await house.counts() == {"available": 1}
+
+    async def test_a_key_counts_for_one_queue(self, house: House) -> None:
+        for queue in ("orders", "invoices"):
+            answer = await house.call("POST", f"/queues/{queue}/messages", {"body": 1}, headers=KEY)
+            assert "idempotency-replayed" not in answer.headers
+
+    async def test_a_raw_send_is_another_one_with_other_headers(self, house: House) -> None:
+        path = "/queues/orders/messages/raw"
+        await house.call("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "a"})
+        answer = await house.call("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "b"})
+        problem(answer, 422, "idempotency-key-reused")
+
+    @pytest.mark.parametrize("key", ["", "x" * 256])
+    async def test_a_key_has_a_length(self, house: House, key: str) -> None:
+        answer = await house.call("POST", "/queues/orders/messages", {}, headers={"Idempotency-Key": key})
+        assert pointers(answer) == ["#/header/Idempotency-Key"]
+
+    async def test_it_does_not_go_with_what_cannot_be_remembered(self, house: House) -> None:
+        volatile = await house.call("POST", "/queues/q/messages", {"durability": "volatile"}, headers=KEY)
+        loose = {"messages": [{}], "atomic": False}
+        batch = await house.call("POST", "/queues/q/messages/batch", loose, headers=KEY)
+        assert pointers(volatile) == pointers(batch) == ["#/header/Idempotency-Key"]
+
+
+async def test_the_trace_context_is_kept_with_the_message(house: House) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await house.call("POST", "/queues/orders/messages", {}, headers={"traceparent": trace})
+    await house.call("POST", "/queues/orders/messages", {}, headers={"traceparent": "garbled"})
+    first, second = await house.receive(max_messages=2)
+    assert first["traceparent"] == trace
+    assert "traceparent" not in second
+
+
+async def test_an_unknown_queue_is_not_made_where_the_server_does_not_make_queues(house: House) -> None:
+    house.broker.catalogue._auto_create = False
+    problem(await house.call("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
+    assert (await house.ask("GET", "/queues"))["items"] == []
