@@ -42,8 +42,8 @@ SHARED = (StoreUnavailable,)
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
-OLDEST: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 6), "MySQL": (8, 0)}
-"""The first versions that lock past what others hold and read JSON as a table."""
+OLDEST: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
+"""The first versions that lock past what others hold, read JSON as a table and keep an index in descending order."""
 
 WEAKNESSES: Mapping[str, str] = {
     "innodb_flush_log_at_trx_commit": (
@@ -61,7 +61,7 @@ class ServerTooOld(Exception):
 
 
 class MysqlStore(MessageRecords):
-    """`Store` on MariaDB, from version 10.6 on, and MySQL, from version 8.0 on."""
+    """`Store` on MariaDB, from version 10.8 on, and MySQL, from version 8.0 on."""
 
     def __init__(self, pool: Pool[Session], presence: Presence, observe: Observe) -> None:
         super().__init__(pool)
@@ -114,7 +114,7 @@ class MysqlStore(MessageRecords):
             earlier = await attempts.begin(session, attempt)
             if earlier is not None:
                 return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
-            (messages,) = await receiving.claim(session, [claim])
+            (messages,) = await receiving.claim(session, [claim], session.ask)
             if messages:
                 await session.finish(attempts.kept(session, attempt, write_tokens(messages)))
             else:
@@ -130,13 +130,16 @@ class MysqlStore(MessageRecords):
     async def _claim(self, claims: list[Claim]) -> Sequence[list[Message] | Exception]:
         answers: list[list[Message] | Exception] = []
         for portion in receiving.portions(claims):
-            self._observe("claim", len(portion))
             try:
-                answers += await self._transact(partial(receiving.claim, claims=portion))
+                answers += await self._claim_portion(portion)
             except StoreUnavailable as error:
                 # What earlier portions have claimed is theirs.
                 answers += [error] * len(portion)
         return answers
+
+    async def _claim_portion(self, claims: list[Claim]) -> list[list[Message]]:
+        self._observe("claim", len(claims))
+        return await self._transact(lambda session: receiving.claim(session, claims, session.finish))
 
     async def _claim_these(self, choices: list[Choice]) -> list[list[Message]]:
         return [

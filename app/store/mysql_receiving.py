@@ -12,7 +12,7 @@ from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken, Move, Outcome
 from app.store import rows
-from app.store.mysql_session import Session
+from app.store.mysql_session import Ask, Session
 from app.store.mysql_text import column, table
 from app.store.rows import MESSAGE_COLUMNS, Row
 
@@ -73,7 +73,7 @@ class Delivery:
         return rows.message(row)
 
 
-async def claim(session: Session, claims: Sequence[Claim]) -> list[list[Message]]:
+async def claim(session: Session, claims: Sequence[Claim], ask: Ask) -> list[list[Message]]:
     """Lock the next messages for each claim; claims of one queue share what there is in their order."""
     groups: defaultdict[tuple[int, MessageState], int] = defaultdict(int)
     for wish in claims:
@@ -81,7 +81,7 @@ async def claim(session: Session, claims: Sequence[Claim]) -> list[list[Message]
     texts = [session.text(NEXT[source], queue_id=queue_id, most=most) for (queue_id, source), most in groups.items()]
     answers = await session.ask(*texts)
     found = {group: iter(answer.rows) for group, answer in zip(groups, answers, strict=True)}
-    return await _deliver(session, [_share(found[wish.queue_id, wish.source], wish) for wish in claims])
+    return await _deliver(session, [_share(found[wish.queue_id, wish.source], wish) for wish in claims], ask)
 
 
 def portions(claims: Iterable[Claim]) -> Iterator[list[Claim]]:
@@ -104,7 +104,7 @@ async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> 
     found = await session.fetch("these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value)
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = (by_number[number] for number in wanted if number in by_number)
-    (messages,) = await _deliver(session, [_share(in_order, wish)])
+    (messages,) = await _deliver(session, [_share(in_order, wish)], session.finish)
     return messages
 
 
@@ -131,8 +131,8 @@ def _share(found: Iterator[Row], wish: Claim) -> list[Delivery]:
     return [Delivery(row, wish, secrets.token_bytes(SECRET_BYTES)) for row in islice(found, wish.most)]
 
 
-async def _deliver(session: Session, deliveries: Sequence[Sequence[Delivery]]) -> list[list[Message]]:
+async def _deliver(session: Session, deliveries: Sequence[Sequence[Delivery]], ask: Ask) -> list[list[Message]]:
     """Write who has what; the messages of each claim, once their rows say so."""
     if written := [delivery.written() for of_one in deliveries for delivery in of_one]:
-        await session.ask(session.text("lock", rows=table(written)))
+        await ask(session.text("lock", rows=table(written)))
     return [[delivery.message() for delivery in of_one] for of_one in deliveries]

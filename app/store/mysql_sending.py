@@ -1,6 +1,6 @@
 """Sending on MariaDB and MySQL: drafts become rows, and receipts tell their numbers."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any, TypeAlias
@@ -8,12 +8,9 @@ from typing import Any, TypeAlias
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
-from app.store.mysql_session import Answer, Session, TextTooLarge
+from app.store.mysql_session import Answer, Ask, Session, TextTooLarge
 from app.store.mysql_text import table
 from app.store.rows import DRAFT_COLUMNS, STATES, draft_row
-
-Ask: TypeAlias = Callable[..., Awaitable[list[Answer]]]
-"""How the last round trip is made: `Session.finish` commits in it, `Session.ask` leaves the transaction open."""
 
 Id: TypeAlias = tuple[int, str]
 """A queue, and a message id in it."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from asyncmy import errors
 from asyncmy.connection import Connection
@@ -58,14 +58,17 @@ LOST = frozenset({
     0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
     1053, 1079, 1152, 1927, 1317,  # the server shuts down; this connection or statement was killed
 })  # fmt: skip
-CANNOT_ANSWER = LOST | {
-    1040, 1203, 1226, 1129, 1135,  # too many connections, for the server, the user or the host; no thread for one more
-    1290, 1836, 1792, 1223, 3100,  # read-only, or held still for a backup
-    1021, 1114, 1026, 1030, 1180, 3, 28,  # no space on the disk, in a table, in a log, or at commit
-    1037, 1038, 1041, 1206,  # no memory, none for locks
-    1969, 3024,  # the server's own limit of time
-    1047,  # the cluster has no majority
-}  # fmt: skip
+SAYINGS: Mapping[str, frozenset[int]] = {
+    "The database cannot be reached.": LOST,
+    "The database does not let the store in.": frozenset({1044, 1045, 1049, 1129, 1130, 1698}),
+    "The database takes no more connections.": frozenset({1040, 1135, 1203, 1226}),
+    "The database cannot be written at present.": frozenset({1223, 1290, 1792, 1836, 3100}),
+    "The disk of the database is full.": frozenset({3, 28, 1021, 1026, 1030, 1114, 1180}),
+    "The database has no memory left.": frozenset({1037, 1038, 1041, 1206}),
+    "The database gave up a statement that took too long.": frozenset({1969, 3024}),
+    "The database has no majority in its cluster.": frozenset({1047}),
+}
+"""What the server cannot help, as the one who asked may hear it; any other error is a mistake here."""
 
 
 class LockWaitEnded(Collision):
@@ -91,6 +94,10 @@ class Answer:
     rows: Sequence[Row]
     changed: int
     first_number: int
+
+
+Ask: TypeAlias = Callable[..., Awaitable[list[Answer]]]
+"""How the last round trip of some work is made: `finish` commits in it, `ask` leaves the transaction open."""
 
 
 class Wire(Connection):
@@ -234,19 +241,20 @@ def translated() -> Generator[None]:
     except errors.MySQLError as error:
         raise meaning(error) from error
     except (TimeoutError, OSError) as error:
-        raise StoreUnavailable(f"The database does not answer: {str(error) or 'no reply in time'}.") from error
+        raise StoreUnavailable("The database does not answer.") from error
 
 
 def meaning(error: errors.MySQLError) -> Exception:
     """What an error of the driver says, in words of our own."""
-    number, detail = number_of(error), error.args[-1] if error.args else ""
+    number = number_of(error)
     if number in COLLISIONS:
-        return Collision(detail)
+        return Collision(str(error))
     if number == LOCK_WAIT_ENDED:
-        return LockWaitEnded(detail)
-    if number in CANNOT_ANSWER:
-        return StoreUnavailable(f"The database cannot answer: {detail} ({number}).")
-    return StatementFailed(f"{number}: {detail}")
+        return LockWaitEnded(str(error))
+    for saying, numbers in SAYINGS.items():
+        if number in numbers:
+            return StoreUnavailable(saying)
+    return StatementFailed(str(error))
 
 
 def number_of(error: errors.MySQLError) -> int:

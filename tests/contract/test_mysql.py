@@ -1,0 +1,364 @@
+"""What only MariaDB and MySQL have to get right: literals, packets, numbering, waiting, and servers set up for others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.broker.ports import Attempt
+from app.domain.instant import MINUTE, SECOND
+from app.domain.message import Envelope, MessageState
+from app.domain.queue import QueueSettings
+from app.domain.refusals import MessageTooLarge, RequestInProgress, StoreUnavailable
+from app.runtime.clock import SystemClock
+from app.store.migrate import migrate
+from app.store.mysql import WEAKNESSES, ServerTooOld, allow
+from app.store.mysql_connect import Connector, options
+from app.store.mysql_session import Session
+from app.store.mysql_text import literal
+from app.store.open import open_store
+from app.store.pool import Pool
+from app.store.rows import ARCHIVED_COLUMNS
+from tests.contract.subject import MariaSubject, abandonment, completion, draft, numbers
+from tests.databases import Run
+from tests.engines import ENGINES
+from tests.servers import MariaServer, Server
+
+FOR_SOMEBODY_ELSE = (
+    "--max-allowed-packet=1M",
+    "--auto-increment-increment=3",
+    "--auto-increment-offset=2",
+    "--default-time-zone=+05:30",
+    "--character-set-server=latin1",
+    "--collation-server=latin1_german1_ci",
+    "--sql-mode=NO_BACKSLASH_ESCAPES,ANSI_QUOTES",
+    "--transaction-isolation=SERIALIZABLE",
+    "--autocommit=0",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-doublewrite=0",
+    "--log-bin",
+    "--binlog-format=ROW",
+    "--sync-binlog=0",
+)
+"""Settings that no default has, each of which would break a store that took its own for granted."""
+
+SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M"
+LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
+
+A_ROW_IS_WAITED_FOR = "SHOW GLOBAL STATUS WHERE variable_name = 'Innodb_row_lock_current_waits' AND value > 0"
+SOMEBODY_SLEEPS = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
+
+WORDS = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name -- ; "
+
+
+@pytest.fixture(scope="module")
+def foreign_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+    """A database on a server that was set up for something else."""
+    wanted(MariaServer.kind)
+    server = MariaServer(run.new_directory(), *FOR_SOMEBODY_ELSE)
+    server.start()
+    yield with_tables(server)
+    server.kill()
+
+
+@pytest.fixture
+async def subject(mariadb_url: str) -> AsyncIterator[MariaSubject]:
+    """A store on an ordinary server."""
+    async for subject in begun(MariaSubject(mariadb_url)):
+        yield subject
+
+
+@pytest.fixture
+async def foreign(foreign_url: str) -> AsyncIterator[MariaSubject]:
+    """A store on the other server."""
+    async for subject in begun(MariaSubject(foreign_url)):
+        yield subject
+
+
+async def begun(subject: MariaSubject) -> AsyncIterator[MariaSubject]:
+    await subject.begin()
+    yield subject
+    await subject.end()
+
+
+def with_tables(server: Server) -> str:
+    """A new database on the server, with today's tables."""
+    url = ENGINES["mariadb"].create(server.url, "peeklock")
+    migrate(url)
+    return url
+
+
+def outside(url: str) -> closing[pymysql.Connection]:
+    """A connection of somebody else, who begins a transaction with the first statement."""
+    where = urlsplit(url)
+    return closing(
+        pymysql.connect(
+            host=where.hostname or "", port=where.port or 0, user=where.username, database=where.path.strip("/")
+        )
+    )
+
+
+async def until_seen(subject: MariaSubject, question: str) -> None:
+    """Return once the server has a row to answer with."""
+    while True:
+        if await subject.execute(question):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def on_session(url: str, work: Callable[[Session], Awaitable[None]]) -> None:
+    """Do the work on a connection of its own."""
+    session = await Connector(url)()
+    try:
+        await work(session)
+    finally:
+        await session.leave()
+
+
+# ---- values in the text of statements --------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=20),
+    blobs=st.lists(st.binary(), max_size=20),
+    integers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
+)
+def test_a_literal_is_read_as_the_value_it_was(
+    foreign_url: str, texts: list[str], blobs: list[bytes], integers: list[int]
+) -> None:
+    values = [None, WORDS, b"\x00'\\\xff%", *texts, *blobs, *integers]
+
+    async def work(session: Session) -> None:
+        (answer,) = await session.ask(b"SELECT " + b", ".join(map(literal, values)))
+        assert list(answer.rows[0]) == values
+
+    asyncio.run(on_session(foreign_url, work))
+
+
+def test_what_has_no_literal_is_refused() -> None:
+    with pytest.raises(TypeError, match="float"):
+        literal(0.5)
+
+
+# ---- servers set up for others ---------------------------------------------------------------------------------------
+
+
+async def test_every_character_is_kept_whatever_the_database_would_make_of_it(foreign: MariaSubject) -> None:
+    queue = await foreign.queue()
+    envelope = Envelope(WORDS, subject=WORDS, group_id=WORDS, properties=b'{"key": "\xe6\xb6\x88 \\" \'"}')
+    window = {"duplicate_window": MINUTE}
+    await foreign.store.send([draft(queue, envelope=envelope, **window)])
+    (repeat,) = await foreign.store.send([draft(queue, envelope=envelope, **window)])
+    (message,) = await foreign.claim(queue, receiver_id=WORDS)
+    reason = {"last_failure": WORDS, "dead_letter_reason": WORDS, "dead_letter_description": WORDS}
+    buried = abandonment(message, state=MessageState.DEAD_LETTERED, properties=b'{"new": "\xe6\xb6\x88"}', **reason)
+    await foreign.store.move([buried])
+    now = await foreign.store.read(queue.id, message.sequence_number)
+    assert now is not None
+    assert (repeat.duplicate, message.envelope, message.receiver_id) == (True, envelope, WORDS)
+    assert (now.last_failure, now.dead_letter_reason, now.dead_letter_description) == (WORDS, WORDS, WORDS)
+    assert now.envelope.properties == buried.properties
+
+
+async def test_receipts_name_the_numbers_that_the_server_gave(foreign: MariaSubject) -> None:
+    queue = await foreign.queue()
+    receipts = await foreign.store.send([draft(queue, message_id=f"{place}") for place in range(20)])
+    stored = await foreign.execute("SELECT sequence_number, message_id FROM message ORDER BY sequence_number")
+    assert [(receipt.sequence_number, receipt.message_id) for receipt in receipts] == stored
+
+
+async def test_a_call_larger_than_a_packet_is_stored_whole_and_in_order(foreign: MariaSubject) -> None:
+    queue = await foreign.queue()
+    bodies = [bytes([65 + place]) * 200_000 for place in range(20)]
+    receipts = await foreign.store.send([draft(queue, body) for body in bodies])
+    order = [receipt.sequence_number for receipt in receipts]
+    messages = await foreign.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100)
+    assert order == sorted(order) == numbers(messages)
+    assert [message.body for message in messages] == bodies
+
+
+async def test_a_message_larger_than_a_packet_is_refused_and_spoils_nothing_beside_it(foreign: MariaSubject) -> None:
+    queue = await foreign.queue()
+    good, bad, other = await asyncio.gather(
+        foreign.store.send([draft(queue, b"good")]),
+        foreign.store.send([draft(queue, b"with it"), draft(queue, b"x" * 1_100_000)]),
+        foreign.store.send([draft(queue, b"other")]),
+        return_exceptions=True,
+    )
+    assert isinstance(bad, MessageTooLarge)
+    assert not isinstance(good, BaseException)
+    assert not isinstance(other, BaseException)
+    assert sorted(message.body for message in await foreign.claim(queue)) == [b"good", b"other"]
+
+
+async def test_the_clock_knows_no_time_zone(foreign: MariaSubject) -> None:
+    assert abs(await foreign.store.now() - time.time_ns() // 1_000) < 5 * SECOND
+
+
+async def test_weak_promises_of_the_server_are_told(foreign: MariaSubject, subject: MariaSubject) -> None:
+    assert await foreign.store.claim_alone() == list(WEAKNESSES.values())
+    assert await subject.store.claim_alone() == []
+
+
+@pytest.mark.parametrize(
+    "version", ["8.0.11", "9.4.0", "10.8.2-MariaDB", "5.5.5-10.11.6-MariaDB-log", "11.4.2-MariaDB"]
+)
+def test_a_server_of_these_days_is_taken(version: str) -> None:
+    allow(version)
+
+
+@pytest.mark.parametrize("version", ["5.7.44-log", "10.6.21-MariaDB", "5.5.5-10.5.28-MariaDB", "5.5.68-MariaDB"])
+def test_a_server_without_what_is_needed_is_refused(version: str) -> None:
+    with pytest.raises(ServerTooOld, match="at least"):
+        allow(version)
+
+
+def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
+    known = options("mysql://me:p%40ss@db:3307/queues?ssl_ca=/ca.pem&ssl_check_hostname=false")
+    assert (known["password"], known["port"]) == ("p@ss", 3307)
+    assert known["ssl"] == {"ca": "/ca.pem", "check_hostname": False}
+    with pytest.raises(ValueError, match="tls_mode"):
+        options("mysql://db/queues?tls_mode=verify")
+
+
+# ---- waiting for others ----------------------------------------------------------------------------------------------
+
+
+async def test_a_lock_that_ends_while_its_row_is_waited_for_has_ended(subject: MariaSubject, mariadb_url: str) -> None:
+    queue = await subject.queue()
+    message = await subject.locked(queue)
+    with outside(mariadb_url) as other, other.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM message WHERE sequence_number = %s FOR UPDATE", (message.sequence_number,))
+        removing = asyncio.create_task(subject.store.remove([completion(queue, message)]))
+        await until_seen(subject, A_ROW_IS_WAITED_FOR)
+        now = await subject.store.now()
+        cursor.execute(
+            "UPDATE message SET locked_until = %s WHERE sequence_number = %s", (now, message.sequence_number)
+        )
+        other.commit()
+        assert await removing == [False]
+
+
+async def test_a_request_whose_first_try_takes_long_is_told_so(subject: MariaSubject, mariadb_url: str) -> None:
+    queue = await subject.queue()
+    attempt = Attempt(b"k" * 32, b"f" * 32, MINUTE)
+    with outside(mariadb_url) as other, other.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES (%s, %s, 0)", (attempt.key,) * 2
+        )
+        with pytest.raises(RequestInProgress):
+            await subject.store.send_once([draft(queue)], attempt)
+        other.rollback()
+    once = await subject.store.send_once([draft(queue)], attempt)
+    assert not once.replayed
+
+
+async def test_transactions_that_wait_for_each_other_both_come_to_their_end(
+    subject: MariaSubject, mariadb_url: str
+) -> None:
+    queue = await subject.queue()
+    first, second = await subject.send(queue, b"first", b"second")
+    pool = Pool(Connector(mariadb_url), 2)
+    both_hold_one = asyncio.Barrier(2)
+    tries: list[int] = []
+
+    async def touch(session: Session, one: int, other: int) -> None:
+        tries.append(one)
+        await session.change("prioritise", sequence_number=one, priority=5)
+        if len(tries) <= 2:
+            await both_hold_one.wait()
+        await session.change("prioritise", sequence_number=other, priority=5)
+
+    await asyncio.gather(
+        pool.transaction(lambda session: touch(session, first, second)),
+        pool.transaction(lambda session: touch(session, second, first)),
+    )
+    await pool.close()
+    assert len(tries) == 3
+
+
+async def test_a_caller_that_goes_in_mid_statement_leaves_no_connection_in_disorder(
+    subject: MariaSubject, mariadb_url: str
+) -> None:
+    pool = Pool(Connector(mariadb_url), 1)
+    sleeping = asyncio.create_task(pool.repeat(lambda session: session.ask(b"SELECT SLEEP(10), 'stale'")))
+    await until_seen(subject, SOMEBODY_SLEEPS)
+    sleeping.cancel()
+    await asyncio.wait([sleeping])
+    answers = await pool.repeat(lambda session: session.ask(b"SELECT 'fresh'"))
+    await pool.close()
+    assert answers[0].rows == (("fresh",),)
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_reads_no_more_entries_than_it_takes(subject: MariaSubject, mariadb_url: str) -> None:
+    queue = await subject.queue()
+    await subject.send(queue, *[b""] * 1000)
+    columns = ", ".join(column for column in ARCHIVED_COLUMNS if column != "sequence_number")
+    columns += ", state, home_state, lock_generation"
+    doubled = columns.replace("priority", "(priority + 1) % 10")
+    for _ in range(5):
+        await subject.execute(f"INSERT INTO message ({columns}) SELECT {doubled} FROM message")
+    await subject.execute("ANALYZE TABLE message")
+
+    async def work(session: Session) -> None:
+        await session.ask(b"FLUSH STATUS")
+        assert len(await session.fetch("next_available", queue_id=queue.id, most=10)) == 10
+        (read,) = await session.ask(b"SHOW SESSION STATUS LIKE 'Handler_read%'")
+        (sorts,) = await session.ask(b"SHOW SESSION STATUS LIKE 'Sort_rows'")
+        assert sum(int(count) for _, count in read.rows) <= 20
+        assert sorts.rows[0][1] == "0"
+
+    await on_session(mariadb_url, work)
+
+
+# ---- servers that fail -----------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_loses_nothing_and_heals(private_server: Callable[..., Server], run: Run) -> None:
+    server = await asyncio.to_thread(private_server, MariaServer, "--innodb-file-per-table=0", SMALL_DISK)
+    store = await open_store(await asyncio.to_thread(with_tables, server), SystemClock())
+    queue, _ = await store.queues.create("filled", QueueSettings())
+    stored: list[int] = []
+
+    async def fill() -> None:
+        while True:
+            stored.extend(receipt.sequence_number for receipt in await store.send([draft(queue, b"x" * 200_000)]))
+
+    with pytest.raises(StoreUnavailable, match="full"):
+        await fill()
+    await asyncio.to_thread(server.kill)
+    with pytest.raises(StoreUnavailable):
+        await store.now()
+    server.options = ("--innodb-file-per-table=0", LARGE_DISK)
+    await asyncio.to_thread(server.start)
+    assert numbers(await store.browse(queue.id, [MessageState.AVAILABLE], 0, 1000)) == stored
+    assert await store.send([draft(queue, b"x" * 200_000)])
+    await store.close()
+
+
+async def test_a_server_that_takes_no_writes_is_unavailable_until_it_does(
+    foreign: MariaSubject, foreign_url: str
+) -> None:
+    where = urlsplit(foreign_url)
+    await foreign.execute("CREATE OR REPLACE USER clerk IDENTIFIED BY ''")
+    await foreign.execute("GRANT ALL ON peeklock.* TO clerk")
+    store = await open_store(foreign_url.replace(f"{where.username}@", "clerk@"), SystemClock())
+    queue = await foreign.queue()
+    await foreign.execute("SET GLOBAL read_only = 1")
+    with pytest.raises(StoreUnavailable, match="written"):
+        await store.send([draft(queue)])
+    await foreign.execute("SET GLOBAL read_only = 0")
+    assert await store.send([draft(queue)])
+    await store.close()
