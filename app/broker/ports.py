@@ -346,6 +346,20 @@ class NotRenewed:
     evidence: int
 
 
+@dataclass(frozen=True, slots=True)
+class LockRecord:
+    """What a renewal in SQL tells the lock store.
+
+    `bound` is how far the lock store may prolong the lock by itself, `promised_until` how far the
+    renewal itself promises; both come from `asked_at`.
+    """
+
+    generation: int
+    duration: Duration
+    bound: Instant
+    promised_until: Instant
+
+
 class Locks(Protocol):
     """The lock store. It only refines what SQL decides: every failure here is an answer, never an error.
 
@@ -367,10 +381,11 @@ class Locks(Protocol):
         """Prolong a lock to its own now + duration, only inside the record's bound (protocol step 1)."""
         ...
 
-    async def record(self, token: LockToken, generation: int, duration: Duration, bound: Instant) -> None:
-        """Write the record after a renewal in SQL, unless a higher generation is there (step 4).
+    async def record(self, token: LockToken, record: LockRecord) -> None:
+        """Write the record after a renewal in SQL (protocol step 4).
 
-        The deadline is its own clock now + duration, read now; the bound comes from `asked_at`.
+        The deadline is its own clock now + duration, read now. Nothing is written where a higher
+        generation is stored, or once that clock has passed the promise that the renewal gave.
         """
         ...
 

@@ -98,6 +98,8 @@ def _guard(queue: Queue, expected: int | None) -> None:
 async def _take_locks(broker: Broker, queue: Queue) -> None:
     while held := await broker.store.locks_of_queue(queue.id, BITE):
         taken = await broker.store.revoke(_returned(held))
+        # A record left behind would let its holder renew a lock that is gone.
+        await broker.locks.drop([one.token for one in held])
         broker.tally.count("locks_taken", sum(taken))
         broker.bells.ring(queue.id, sum(taken))
         if not any(taken):

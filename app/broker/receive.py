@@ -66,7 +66,7 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
     allow_receive(queue)
     claim = _claim(queue, wish)
     deadline = broker.clock.monotonic() + wish.patience_seconds
-    with broker.waiting.waiter(queue.id) as waiter:
+    with broker.waiting.waiter(_line(claim)) as waiter:
         while True:
             once = await broker.store.claim_once(claim, attempt)
             if once.replayed or once.answer:
@@ -116,6 +116,11 @@ def _claim(queue: Queue, wish: Wish) -> Claim:
     )
 
 
+def _line(claim: Claim) -> int:
+    """Where receivers wait: for the queue, or apart from those for its dead-letter queue."""
+    return claim.queue_id if claim.source is MessageState.AVAILABLE else -claim.queue_id
+
+
 def _how_to_take(broker: Broker, queue: Queue, wish: Wish) -> Take:
     if wish.numbers:
         return lambda claim: broker.store.claim_these(claim, wish.numbers)
@@ -142,13 +147,13 @@ async def _take_matching(broker: Broker, queue: Queue, claim: Claim, matching: F
 
 async def _wait(broker: Broker, queue: Queue, claim: Claim, take: Take, patience: float) -> list[Message]:
     deadline = broker.clock.monotonic() + patience
-    with broker.waiting.waiter(queue.id) as waiter:
+    with broker.waiting.waiter(_line(claim)) as waiter:
         while True:
             if messages := await _deliverable(broker, queue, claim, take):
                 waiter.used()
                 if len(messages) == claim.most:
                     # There may be more than one ring told of: let the next in line look too.
-                    broker.waiting.ring(queue.id)
+                    broker.waiting.ring(_line(claim))
                 return messages
             if not await waiter.rung(deadline - broker.clock.monotonic()):
                 return []

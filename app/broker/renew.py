@@ -4,7 +4,8 @@ With a shared lock store most renewals end there, inside a bound that SQL has gr
 itself is written about once in four. `asked_at`, the lock store's clock read *before* SQL is
 written, sets the bound and the promise; the deadline that may later serve as evidence is set from
 its clock read *after*. So a process paused in between can neither promise beyond what SQL holds
-nor leave evidence against a promise that lives.
+nor leave evidence against a promise that lives. A record that comes after its own promise has ended
+is not written at all: the row may have been freed by then, and nothing may revive a dead token.
 
 Crash windows: dead before the SQL write, nothing changed. Dead after it, the lock lasts until its
 bound and no record speaks against it; the message comes back later, never earlier.
@@ -13,12 +14,12 @@ bound and no record speaks against it; the message comes back later, never earli
 from dataclasses import dataclass
 
 from app.broker.broker import Broker
-from app.broker.ports import Extended, Extension, NotRenewed, Renewed
-from app.broker.settling import lose, what_happened
+from app.broker.ports import Extended, Extension, LockRecord, NotRenewed, Renewed
+from app.broker.settling import MOST_LOOKS, lose, what_happened
 from app.domain.instant import SECOND, Duration, Instant
 from app.domain.queue import Queue, lead
-from app.domain.refusals import LockLost, Refusal
-from app.domain.settlement import LockToken, Settled
+from app.domain.refusals import LockLost, Refusal, StoreUnavailable
+from app.domain.settlement import Held, LockToken, Settled
 
 MARGIN: Duration = 2 * SECOND
 """How much earlier than SQL the lock store's bound ends: more than the two clocks drift in one lead."""
@@ -38,29 +39,40 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
     Refuses with `LockLost`, `AlreadySettled` or `MessageNotFound`.
     """
     duration = duration or queue.settings.lock_duration
-    answer = await broker.locks.renew(token, duration)
-    if isinstance(answer, Renewed):
-        broker.tally.count("renewals_without_sql")
-        return Promise(answer.locked_until, answer.remaining)
-    ahead = lead(duration, shared_locks=broker.locks.is_shared and answer.asked_at is not None)
-    (extended,) = await broker.store.extend([Extension(token, queue.id, ahead, answer.evidence)])
-    if extended is None:
-        raise await _refusal(broker, queue, token, answer.evidence)
-    return await _recorded(broker, token, duration, ahead, answer, extended)
+    for _ in range(MOST_LOOKS):
+        answer = await broker.locks.renew(token, duration)
+        if isinstance(answer, Renewed):
+            broker.tally.count("renewals_without_sql")
+            return Promise(answer.locked_until, answer.remaining)
+        (held,) = await broker.store.held([token])
+        if held is None or held.queue_id != queue.id:
+            raise await _refusal(broker, queue, token)
+        ahead = lead(duration, shared_locks=broker.locks.is_shared and answer.asked_at is not None)
+        (extended,) = await broker.store.extend([Extension(token, queue.id, ahead, answer.evidence)])
+        if extended is not None:
+            return await _promise(broker, held, answer, extended, duration, ahead)
+        if lost := await lose(broker, held, answer.evidence):
+            raise lost
+    raise StoreUnavailable("The lock changes faster than it can be renewed.")
 
 
-async def _recorded(
-    broker: Broker, token: LockToken, duration: Duration, ahead: Duration, answer: NotRenewed, extended: Extended
+async def _promise(
+    broker: Broker, held: Held, answer: NotRenewed, extended: Extended, duration: Duration, ahead: Duration
 ) -> Promise:
+    """What the holder is promised, and what the lock store is told of it.
+
+    The deadline that may serve as evidence lies beyond every earlier promise too: whatever was
+    promised before, by the claim or a longer renewal, SQL's `locked_until` was its bound.
+    """
     if answer.asked_at is None:
         return Promise(extended.read_at + duration, duration)
-    await broker.locks.record(token, extended.generation, duration, answer.asked_at + ahead - MARGIN)
-    return Promise(answer.asked_at + duration, duration)
+    promised_until = answer.asked_at + duration
+    lasting = max(duration, held.locked_until - held.read_at)
+    record = LockRecord(extended.generation, lasting, answer.asked_at + ahead - MARGIN, promised_until)
+    await broker.locks.record(held.token, record)
+    return Promise(promised_until, duration)
 
 
-async def _refusal(broker: Broker, queue: Queue, token: LockToken, evidence: int) -> Refusal:
-    (held,) = await broker.store.held([token])
-    if held is not None and held.queue_id == queue.id and (not held.is_live or held.lock_generation == evidence):
-        return await lose(broker, held, evidence)
+async def _refusal(broker: Broker, queue: Queue, token: LockToken) -> Refusal:
     answer = await what_happened(broker, queue, token, asked=None)
     return LockLost() if isinstance(answer, Settled) else answer

@@ -19,7 +19,14 @@ from app.broker.broker import Broker
 from app.broker.expire import free
 from app.domain.message import MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, LockLost, LossCause, MessageNotFound, Refusal
+from app.domain.refusals import (
+    AlreadySettled,
+    LockLost,
+    LossCause,
+    MessageNotFound,
+    Refusal,
+    StoreUnavailable,
+)
 from app.domain.settlement import (
     NO_EVIDENCE,
     Held,
@@ -33,6 +40,9 @@ from app.domain.settlement import (
 )
 
 Ending: TypeAlias = Removal | Move
+
+MOST_LOOKS = 10
+"""Each look but the last means that somebody else has just changed the row; ten in a row is a storm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +130,16 @@ async def what_happened(broker: Broker, queue: Queue, token: LockToken, asked: O
     return AlreadySettled(stone.outcome)
 
 
-async def lose(broker: Broker, held: Held, evidence: int) -> LockLost:
-    """Free a row whose lock has ended, so that no older copy of this request can still succeed."""
-    await free(broker, [(held, evidence)])
+async def lose(broker: Broker, held: Held, evidence: int) -> LockLost | None:
+    """Free a row whose lock has ended, so that no older copy of this request can still succeed.
+
+    None when the lock has not ended, or when somebody else was faster with the row: then it must be
+    looked at anew, because a copy of this very request may have settled it.
+    """
+    if held.is_live and held.lock_generation != evidence:
+        return None
+    if not await free(broker, [(held, evidence)]):
+        return None
     return LockLost(LossCause.EXPIRED, min(held.locked_until, held.read_at), delivered_again=False)
 
 
@@ -139,19 +156,24 @@ async def _apply(broker: Broker, endings: Sequence[Ending]) -> list[bool]:
 
 
 async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled | Refusal:
-    (held,) = await broker.store.held([ending.token])
-    if held is None or held.queue_id != queue.id:
-        return await what_happened(broker, queue, ending.token, ending.outcome)
-    if not held.is_live:
-        return await lose(broker, held, NO_EVIDENCE)
-    (evidence,) = await broker.locks.evidence([ending.token])
-    (effective,) = await _apply(broker, [replace(ending, fence=cleared(evidence))])
-    if effective:
-        await broker.locks.drop([ending.token])
-        return _settled(ending)
-    if held.lock_generation == evidence:
-        return await lose(broker, held, evidence)
-    return await what_happened(broker, queue, ending.token, ending.outcome)
+    """Why the ending had no effect at once; looks again whenever somebody changed the row in between.
+
+    Only the tombstone decides what happened, and it is read after the row was seen to be free.
+    """
+    for _ in range(MOST_LOOKS):
+        (held,) = await broker.store.held([ending.token])
+        if held is None or held.queue_id != queue.id:
+            return await what_happened(broker, queue, ending.token, ending.outcome)
+        evidence = NO_EVIDENCE
+        if held.is_live:
+            (evidence,) = await broker.locks.evidence([ending.token])
+            (effective,) = await _apply(broker, [replace(ending, fence=cleared(evidence))])
+            if effective:
+                await broker.locks.drop([ending.token])
+                return _settled(ending)
+        if lost := await lose(broker, held, evidence):
+            return lost
+    raise StoreUnavailable("The message changes faster than it can be looked at.")
 
 
 async def _was_delivered_again(broker: Broker, stone: Tombstone) -> bool:

@@ -8,8 +8,8 @@ moment, so it would be work without effect, and after a restart it would be gone
 
 from collections.abc import Sequence
 
-from app.broker.ports import NotRenewed
-from app.domain.instant import Duration, Instant
+from app.broker.ports import LockRecord, NotRenewed
+from app.domain.instant import Duration
 from app.domain.settlement import NO_EVIDENCE, LockToken
 
 
@@ -30,7 +30,7 @@ class MemoryLocks:
         """SQL must prolong the lock, by its own clock alone."""
         return NotRenewed(asked_at=None, evidence=NO_EVIDENCE)
 
-    async def record(self, token: LockToken, generation: int, duration: Duration, bound: Instant) -> None:
+    async def record(self, token: LockToken, record: LockRecord) -> None:
         """SQL has recorded the renewal."""
 
     async def evidence(self, tokens: Sequence[LockToken]) -> list[int]:

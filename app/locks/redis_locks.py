@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from app.broker.ports import NotRenewed, Renewed
-from app.domain.instant import Duration, Instant
+from app.broker.ports import LockRecord, NotRenewed, Renewed
+from app.domain.instant import Duration
 from app.domain.settlement import NO_EVIDENCE, LockToken
 from app.locks.keys import BUCKETS, Keys, bucket_of
 from app.locks.link import Call, Link
@@ -63,9 +63,10 @@ class RedisLocks:
         now, granted, evidence = line
         return Renewed(granted, duration) if granted else NotRenewed(now, evidence)
 
-    async def record(self, token: LockToken, generation: int, duration: Duration, bound: Instant) -> None:
+    async def record(self, token: LockToken, record: LockRecord) -> None:
         """Write the record of a lock that SQL has prolonged; losing it only delays a redelivery."""
-        await self._errands.submit(Errand(RECORD, token, (generation, duration, bound)))
+        arguments = (record.generation, record.duration, record.bound, record.promised_until)
+        await self._errands.submit(Errand(RECORD, token, arguments))
 
     async def evidence(self, tokens: Sequence[LockToken]) -> list[int]:
         """The generations of records that have expired; `NO_EVIDENCE` for all others."""

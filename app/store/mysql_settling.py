@@ -7,7 +7,7 @@ from typing import Any
 from app.broker.ports import Extended, Extension
 from app.domain.settlement import LockToken, Move, Removal
 from app.store.mysql_session import Session
-from app.store.mysql_text import table
+from app.store.mysql_text import column, table
 from app.store.records import TOMBSTONE_KEEP, move_values, tombstone_values
 
 
@@ -20,7 +20,7 @@ async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
         await session.finish(
             *([session.text("archive", rows=table(archived))] if archived else []),
             *_tombstones(session, [removal for removal in gone if removal.retention < TOMBSTONE_KEEP]),
-            session.text("delete_messages", numbers=numbers),
+            session.text("take_out", numbers=column(numbers)),
         )
     return took
 

@@ -55,7 +55,7 @@ CANNOT_ANSWER = (
     asyncpg.OperatorInterventionError,  # shutting down, crashed, starting, or it cancelled the statement
     asyncpg.PostgresSystemError,  # reading or writing failed
     asyncpg.ReadOnlySQLTransactionError,  # a standby, or what has become one
-    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.InternalClientError,  # a standby at the start; later a connection that ended while nobody looked
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,

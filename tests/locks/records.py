@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from app.domain.instant import Duration, Instant
+from app.domain.instant import SECOND, Duration, Instant
 from app.domain.settlement import LockToken
 from app.locks.connect import connect
 from app.locks.keys import BUCKETS, Keys, bucket_of
@@ -17,6 +17,9 @@ from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 
 VALUE = re.compile(rb"(\d+) (\d+) (\d+)")
+
+PROMISED = 4_000_000_000 * SECOND
+"""A promise that ends later than any test."""
 
 # A busy machine must not look like a broken Redis where the answers are what is tested.
 PATIENCE_SECONDS = 10.0

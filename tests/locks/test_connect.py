@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import Renewed
+from app.broker.ports import LockRecord, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EVIDENCE
 from app.locks.connect import connect
@@ -17,7 +17,7 @@ from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.records import PATIENCE_SECONDS
+from tests.locks.records import PATIENCE_SECONDS, PROMISED
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND
@@ -43,7 +43,7 @@ async def serves(url: str, new_token: NewToken) -> None:
     link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error))
     locks = RedisLocks(link, Keys())
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
-    await asyncio.gather(*(locks.record(token, 1, D, FAR) for token in tokens))
+    await asyncio.gather(*(locks.record(token, LockRecord(1, D, FAR, PROMISED)) for token in tokens))
     answers = await asyncio.gather(*(locks.renew(token, MINUTE) for token in tokens))
     assert all(isinstance(answer, Renewed) for answer in answers)
     assert await locks.evidence(tokens) == [NO_EVIDENCE] * len(tokens)

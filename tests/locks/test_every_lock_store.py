@@ -2,10 +2,11 @@
 
 import asyncio
 
-from app.broker.ports import Locks, NotRenewed
+from app.broker.ports import LockRecord, Locks, NotRenewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EVIDENCE
 from tests.locks.conftest import NewToken
+from tests.locks.records import PROMISED
 
 D = 30 * SECOND
 FAR = 4_000_000_000 * SECOND
@@ -34,14 +35,14 @@ async def test_forgets_what_it_never_knew(locks: Locks, new_token: NewToken) -> 
 
 async def test_has_no_evidence_against_a_lock_that_was_just_renewed(locks: Locks, new_token: NewToken) -> None:
     token = new_token()
-    await locks.record(token, 1, D, FAR)
+    await locks.record(token, LockRecord(1, D, FAR, PROMISED))
     assert await locks.evidence([token]) == [NO_EVIDENCE]
     assert await locks.expired(100) == []
 
 
 async def test_answers_many_callers_at_once(locks: Locks, new_token: NewToken) -> None:
     tokens = [new_token(number) for number in range(300)]
-    await asyncio.gather(*(locks.record(token, 1, MINUTE, FAR) for token in tokens))
+    await asyncio.gather(*(locks.record(token, LockRecord(1, MINUTE, FAR, PROMISED)) for token in tokens))
     answers = await asyncio.gather(*(locks.evidence([token]) for token in tokens))
     assert answers == [[NO_EVIDENCE]] * len(tokens)
 

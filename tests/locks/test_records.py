@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.ports import NotRenewed, Renewed
+from app.broker.ports import LockRecord, NotRenewed, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EVIDENCE, LockToken
 from app.locks.connect import connect
@@ -13,7 +13,7 @@ from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.records import Records
+from tests.locks.records import PROMISED, Records
 from tests.servers import RedisServer
 
 D = 30 * SECOND
@@ -23,7 +23,7 @@ D = 30 * SECOND
 async def token(redis_locks: RedisLocks, records: Records, new_token: NewToken) -> LockToken:
     """A delivery with a record of generation 1 whose bound lies two minutes ahead."""
     token = new_token()
-    await redis_locks.record(token, 1, D, await records.now() + 2 * MINUTE)
+    await redis_locks.record(token, LockRecord(1, D, await records.now() + 2 * MINUTE, PROMISED))
     return token
 
 
@@ -105,7 +105,7 @@ async def test_the_deadline_counts_from_the_moment_of_writing(
     redis_locks: RedisLocks, records: Records, new_token: NewToken
 ) -> None:
     token, before = new_token(), await records.now()
-    await redis_locks.record(token, 3, D, before + MINUTE)
+    await redis_locks.record(token, LockRecord(3, D, before + MINUTE, PROMISED))
     record = await records.read(token)
     assert before + D <= record.deadline <= await records.now() + D
     assert (record.generation, record.bound) == (3, before + MINUTE)
@@ -115,17 +115,26 @@ async def test_a_record_written_late_cannot_replace_a_newer_one(
     redis_locks: RedisLocks, records: Records, token: LockToken
 ) -> None:
     now = await records.now()
-    await redis_locks.record(token, 5, D, now + MINUTE)
+    await redis_locks.record(token, LockRecord(5, D, now + MINUTE, PROMISED))
     newest = await records.read(token)
-    await redis_locks.record(token, 4, D, now + 5 * MINUTE)
+    await redis_locks.record(token, LockRecord(4, D, now + 5 * MINUTE, PROMISED))
     assert await records.read(token) == newest
+
+
+async def test_a_record_that_comes_after_its_promise_has_ended_is_not_written(
+    redis_locks: RedisLocks, records: Records, new_token: NewToken
+) -> None:
+    """Its row may have been freed and locked by another since; the dead token must not come back to life."""
+    token, now = new_token(), await records.now()
+    await redis_locks.record(token, LockRecord(1, D, now + MINUTE, promised_until=now))
+    assert await records.read(token) is None
 
 
 async def test_a_newer_record_replaces_an_expired_one(
     redis_locks: RedisLocks, records: Records, token: LockToken
 ) -> None:
     await records.pass_time(token, by=D)
-    await redis_locks.record(token, 2, D, await records.now() + MINUTE)
+    await redis_locks.record(token, LockRecord(2, D, await records.now() + MINUTE, PROMISED))
     assert await redis_locks.evidence([token]) == [NO_EVIDENCE]
     assert await redis_locks.expired(100) == []
     await records.pass_time(token, by=D)
@@ -135,7 +144,7 @@ async def test_a_newer_record_replaces_an_expired_one(
 async def test_a_newer_record_keeps_a_longer_promise(
     redis_locks: RedisLocks, records: Records, token: LockToken
 ) -> None:
-    await redis_locks.record(token, 2, SECOND, await records.now() + MINUTE)
+    await redis_locks.record(token, LockRecord(2, SECOND, await records.now() + MINUTE, PROMISED))
     await records.pass_time(token, by=2 * SECOND)
     assert await redis_locks.evidence([token]) == [NO_EVIDENCE]
 
@@ -158,7 +167,9 @@ async def test_only_expired_records_are_evidence_each_with_its_own_generation(
 ) -> None:
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(redis_locks.record(token, place, D, bound) for place, token in enumerate(tokens)))
+    await asyncio.gather(
+        *(redis_locks.record(token, LockRecord(place, D, bound, PROMISED)) for place, token in enumerate(tokens))
+    )
     await records.pass_time(*tokens[::3], by=D)
     expected = [NO_EVIDENCE if place % 3 else place for place in range(len(tokens))]
     assert await redis_locks.evidence(tokens) == expected
@@ -170,7 +181,7 @@ async def test_expired_locks_are_named_until_they_are_dropped(
 ) -> None:
     tokens = [new_token(64 * number) for number in range(BUCKETS)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(redis_locks.record(token, 2, D, bound) for token in tokens))
+    await asyncio.gather(*(redis_locks.record(token, LockRecord(2, D, bound, PROMISED)) for token in tokens))
     await records.pass_time(*tokens[:10], by=D)
     for _ in range(2):
         assert set(await redis_locks.expired(100)) == {(token, 2) for token in tokens[:10]}
@@ -184,7 +195,7 @@ async def test_no_more_expired_locks_are_named_than_asked_for(
 ) -> None:
     tokens = [new_token(3 * number) for number in range(64)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(redis_locks.record(token, 1, D, bound) for token in tokens))
+    await asyncio.gather(*(redis_locks.record(token, LockRecord(1, D, bound, PROMISED)) for token in tokens))
     await records.pass_time(*tokens, by=D)
     assert len(await redis_locks.expired(most)) == most, "no rest before all are done"
     seen: set[LockToken] = set()
@@ -240,7 +251,7 @@ async def test_flushall_is_no_evidence(private_server, keys: Keys, new_token: Ne
     link = Link(connect(server.url, patience_seconds=10.0), SystemClock(), _fail)
     locks, records = RedisLocks(link, keys), Records(connect(server.url), keys)
     token = new_token()
-    await locks.record(token, 1, D, await records.now() + MINUTE)
+    await locks.record(token, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
     await records.pass_time(token, by=D)
     assert await locks.evidence([token]) == [1]
     await records.redis.flushall()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import NotRenewed, Renewed
+from app.broker.ports import LockRecord, NotRenewed, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EVIDENCE, LockToken
 from app.locks.connect import connect
@@ -17,7 +17,7 @@ from app.locks.redis_locks import RedisLocks
 from tests.clock import VirtualClock
 from tests.locks.conftest import NewToken
 from tests.locks.peers import BlackHole, Delay
-from tests.locks.records import PATIENCE_SECONDS, Records
+from tests.locks.records import PATIENCE_SECONDS, PROMISED, Records
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND
@@ -67,7 +67,7 @@ Open = Callable[..., Store]
 async def all_answers(locks: RedisLocks, token: LockToken) -> list[object]:
     return [
         await locks.renew(token, D),
-        await locks.record(token, 1, D, 4_000_000_000 * SECOND),
+        await locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED)),
         await locks.evidence([token, token]),
         await locks.drop([token]),
         await locks.expired(100),
@@ -148,7 +148,7 @@ async def test_a_late_answer_is_never_taken_for_that_of_another_question(
     alive, unknown = new_token(), new_token()
     async with Delay(port, 0.0).open() as way:
         store = open_store(way.url, patience_seconds=0.3)
-        await store.locks.record(alive, 1, D, await records.now() + MINUTE)
+        await store.locks.record(alive, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
         way.seconds = 0.4
         assert await store.locks.renew(alive, D) == UNKNOWN
         way.seconds = 0.0
@@ -162,7 +162,7 @@ async def test_killed_and_started_again_empty(
 ) -> None:
     server = private_server(RedisServer)
     store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
     assert isinstance(await store.locks.renew(token, D), Renewed)
     server.kill()
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
@@ -207,13 +207,13 @@ async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
 ) -> None:
     server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
     store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
     assert (await store.locks.renew(token, D)).asked_at is not None, "it still answers"
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
     assert "maxmemory" in str(store.failures[0])
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("maxmemory", 0)
-    await store.locks.record(token, 1, D, 4_000_000_000 * SECOND)
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
@@ -222,7 +222,7 @@ async def test_one_spoilt_record_does_not_spoil_its_neighbours(
 ) -> None:
     store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
     spoilt, sound = new_token(1), new_token(64)
-    await store.locks.record(sound, 1, D, await records.now() + MINUTE)
+    await store.locks.record(sound, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
     await records.redis.hset(keys.record(spoilt), "not", "ours")
     answers = await asyncio.gather(store.locks.renew(spoilt, D), store.locks.renew(sound, D))
     assert answers[0] == UNKNOWN
@@ -236,7 +236,7 @@ async def test_a_caller_who_gives_up_disturbs_nobody(
     store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
     tokens = [new_token(number) for number in range(200)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(store.locks.record(token, 1, D, bound) for token in tokens))
+    await asyncio.gather(*(store.locks.record(token, LockRecord(1, D, bound, PROMISED)) for token in tokens))
     renewals = [asyncio.create_task(store.locks.renew(token, D)) for token in tokens]
     await asyncio.sleep(0)
     for impatient in renewals[::2]:

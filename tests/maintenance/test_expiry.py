@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from app.broker.complete import complete
-from app.broker.ports import Store
+from app.broker.ports import LockRecord, Store
 from app.broker.renew import renew
 from app.broker.settling import settle_one
 from app.domain.instant import SECOND
@@ -18,7 +18,7 @@ from app.domain.refusals import LockLost, StoreUnavailable
 from app.domain.retry import FixedDelay
 from app.domain.settlement import LockToken
 from app.maintenance.expiry import BITE, expire_locks
-from tests.locks.records import Records, locks_in_redis, own_keys
+from tests.locks.records import PROMISED, Records, locks_in_redis, own_keys
 from tests.maintenance.house import D, House, token_of
 
 AVAILABLE, LOCKED = MessageState.AVAILABLE, MessageState.LOCKED
@@ -177,7 +177,7 @@ async def test_a_record_left_behind_by_a_settled_delivery_is_dropped(shared: Sha
     token = await shared.renewed(queue)
     record = await shared.records.read(token)
     await settle_one(shared.broker, queue, complete(queue, token))
-    await shared.broker.locks.record(token, record.generation, D, record.bound)  # written late
+    await shared.broker.locks.record(token, LockRecord(record.generation, D, record.bound, PROMISED))  # written late
     await shared.records.pass_time(token, by=D)
     await expire_locks(shared.broker)
     assert await shared.records.read(token) is None

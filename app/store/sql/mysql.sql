@@ -41,7 +41,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
 )) AS asked
-STRAIGHT_JOIN recent_id AS known
+STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     ON known.queue_id = asked.queue_id
     AND known.message_id = CAST(asked.message_id AS BINARY)
 WHERE known.remove_at > @now;
@@ -55,7 +55,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     state SMALLINT PATH '$.state',
     duplicate_window BIGINT PATH '$.duplicate_window'
 )) AS given
-STRAIGHT_JOIN recent_id AS known
+STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     ON known.queue_id = given.queue_id
     AND known.message_id = CAST(given.message_id AS BINARY)
 SET known.sequence_number = given.sequence_number,
@@ -88,7 +88,7 @@ FOR UPDATE SKIP LOCKED;
 -- these: lock messages of one queue by their numbers, as far as they are in one state
 SELECT @m.message
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
-STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = :queue_id
   AND m.state = :source
   AND (m.state <> 1 OR m.available_at <= @now)
@@ -104,7 +104,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     locked_until BIGINT PATH '$.locked_until',
     receiver_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.receiver_id'
 )) AS given
-STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
 SET m.state = 2,
     m.home_state = given.home_state,
     m.delivery_count = m.delivery_count + 1,
@@ -127,7 +127,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     above INT PATH '$.above',
     up_to INT PATH '$.up_to'
 )) AS asked
-STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
@@ -145,7 +145,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     above INT PATH '$.above'
 )) AS asked
-STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
@@ -164,7 +164,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     evidence INT PATH '$.evidence'
 )) AS asked
-STRAIGHT_JOIN message AS m ON m.sequence_number = asked.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
@@ -178,7 +178,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     generation INT PATH '$.generation',
     locked_until BIGINT PATH '$.locked_until'
 )) AS given
-STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
 SET m.lock_generation = given.generation,
     m.locked_until = given.locked_until;
 
@@ -191,7 +191,12 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     retention BIGINT PATH '$.retention'
 )) AS given
-STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number;
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
+
+-- take_out: delete messages from their queues
+DELETE m
+FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS given
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
 -- entomb: leave tombstones of deliveries that end without an archived message
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
@@ -216,7 +221,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     description TEXT CHARACTER SET utf8mb4 PATH '$.dead_letter_description',
     properties MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.properties'
 )) AS given
-STRAIGHT_JOIN message AS m ON m.sequence_number = given.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
 SET m.state = given.state,
     m.available_at = COALESCE(@now + given.delay, m.available_at),
     m.failure_count = m.failure_count + given.failures,
@@ -313,7 +318,7 @@ FROM (
     ORDER BY sequence_number
     LIMIT :most
 ) AS chosen
-STRAIGHT_JOIN message AS m ON m.sequence_number = chosen.sequence_number
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.sequence_number;
 
 -- still_locked: messages whose lock runs on
@@ -343,6 +348,14 @@ GROUP BY q.id;
 SELECT named.queue_id
 FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS named
 WHERE named.queue_id NOT IN (SELECT id FROM queue);
+
+-- ended_locks: locks whose time has passed, oldest first
+SELECT @held
+FROM message FORCE INDEX (message_lock_end)
+WHERE locked_until <= @now -- fence: time
+  AND state = 2
+ORDER BY locked_until
+LIMIT :most;
 
 -- due: scheduled messages whose time has come, earliest first
 SELECT sequence_number, queue_id
