@@ -98,10 +98,13 @@ async def test_a_broken_connection_is_closed_and_replaced() -> None:
 async def test_a_connection_that_breaks_in_use_is_closed() -> None:
     server = Server(StoreUnavailable("gone"), "second")
     pool = server.pool()
+
+    async def lose(connection: Connection) -> None:
+        connection.is_whole = False
+        await connection.fetch("a")
+
     with pytest.raises(StoreUnavailable):
-        async with pool.lend() as connection:
-            connection.is_whole = False
-            await connection.fetch("a")
+        await pool.repeat(lose)
     assert not server.connections[0].is_open
     assert await pool.fetch("b") == "second"
 
