@@ -1,0 +1,94 @@
+"""Receivers that die without a word: what their messages have counted, and when it is enough."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.receive import Wish, receive
+from app.broker.send import send
+from app.broker.settling import settle_one
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.sending import Letter
+from app.domain.settlement import LIMIT_REACHED, LockToken
+from app.maintenance.expiry import expire_locks
+from app.store.migrate import migrate
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+LIMIT = 2
+LOCK_SECONDS = 30
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
+    url = f"sqlite:///{tmp_path / 'peeklock.db'}"
+    migrate(url)
+    async with sqlite_broker(url, clock) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def queue(broker: Broker) -> Queue:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings(max_delivery_count=LIMIT))
+    return queue
+
+
+async def sent(broker: Broker, queue: Queue, count: int) -> list[int]:
+    receipts = await send(broker, queue, [Letter(Envelope("")) for _ in range(count)])
+    return [receipt.sequence_number for receipt in receipts]
+
+
+async def drain(broker: Broker, queue: Queue, message: Message) -> None:
+    """Give a message back as a stopping receiver does: never processed, not counted as a failure."""
+    token = LockToken(message.sequence_number, message.lock_token or b"")
+    await settle_one(broker, queue, abandon(broker, queue, token, Abandonment(counted=False)))
+
+
+@pytest.mark.behaviour("S2.3", "S2.27")
+async def test_a_message_handed_out_twice_as_often_as_it_may_fail_is_not_handed_out_again(
+    broker: Broker, queue: Queue
+) -> None:
+    poison, healthy = await sent(broker, queue, 2)
+    for delivery in range(1, 2 * LIMIT + 1):
+        (message,) = await receive(broker, queue, Wish())
+        assert (message.sequence_number, message.delivery_count) == (poison, delivery)
+        await drain(broker, queue, message)
+    (message,) = await receive(broker, queue, Wish())
+    assert message.sequence_number == healthy, "its place is taken by the next one at once"
+    (buried,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
+    assert (buried.sequence_number, buried.dead_letter_reason) == (poison, LIMIT_REACHED)
+
+
+@pytest.mark.behaviour("S2.3")
+async def test_the_dead_letter_queue_hands_out_as_often_as_it_takes(broker: Broker, queue: Queue) -> None:
+    (number,) = await sent(broker, queue, 1)
+    for _ in range(LIMIT):
+        (message,) = await receive(broker, queue, Wish())
+        token = LockToken(message.sequence_number, message.lock_token or b"")
+        await settle_one(broker, queue, abandon(broker, queue, token, Abandonment()))
+    for _ in range(3 * LIMIT):
+        (message,) = await receive(broker, queue, Wish(source=MessageState.DEAD_LETTERED))
+        assert message.sequence_number == number
+        await drain(broker, queue, message)
+
+
+@pytest.mark.behaviour("S2.24", "S2.28")
+async def test_whoever_dies_with_several_messages_has_used_up_a_delivery_and_a_failure_of_each(
+    broker: Broker, queue: Queue, clock: VirtualClock
+) -> None:
+    """The count stands in the claim's own transaction, so it is never lower than the truth, only perhaps higher."""
+    numbers = await sent(broker, queue, 2)
+    await receive(broker, queue, Wish(most=2))
+    await clock.advance(LOCK_SECONDS)
+    await expire_locks(broker)
+    stored = await broker.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
+    assert [(m.sequence_number, m.delivery_count, m.failure_count) for m in stored] == [(n, 1, 1) for n in numbers]
