@@ -16,6 +16,7 @@ from app.domain.access import Grant, Right
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import retire_messages
 from app.maintenance.schedule import awaken_scheduled
+from tests.api.promises import hold
 from tests.clock import VirtualClock
 from tests.rooms import sqlite_broker
 
@@ -33,7 +34,9 @@ class House:
         self.desk = Desk(broker, doorkeeper, Metrics(), LARGEST_REQUEST, LONGEST_WAIT, lambda: self.front.draining)
         self.front = Front(build(self.desk))
         transport = httpx.ASGITransport(self.front)
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://peeklock.test")
+        self.http = httpx.AsyncClient(
+            transport=transport, base_url="http://peeklock.test", event_hooks={"response": [hold]}
+        )
 
     async def call(self, method: str, path: str, body: Any = None, **request: Any) -> httpx.Response:
         """One request below /v1, with a body of JSON where one is given."""

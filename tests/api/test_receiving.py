@@ -1,6 +1,8 @@
 """Receiving: the next messages, each under a lock of its own, or none when nothing comes in time."""
 
 import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -276,3 +278,80 @@ class TestSettlingFirst:
             wanted = {"settlements": settlements, **({} if extra else wrong)}
             pointers(await house.call("POST", "/queues/orders/messages/receive", wanted, **extra))
         assert await house.counts() == {"locked": 1}
+
+
+class TestGone:
+    """A client that goes before it is answered keeps nothing from the others."""
+
+    async def ask_and_go(
+        self, house: House, *, after: Callable[[], Awaitable[object]] | None = None, **wanted: Any
+    ) -> int:
+        """Ask to receive and go; how many answers were begun."""
+        told: list[Any] = []
+        key = wanted.pop("key", None)
+        headers = [(b"idempotency-key", key.encode())] if key else []
+        events = [{"type": "http.request", "body": json.dumps(wanted).encode()}]
+
+        async def receive() -> Any:
+            if events:
+                return events.pop()
+            if after is not None and not told:
+                told.append(await after())
+            return {"type": "http.disconnect"}
+
+        answers: list[Any] = []
+
+        async def send(event: Any) -> None:
+            answers.append(event)
+
+        path = "/v1/queues/orders/messages/receive"
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+        await house.front(scope, receive, send)
+        return len(answers)
+
+    @pytest.mark.behaviour("S3.28")
+    async def test_what_was_taken_for_it_is_given_back_uncounted(self, house: House) -> None:
+        for _ in range(3):
+            await house.send()
+        assert await self.ask_and_go(house, max_messages=2) == 0
+        assert await house.counts() == {"available": 3}
+        again = await house.receive(max_messages=3)
+        assert [message["sequence_number"] for message in again] == [1, 2, 3]
+        assert [message["failure_count"] for message in again] == [0, 0, 0]
+
+    async def test_whoever_leaves_while_waiting_takes_nothing(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders")
+        assert await self.ask_and_go(house, wait_seconds=20) == 0
+        await house.send()
+        assert await house.counts() == {"available": 1}
+        assert house.broker.waiting.waiting() == []
+        assert house.clock.timers == 0
+
+    async def test_a_message_that_comes_as_it_leaves_stays_for_others(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders")
+        assert await self.ask_and_go(house, after=house.send, wait_seconds=20) == 0
+        await settle()
+        for _ in range(100):
+            if await house.counts() == {"available": 1}:
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("the message is still held for somebody who has gone")
+
+    @pytest.mark.behaviour("S3.12")
+    async def test_what_was_deleted_for_it_is_lost_and_counted(self, house: House) -> None:
+        await house.send()
+        assert await self.ask_and_go(house, mode="receive_and_delete") == 0
+        assert await house.counts() == {}
+        assert house.broker.tally["messages_lost"] == 1
+
+    async def test_an_attempt_can_still_fetch_what_it_took(self, house: House) -> None:
+        await house.send()
+        assert await self.ask_and_go(house, key="r-1") == 0
+        assert await house.counts() == {"locked": 1}
+
+    async def test_what_it_settled_first_is_settled(self, house: House) -> None:
+        await house.send()
+        (message,) = await house.receive()
+        settlements = [{"action": "complete", "lock_token": message["lock_token"]}]
+        await self.ask_and_go(house, settlements=settlements, wait_seconds=5)
+        assert await house.counts() == {}

@@ -1,0 +1,62 @@
+"""Holds every answer that a test gets to what the OpenAPI document promises."""
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import httpx
+from jsonschema import Draft202012Validator
+
+from app.api.document import openapi_document
+
+ANY_PATH_MAY = {404, 405}  # what is said of a path or a method that is not there
+NOT_IN_ITSELF = "/openapi.json"
+
+
+async def hold(answer: httpx.Response) -> None:
+    """Refuse an answer of a kind or shape that the operation does not promise."""
+    promise = promised(answer.request.method, answer.request.url.raw_path.decode().partition("?")[0])
+    if promise is None:
+        known = answer.request.method == "HEAD" or answer.request.url.path == NOT_IN_ITSELF
+        assert known or answer.status_code in ANY_PATH_MAY
+        return
+    operation, responses = promise
+    assert str(answer.status_code) in responses, f"{operation} does not promise {answer.status_code}"
+    content = responses[str(answer.status_code)].get("content", {})
+    body = await answer.aread()
+    if not content:
+        assert body == b""
+    elif not any(kind.startswith(("application/octet-stream", "text/")) for kind in content):
+        ((kind, _),) = content.items()
+        assert answer.headers["content-type"] == kind
+        errors = list(validator(operation, answer.status_code, kind).iter_errors(json.loads(body)))
+        assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
+    for name in responses[str(answer.status_code)]["headers"]:
+        if name != "Idempotency-Replayed":
+            assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
+
+
+@cache
+def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
+    """What an answer's body must keep to."""
+    (schema,) = [
+        found["responses"][str(status)]["content"][kind]["schema"]
+        for methods in openapi_document()["paths"].values()
+        for found in methods.values()
+        if found["operationId"] == operation
+    ]
+    return Draft202012Validator({**schema, "components": openapi_document()["components"]})
+
+
+@cache
+def promised(method: str, path: str) -> tuple[str, Any] | None:
+    """The operation at a path and the answers it promises; None where there is none."""
+    found = [
+        (operation["operationId"], operation["responses"])
+        for template, methods in openapi_document()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+        for verb, operation in methods.items()
+        if verb == method.lower()
+    ]
+    return found[0] if found else None

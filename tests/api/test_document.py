@@ -1,0 +1,163 @@
+"""The OpenAPI document: what is committed is what the server does, in a shape that generators understand."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.document import openapi_document
+from app.api.problems import STATUS
+from app.api.routes import OPERATIONS
+from tests.api.house import House
+from tests.api.promises import hold
+
+EXPORTED = Path(__file__).parents[2] / "openapi/openapi.json"
+DOCUMENT = openapi_document()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+PROMISES = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+
+NO_SCHEMAS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
+
+each = pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise["operationId"])
+
+
+def walk(part: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every part of the document and its place."""
+    yield where, part
+    if isinstance(part, dict):
+        for name, value in part.items():
+            yield from walk(value, f"{where}/{name}")
+    elif isinstance(part, list):
+        for place, value in enumerate(part):
+            yield from walk(value, f"{where}/{place}")
+
+
+def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema of the document, wherever it stands."""
+    for where, part in walk(DOCUMENT):
+        place = where.split("/")[-2] if "/" in where else ""
+        if not isinstance(part, dict) or where.endswith(NO_SCHEMAS):
+            continue
+        if "type" in part or place in ("schemas", "properties", "anyOf", "oneOf"):
+            yield where, part
+
+
+def test_what_is_committed_is_what_the_server_does() -> None:
+    written = json.dumps(DOCUMENT, indent=2, ensure_ascii=False) + "\n"
+    assert EXPORTED.read_text() == written, "run `python3 dev.py openapi`"
+
+
+async def test_the_server_gives_its_document(house: House) -> None:
+    assert (await house.http.get("/openapi.json")).json() == DOCUMENT
+
+
+def test_every_operation_is_there_under_the_name_of_its_function() -> None:
+    assert [promise["operationId"] for promise in PROMISES] == sorted(
+        (operation.name for operation in OPERATIONS), key=[promise["operationId"] for promise in PROMISES].index
+    )
+    assert len(PROMISES) == len(OPERATIONS)
+
+
+@each
+def test_an_operation_says_what_it_is(promise: dict[str, Any]) -> None:
+    (tag,) = promise["tags"]
+    assert tag in [declared["name"] for declared in DOCUMENT["tags"]]
+    assert promise["summary"]
+    assert not promise["summary"].endswith(".")
+    assert promise["description"]
+
+
+@each
+def test_every_error_is_the_one_problem_document(promise: dict[str, Any]) -> None:
+    for status, answer in promise["responses"].items():
+        if int(status) >= 400:
+            content = answer["content"]["application/problem+json"]
+            assert content == {"schema": {"$ref": "#/components/schemas/Problem"}}
+            assert list(answer["content"]) == ["application/problem+json"]
+
+
+@each
+def test_an_answer_without_content_promises_none(promise: dict[str, Any]) -> None:
+    for status, answer in promise["responses"].items():
+        assert ("content" in answer) == (status != "204")
+
+
+@each
+def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
+    contents = [answer.get("content", {}) for answer in promise["responses"].values()]
+    contents.append(promise.get("requestBody", {}).get("content", {}))
+    for kind, media in [item for content in contents for item in content.items()]:
+        if "json" in kind:
+            assert list(media["schema"]) == ["$ref"]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for where, part in walk(DOCUMENT):
+        if where.endswith("/$ref"):
+            found: Any = DOCUMENT
+            for name in part.removeprefix("#/").split("/"):
+                found = found[name]
+
+
+def test_every_schema_is_used() -> None:
+    used = {part.rsplit("/", 1)[1] for where, part in walk(DOCUMENT) if where.endswith("/$ref")}
+    assert set(SCHEMAS) <= used
+
+
+def test_numbers_have_formats() -> None:
+    formats = {"integer": "int64", "number": "double"}
+    for where, schema in schemas():
+        if schema.get("type") in formats:
+            assert schema["format"] == formats[schema["type"]], where
+
+
+def test_unions_are_named_and_told_apart() -> None:
+    unions = {where for where, schema in schemas() if "oneOf" in schema}
+    assert unions == {
+        f"/components/schemas/{name}" for name in ("RetrySettings", "SendResult", "Settlement", "SettlementResult")
+    }
+    for where in unions:
+        schema = SCHEMAS[where.rsplit("/", 1)[1]]
+        members = [member["$ref"] for member in schema["oneOf"]]
+        assert sorted(schema["discriminator"]["mapping"].values()) == sorted(members)
+    for where, schema in schemas():
+        if "anyOf" in schema and "additionalProperties" not in where:
+            assert len(schema["anyOf"]) == 2, where
+            assert schema["anyOf"][1] == {"type": "null"}, where
+
+
+def test_no_pattern_speaks_python() -> None:
+    for where, part in walk(DOCUMENT):
+        if where.endswith("/pattern"):
+            assert "(?" not in part.replace("(?:", ""), where
+
+
+def test_nothing_is_invented() -> None:
+    assert DOCUMENT["info"]["contact"] == {"name": "Peeklock"}
+    assert DOCUMENT["info"]["license"]["identifier"] == "Apache-2.0"
+    addresses = re.findall(r"https?://[^\"\s]+", json.dumps(DOCUMENT))
+    assert addresses == ["http://127.0.0.1:8080"]
+
+
+def test_every_refusal_has_a_status() -> None:
+    assert set(STATUS.values()) <= {int(status) for promise in PROMISES for status in promise["responses"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("GET", "/livez", 200, {"status": "dead"}),
+        ("GET", "/livez", 200, {}),
+        ("GET", "/livez", 204, {}),
+        ("GET", "/v1/queues/orders/messages/1", 200, {"sequence_number": "1"}),
+        ("GET", "/v1/nowhere", 200, {}),
+    ],
+)
+async def test_an_answer_that_was_not_promised_is_noticed(method: str, path: str, status: int, body: Any) -> None:
+    request = httpx.Request(method, f"http://peeklock.test{path}")
+    with pytest.raises(AssertionError):
+        await hold(httpx.Response(status, json=body, request=request, headers={"X-Request-Id": "1", "ETag": "2"}))

@@ -1,0 +1,192 @@
+"""What only a real server on a real socket can show: streams, disconnections, many callers at once."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.databases import Run
+from tests.faults.fleet import PeeklockServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LARGEST = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(run: Run) -> Iterator[PeeklockServer]:
+    """`peeklock serve` with its embedded database."""
+    server = PeeklockServer(run.new_directory(), "PEEKLOCK_DATA_DIR=store", f"PEEKLOCK_MAX_REQUEST_BYTES={LARGEST}")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def http(server: PeeklockServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the server."""
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=f"{server.url}/v1", timeout=30, limits=limits) as http:
+        yield http
+
+
+class Socket:
+    """One connection, spoken to byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, server: PeeklockServer) -> "Socket":
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+
+    async def say(self, *lines: str, body: bytes = b"") -> None:
+        self._writer.write("\r\n".join((*lines, "Host: x", "", "")).encode() + body)
+        await self._writer.drain()
+
+    async def add(self, content: bytes) -> None:
+        self._writer.write(content)
+        await self._writer.drain()
+
+    async def hear(self) -> tuple[int, dict[str, str]]:
+        head = (await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 10)).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split()[1]), headers
+
+    async def body(self, headers: dict[str, str]) -> Any:
+        return json.loads(await self._reader.readexactly(int(headers["content-length"])))
+
+    async def is_closed(self) -> bool:
+        return await asyncio.wait_for(self._reader.read(1), 10) == b""
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5) -> None:
+    """Return once it holds."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        await asyncio.sleep(0.02)
+
+
+async def counts(http: httpx.AsyncClient, queue: str) -> dict[str, int]:
+    return {state: n for state, n in (await http.get(f"/queues/{queue}")).json()["counts"].items() if n}
+
+
+async def test_a_body_may_come_in_chunks(http: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for n in range(10):
+            yield b"%d" % n
+
+    await http.post("/queues/chunks/messages/raw", content=chunks())
+    assert (await http.get("/queues/chunks/messages")).json()["items"][0]["body_base64"] == "MDEyMzQ1Njc4OQ=="
+
+
+async def test_a_body_that_never_ends_is_refused_on_its_way(server: PeeklockServer) -> None:
+    socket = await Socket.open(server)
+    await socket.say("POST /v1/queues/endless/messages/raw HTTP/1.1", "Transfer-Encoding: chunked")
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    for _ in range(LARGEST // 0x10000 + 2):
+        await socket.add(chunk)
+    status, headers = await socket.hear()
+    assert (status, (await socket.body(headers))["code"]) == (413, "message-too-large")
+    await socket.close()
+
+
+async def test_a_caller_who_asks_first_is_told_to_go_on(server: PeeklockServer) -> None:
+    socket = await Socket.open(server)
+    await socket.say("POST /v1/queues/first/messages/raw HTTP/1.1", "Content-Length: 5", "Expect: 100-continue")
+    assert (await socket.hear())[0] == 100
+    await socket.add(b"hello")
+    assert (await socket.hear())[0] == 201
+    await socket.close()
+
+
+async def test_a_connection_serves_one_request_after_the_other(server: PeeklockServer) -> None:
+    socket = await Socket.open(server)
+    for method in ("HEAD", "GET", "HEAD", "DELETE"):
+        await socket.say(f"{method} /livez HTTP/1.1")
+        status, headers = await socket.hear()
+        assert status == (405 if method == "DELETE" else 200)
+        if method != "HEAD":
+            await socket.body(headers)
+    for _ in range(3):
+        await socket.say("POST /v1/queues/pipelined/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+    for _ in range(3):
+        status, headers = await socket.hear()
+        assert (status, (await socket.body(headers))["state"]) == (201, "available")
+    await socket.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["GET /v1/queues/%zz HTTP/1.1", "GET /v1/queues/%00%ff HTTP/1.1", "GET /?a=%zz HTTP/1.1"]
+)
+async def test_a_path_that_is_badly_written_is_answered(server: PeeklockServer, line: str) -> None:
+    socket = await Socket.open(server)
+    await socket.say(line)
+    status, headers = await socket.hear()
+    assert (status in (404, 422), (await socket.body(headers))["status"]) == (True, status)
+    await socket.close()
+
+
+@pytest.mark.behaviour("S3.28")
+async def test_a_receiver_that_goes_while_it_waits_holds_nothing(
+    server: PeeklockServer, http: httpx.AsyncClient
+) -> None:
+    await http.put("/queues/left")
+    for _ in range(5):
+        socket = await Socket.open(server)
+        asked = b'{"wait_seconds": 20}'
+        await socket.say("POST /v1/queues/left/messages/receive HTTP/1.1", f"Content-Length: {len(asked)}", body=asked)
+        await asyncio.sleep(0.05)
+        await socket.close()
+    await http.post("/queues/left/messages", json={"body": "mine"})
+
+    async def nobody_holds_it() -> bool:
+        return await counts(http, "left") == {"available": 1}
+
+    await until(nobody_holds_it)
+    (message,) = (await http.post("/queues/left/messages/receive", json={"wait_seconds": 5})).json()["messages"]
+    assert message["failure_count"] == 0
+
+
+async def test_a_waiting_receiver_is_woken_at_once(http: httpx.AsyncClient) -> None:
+    await http.put("/queues/woken")
+    waiting = asyncio.create_task(http.post("/queues/woken/messages/receive", json={"wait_seconds": 20}))
+    await asyncio.sleep(0.2)
+    began = time.monotonic()
+    await http.post("/queues/woken/messages", json={"body": 1})
+    assert len((await waiting).json()["messages"]) == 1
+    assert time.monotonic() - began < 0.9  # without a bell it would be up to a second
+
+
+@pytest.mark.behaviour("S3.5", "S3.6")
+async def test_many_sends_at_once_share_their_way_to_the_disk(server: PeeklockServer, http: httpx.AsyncClient) -> None:
+    await http.put("/queues/many")
+
+    async def statements() -> float:
+        metrics = (await http.get(f"{server.url}/metrics")).text
+        found = re.findall(r'^peeklock_batch_entries_count\{statement="[^"]*"\} ([0-9.]+)', metrics, re.MULTILINE)
+        return sum(map(float, found))
+
+    sockets = [await Socket.open(server) for _ in range(100)]
+    before = await statements()
+    for socket in sockets:
+        await socket.say("POST /v1/queues/many/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+    answers = [await socket.hear() for socket in sockets]
+    bodies = [await socket.body(headers) for socket, (_, headers) in zip(sockets, answers, strict=True)]
+    assert {status for status, _ in answers} == {201}
+    assert len({body["sequence_number"] for body in bodies}) == 100
+    assert await statements() - before <= 30
+    assert await counts(http, "many") == {"available": 100}
+    for socket in sockets:
+        await socket.close()
