@@ -1,0 +1,114 @@
+"""A settlement that comes late while the row changes under it still hears what really happened."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.complete import complete
+from app.broker.receive import Wish, receive
+from app.broker.renew import renew
+from app.broker.send import send
+from app.broker.settling import settle, settle_one
+from app.domain.message import Envelope, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import LockLost, LossCause
+from app.domain.sending import Letter
+from app.domain.settlement import Held, LockToken
+from app.maintenance.expiry import expire_locks
+from app.store.migrate import migrate
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+LOCK_SECONDS = 30.0
+
+
+class Interrupted:
+    """A store in which something happens right after the row was looked at, once."""
+
+    def __init__(self, store: Any, happens: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._happens: Callable[[], Awaitable[object]] | None = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
+        found = await self._store.held(tokens)
+        if self._happens is not None:
+            happens, self._happens = self._happens, None
+            await happens()
+        return found
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
+    url = f"sqlite:///{tmp_path / 'peeklock.db'}"
+    migrate(url)
+    async with sqlite_broker(url, clock) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def queue(broker: Broker) -> Queue:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings())
+    return queue
+
+
+async def held_token(broker: Broker, queue: Queue) -> LockToken:
+    await send(broker, queue, [Letter(Envelope(""))])
+    (message,) = await receive(broker, queue, Wish())
+    return LockToken(message.sequence_number, message.lock_token or b"")
+
+
+@pytest.mark.behaviour("S3.26", "S3.34")
+async def test_a_lock_that_ends_between_two_looks_is_lost_and_its_row_is_free(
+    broker: Broker, queue: Queue, clock: VirtualClock
+) -> None:
+    token = await held_token(broker, queue)
+    await renew(broker, queue, token)  # a renewed lock is what takes the second look
+    watched = replace(broker, store=Interrupted(broker.store, lambda: clock.advance(LOCK_SECONDS)))
+    (answer,) = await settle(watched, queue, [complete(queue, token)])
+    assert isinstance(answer, LockLost)
+    assert answer.cause is LossCause.EXPIRED
+    (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
+    assert message.state is MessageState.AVAILABLE
+
+
+async def test_a_sweeper_that_is_faster_takes_nothing_from_the_answer(
+    broker: Broker, queue: Queue, clock: VirtualClock
+) -> None:
+    token = await held_token(broker, queue)
+    await clock.advance(LOCK_SECONDS)
+    watched = replace(broker, store=Interrupted(broker.store, lambda: expire_locks(broker)))
+    (answer,) = await settle(watched, queue, [complete(queue, token)])
+    assert isinstance(answer, LockLost)
+    assert answer.lost_at == clock.now()
+
+
+@pytest.mark.behaviour("S0.6")
+async def test_a_copy_that_is_faster_lets_the_other_one_hear_the_same_outcome(broker: Broker, queue: Queue) -> None:
+    token = await held_token(broker, queue)
+    await renew(broker, queue, token)
+    watched = replace(
+        broker, store=Interrupted(broker.store, lambda: settle_one(broker, queue, complete(queue, token)))
+    )
+    answer = await settle_one(watched, queue, complete(queue, token))
+    assert answer.replayed
+
+
+async def test_a_renewal_of_a_lock_that_ends_meanwhile_is_lost(
+    broker: Broker, queue: Queue, clock: VirtualClock
+) -> None:
+    token = await held_token(broker, queue)
+    watched = replace(broker, store=Interrupted(broker.store, lambda: clock.advance(LOCK_SECONDS)))
+    with pytest.raises(LockLost):
+        await renew(watched, queue, token)
