@@ -52,7 +52,7 @@ WEAKNESSES: Mapping[str, str] = {
 }
 POOLED = (
     "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
-    "it, and plans follow the server's statistics unless the role has the settings of the operation guide."
+    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
 )
 
 

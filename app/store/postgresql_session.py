@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import asyncpg
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] (there are none, hence `Wire` below)
 
 from app.domain.refusals import StoreUnavailable
 from app.store.pool import Collision
@@ -39,7 +39,6 @@ SETTINGS = {
     "lock_timeout": "3s",
     "statement_timeout": "15s",
     # A client that has vanished must not keep its rows: found out within half a minute.
-    "client_connection_check_interval": "5s",
     "idle_in_transaction_session_timeout": "30s",
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -90,7 +89,9 @@ def address(url: str) -> Address:
     options = dict(parse_qsl(parts.query))
     cache = options.pop("statement_cache_size", None)
     if cache not in (None, "0"):
-        raise BadStoreUrl("statement_cache_size in the database URL may only be 0, which says that a pooler is between.")
+        raise BadStoreUrl(
+            "statement_cache_size in the database URL may only be 0, which says that a pooler is between."
+        )
     return Address(parts._replace(query=urlencode(options)).geturl(), is_pooled=cache is not None)
 
 
