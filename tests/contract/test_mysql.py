@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from urllib.parse import urlsplit
 
 import pymysql
@@ -20,13 +21,14 @@ from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageTooLarge, RequestInProgress, StoreUnavailable
 from app.runtime.clock import SystemClock
 from app.store.migrate import migrate
-from app.store.mysql import WEAKNESSES, ServerTooOld, allow
+from app.store.mysql import WEAKNESSES, MysqlStore, ServerTooOld, allow
 from app.store.mysql_connect import Connector, options
 from app.store.mysql_session import Session
-from app.store.mysql_text import literal
+from app.store.mysql_text import column, literal, table, templates
 from app.store.open import open_store
 from app.store.pool import Pool
-from app.store.rows import ARCHIVED_COLUMNS
+from app.store.presence import DatabaseInUse
+from app.store.rows import ARCHIVED_COLUMNS, Row
 from tests.contract.subject import MariaSubject, abandonment, completion, draft, numbers
 from tests.databases import Run
 from tests.engines import ENGINES
@@ -321,6 +323,117 @@ async def test_a_claim_reads_no_more_entries_than_it_takes(subject: MariaSubject
         assert sorts.rows[0][1] == "0"
 
     await on_session(mariadb_url, work)
+
+
+LOOKS_UP = re.compile(rb"\b(FROM|JOIN|UPDATE) (message|recent_id AS known)\b")
+ANY_VALUE = {
+    "rows": table([{"place": 0, "sequence_number": 1, "queue_id": 1, "lock_token": b"x" * 16, "message_id": "id"}]),
+    "key": b"k" * 32,
+    "lock_token": b"x" * 16,
+    "numbers": [1, 2, 3],
+    "queue_ids": [1, 2, 3],
+}
+MAY_WALK = {"awaken", "bury", "redrive", "delete_messages", "into_archive"}
+"""Statements of background passes, which may read all of a table that has hardly a row."""
+
+
+@pytest.mark.parametrize("messages", [0, 2000])
+async def test_every_plan_finds_messages_by_an_index(subject: MariaSubject, mariadb_url: str, messages: int) -> None:
+    queue = await subject.queue()
+    if messages:
+        await subject.send(queue, *[b""] * 1000)
+        await subject.send(queue, *[b""] * 1000)
+    await subject.execute("ANALYZE TABLE message")
+
+    async def work(session: Session) -> None:
+        looking = {name: statement for name, statement in templates().items() if LOOKS_UP.search(statement.text)}
+        assert len(looking) > 25
+        for name, statement in looking.items():
+            values = {value: ANY_VALUE.get(value, 1) for value in statement.names}
+            if b"JSON_TABLE(%s" in statement.text and "numbers" in values:
+                values["numbers"] = column([1, 2, 3])
+            (plan,) = await session.ask(b"EXPLAIN " + statement.filled(values))
+            walked = [row for row in plan.rows if row[2] in ("message", "m", "known") and is_walk(row)]
+            assert not walked or (name in MAY_WALK and not messages), (name, walked)
+
+    await on_session(mariadb_url, work)
+
+
+def is_walk(row: Row) -> bool:
+    """Whether a line of a plan reads a whole table or sorts what it reads."""
+    return row[3] in ("ALL", "index") or "filesort" in (row[9] or "") or "join buffer" in (row[9] or "")
+
+
+# ---- who serves a database -------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[MysqlStore]:
+    """The database once more, as by another process."""
+    store = await open_store(url, SystemClock())
+    assert isinstance(store, MysqlStore)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_one_process_without_redis_has_the_database_for_itself(mariadb_url: str) -> None:
+    async with opened(mariadb_url) as one, opened(mariadb_url) as other:
+        assert await one.claim_alone() == []
+        with pytest.raises(DatabaseInUse, match="Redis"):
+            await other.claim_alone()
+        with pytest.raises(DatabaseInUse, match="Redis"):
+            await other.claim_shared()
+
+
+async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(mariadb_url: str) -> None:
+    async with opened(mariadb_url) as one, opened(mariadb_url) as other, opened(mariadb_url) as third:
+        await one.claim_shared()
+        await other.claim_shared()
+        with pytest.raises(DatabaseInUse):
+            await third.claim_alone()
+
+
+async def test_a_lost_place_is_taken_again(subject: MariaSubject, mariadb_url: str) -> None:
+    async with opened(mariadb_url) as one, opened(mariadb_url) as other:
+        await one.claim_alone()
+        await end_connections(subject)
+        await eventually(one.now)
+        with pytest.raises(DatabaseInUse):
+            await eventually(other.claim_alone)
+
+
+async def test_whose_place_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(
+    subject: MariaSubject, mariadb_url: str
+) -> None:
+    async with opened(mariadb_url) as one:
+        await one.claim_alone()
+        async with opened(mariadb_url) as other:
+            await end_connections(subject)
+            await eventually(other.claim_alone)
+            with pytest.raises(StoreUnavailable, match="Redis"):
+                await one.now()
+        await eventually(one.now)
+
+
+async def end_connections(subject: MariaSubject) -> None:
+    """Let the server cut every connection but that of whoever asks it to."""
+    others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    for (connection,) in await subject.execute(others):
+        await subject.execute(f"KILL {connection}")
+
+
+async def eventually(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask until the connections that were cut have been noticed."""
+    for _ in range(100):
+        try:
+            await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(0.05)
+        else:
+            return
+    raise AssertionError("the store did not come back")
 
 
 # ---- servers that fail -----------------------------------------------------------------------------------------------
