@@ -130,9 +130,10 @@ def private_server(run: Run, wanted: Callable[[str], str]) -> Iterator[Callable[
 
     def start(make: type[Server], *options: str) -> Server:
         wanted(make.kind)
-        servers.append(make(run.new_directory(), *options))
-        servers[-1].start()
-        return servers[-1]
+        server = make(run.new_directory(), *options)
+        servers.append(server)
+        server.start()
+        return server
 
     yield start
     for server in servers:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import app
 from tests.faults import journal
+from tests.faults.caller import Caller
 from tests.faults.conservation import Finding, check
 from tests.faults.outside import remnants
 from tests.faults.waiting import until
 from tests.faults.worker import Load
 from tests.servers import Server
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(app.__file__).parents[1]
 
 SETTINGS = {
     "lock_duration_seconds": 2,
@@ -91,10 +95,55 @@ class Clients:
         return sum(call.verb == "send" and call.is_acknowledged for call in calls)
 
 
-def verdict(
-    database: str, queue: str, logs: Collection[Path], *, excused: Collection[str] = ()
-) -> tuple[list[journal.Call], list[Finding]]:
-    """Every call of these logs, and every promise that was not kept, but for the kinds that the fault excuses."""
-    calls = journal.read(logs)
-    findings = check(calls, remnants(database, queue))
-    return calls, [finding for finding in findings if finding.kind not in excused]
+class Fleet:
+    """Servers on one database, and clients on one queue; what they were promised is judged in the end."""
+
+    def __init__(
+        self, start: Callable[..., Server], database: str, directory: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.database = database
+        self.directory = directory
+        self.queue = f"fault-{secrets.token_hex(4)}"
+        self._environment = {"PEEKLOCK_DATABASE_URL": database, **environment}
+        self._start = start
+        self._clients: list[Clients] = []
+
+    async def serve(self, **environment: str) -> PeeklockServer:
+        """One more server, ready."""
+        settings = [f"{name}={value}" for name, value in (self._environment | environment).items()]
+        server = await asyncio.to_thread(self._start, PeeklockServer, *settings)
+        assert isinstance(server, PeeklockServer)
+        return server
+
+    def caller(self, *urls: str, **more: Any) -> Caller:
+        """A client to be told what to do; its queue must have been made."""
+        return Caller(urls, self.queue, self._log(), **more)
+
+    async def create_queue(self, url: str, **settings: Any) -> None:
+        """Make the queue that all this is about."""
+        async with self.caller(url) as caller:
+            await caller.create_queue(**SETTINGS | settings)
+
+    async def work(self, *urls: str, **load: Any) -> Clients:
+        """Have clients begin to work through these servers."""
+        name = f"c{len(self._clients)}"
+        clients = await Clients.start(Load(name, urls, self.queue, str(self._log()), **load))
+        self._clients.append(clients)
+        return clients
+
+    def calls(self) -> list[journal.Call]:
+        """What all clients have noted."""
+        return journal.read(self.directory.glob("*.log"))
+
+    def broken_promises(self, excused: Collection[str] = ()) -> list[Finding]:
+        """Every promise that was not kept, but for the kinds that the fault excuses."""
+        findings = check(self.calls(), remnants(self.database, self.queue))
+        return [finding for finding in findings if finding.kind not in excused]
+
+    async def end(self) -> None:
+        """End the clients that still run."""
+        for clients in self._clients:
+            await clients.kill()
+
+    def _log(self) -> Path:
+        return self.directory / f"{secrets.token_hex(4)}.log"

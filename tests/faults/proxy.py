@@ -70,6 +70,7 @@ class Wire(Way):
         self._speaks.set()
         self.is_closed = False
         self.losses = 0
+        self._yet_to_ask = 0
         self._loses: Callable[[bytes], bool] | None = None
 
     def lose_answer_to(self, matches: Callable[[bytes], bool]) -> None:
@@ -83,6 +84,10 @@ class Wire(Way):
     def speak(self) -> None:
         """Pass on what was held back, and all that follows."""
         self._speaks.set()
+
+    def all_have_asked(self) -> bool:
+        """Whether something was passed on over every connection that is open."""
+        return self._yet_to_ask == 0
 
     async def carry(self, client: Streams) -> None:
         if self.is_closed:
@@ -101,11 +106,18 @@ class Wire(Way):
             server[1].close()
 
     async def _there(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
-        while piece := await source.read(CHUNK):
-            if self._loses and self._loses(piece):
-                self._loses = None
-                doomed.set()
-            await self._pass(piece, target)
+        self._yet_to_ask += 1
+        has_asked = False
+        try:
+            while piece := await source.read(CHUNK):
+                if self._loses and self._loses(piece):
+                    self._loses = None
+                    doomed.set()
+                await self._pass(piece, target)
+                self._yet_to_ask -= not has_asked
+                has_asked = True
+        finally:
+            self._yet_to_ask -= not has_asked
 
     async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
         while piece := await source.read(CHUNK):

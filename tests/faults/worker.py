@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.faults.caller import PAUSE, Caller
 from tests.faults.waiting import PATIENCE
@@ -33,9 +33,24 @@ HABITS = {
 """What a receiver does with a delivery, and how often among a hundred."""
 
 
+class Dice(random.Random):
+    """Chance, with the habits it chooses among."""
+
+    def __new__(cls, seed: float, without: Sequence[str]) -> Self:
+        return super().__new__(cls, seed)
+
+    def __init__(self, seed: float, without: Sequence[str]) -> None:
+        super().__init__(seed)
+        self._habits = {habit: weight for habit, weight in HABITS.items() if habit not in without}
+
+    def habit(self) -> str:
+        """What to do with a delivery."""
+        return self.choices([*self._habits], [*self._habits.values()])[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one process is to do."""
+    """What one process is to do, and which habits its receivers do `without`."""
 
     name: str
     urls: Sequence[str]
@@ -44,8 +59,9 @@ class Load:
     messages: int = 300
     senders: int = 4
     receivers: int = 6
-    limit_seconds: float = PATIENCE
+    limit_seconds: float = 4 * PATIENCE
     keep_alive: bool = True
+    without: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -72,7 +88,7 @@ async def run(load: Load) -> None:
                 for _ in range(load.senders):
                     tasks.create_task(_send(caller, work, random.Random(dice.random())))
                 for _ in range(load.receivers):
-                    tasks.create_task(_receive(caller, work, random.Random(dice.random())))
+                    tasks.create_task(_receive(caller, work, Dice(dice.random(), load.without)))
         except TimeoutError:
             print(f"these have not ended: {sorted(work.open)}; {len(work.to_send)} were not sent", file=sys.stderr)
             raise
@@ -84,7 +100,7 @@ async def _send(caller: Caller, work: Work, dice: random.Random) -> None:
         await caller.send(message_id, dice.randbytes(dice.randrange(LARGEST_BODY)), with_key=dice.random() < 0.5)
 
 
-async def _receive(caller: Caller, work: Work, dice: random.Random) -> None:
+async def _receive(caller: Caller, work: Work, dice: Dice) -> None:
     while not work.is_done:
         most = dice.choice((1, 1, 3, 8))
         for message in await caller.receive(with_key=dice.random() < 0.5, max_messages=most, wait_seconds=WAIT_SECONDS):
@@ -92,10 +108,10 @@ async def _receive(caller: Caller, work: Work, dice: random.Random) -> None:
                 work.open.discard(message["message_id"])
 
 
-async def _treat(caller: Caller, message: dict[str, Any], dice: random.Random) -> bool:
+async def _treat(caller: Caller, message: dict[str, Any], dice: Dice) -> bool:
     """Do with a delivery what comes to mind; whether the message has ended."""
     token = message["lock_token"]
-    match dice.choices([*HABITS], [*HABITS.values()])[0]:
+    match dice.habit():
         case "complete twice":
             await caller.settle("complete", token)
         case "renew and complete":

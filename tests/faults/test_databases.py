@@ -1,0 +1,220 @@
+"""Databases that die, cut, forget to answer, fill up or tell another time: 503, recovery, and no promise broken."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import resource
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+
+from app.domain.instant import MINUTE
+from app.store.migrate import migrate
+from tests.engines import ENGINES, apart
+from tests.faults.caller import Caller
+from tests.faults.conftest import StartFleet
+from tests.faults.conservation import EARLY
+from tests.faults.fleet import Fleet
+from tests.faults.outside import execute, let_pass
+from tests.faults.proxy import Wire
+from tests.faults.waiting import until
+from tests.servers import MariaServer, PostgresServer, Server
+
+UNAVAILABLE = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database on a server of its own, that a test may hurt."""
+
+    server: Server
+    url: str
+
+
+@pytest.fixture
+def own_database(private_server: Callable[..., Server]) -> Callable[[type[Server]], Database]:
+    """Make a migrated database on a private server of this kind."""
+
+    def make(kind: type[Server]) -> Database:
+        server = private_server(kind)
+        url = ENGINES[server.kind].create(server.url, "peeklock")
+        apart(lambda: migrate(url))
+        return Database(server, url)
+
+    return make
+
+
+POSTGRESQL = pytest.param(PostgresServer, id="postgresql", marks=pytest.mark.faults("short"))
+MARIADB = pytest.param(MariaServer, id="mariadb", marks=pytest.mark.faults("all"))
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+async def test_the_database_is_killed_and_started_again(
+    start_fleet: StartFleet, own_database: Callable[[type[Server]], Database], redis_url: str, kind: type[Server]
+) -> None:
+    database = own_database(kind)
+    fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    clients = await fleet.work(server.url, messages=60)
+    await clients.until_sent(25)
+    database.server.kill()
+    await until(lambda: any(call.status == UNAVAILABLE for call in fleet.calls()), "somebody hears of it")
+    async with httpx.AsyncClient(timeout=60) as client:
+        assert (await client.get(f"{server.url}/livez")).status_code == 200
+        assert (await client.get(f"{server.url}/readyz")).status_code == UNAVAILABLE
+    await asyncio.to_thread(database.server.start)
+    await clients.end()
+    assert {call.status for call in fleet.calls() if call.status >= 500} == {UNAVAILABLE}
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("all")
+async def test_a_server_without_a_database_says_when_to_come_back(
+    start_fleet: StartFleet, own_database: Callable[[type[Server]], Database], redis_url: str
+) -> None:
+    database = own_database(PostgresServer)
+    fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    database.server.kill()
+    async with httpx.AsyncClient(timeout=60) as client:
+        for path in ("messages", "messages/receive"):
+            answer = await client.post(f"{server.url}/v1/queues/{fleet.queue}/{path}", json={})
+            assert (answer.status_code, answer.json()["code"]) == (UNAVAILABLE, "store-unavailable")
+            assert int(answer.headers["retry-after"]) >= 1
+
+
+TERMINATE = {
+    "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "mysql": "SELECT CONCAT('KILL ', id) FROM information_schema.processlist WHERE db = DATABASE() "
+    "AND id <> CONNECTION_ID()",
+}
+
+
+@pytest.mark.faults("all")
+@pytest.mark.parametrize("fixture", ["postgres_url", "mariadb_url"])
+async def test_backends_are_terminated(
+    start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
+) -> None:
+    url = request.getfixturevalue(fixture)
+    fleet = start_fleet(url, PEEKLOCK_REDIS_URL=redis_url)
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    clients = await fleet.work(server.url, messages=400)
+    for sent in range(50, 400, 50):
+        await clients.until_sent(sent)
+        for (done,) in await asyncio.to_thread(execute, url, TERMINATE[urlsplit(url).scheme]):
+            if isinstance(done, str):
+                await asyncio.to_thread(execute, url, done)
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
+# ---- in doubt --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def behind_a_wire(start_fleet: StartFleet, url: str, redis_url: str) -> AsyncIterator[tuple[Fleet, Wire, Caller]]:
+    """A server that reaches its database over a wire, and a client of it."""
+    place = urlsplit(url)
+    assert place.port is not None
+    async with Wire(place.port).open() as wire:
+        netloc = place.netloc.replace(f":{place.port}", f":{wire.port}")
+        fleet = start_fleet(
+            url, PEEKLOCK_DATABASE_URL=place._replace(netloc=netloc).geturl(), PEEKLOCK_REDIS_URL=redis_url
+        )
+        server = await fleet.serve()
+        await fleet.create_queue(server.url)
+        async with fleet.caller(server.url) as caller:
+            yield fleet, wire, caller
+
+
+def contains(*wanted: bytes) -> Callable[[bytes], bool]:
+    """Whether a piece on the wire contains one of these."""
+    return lambda piece: any(one in piece for one in wanted)
+
+
+def spellings(token: str) -> tuple[bytes, bytes]:
+    """A lock token as it travels to PostgreSQL and to MariaDB."""
+    secret = bytes.fromhex(token.partition(".")[2])
+    return secret, base64.b64encode(secret)
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        pytest.param("postgres_url", marks=pytest.mark.faults("short")),
+        pytest.param("mariadb_url", marks=pytest.mark.faults("all")),
+    ],
+)
+async def test_the_connection_is_lost_inside_commit(
+    start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
+) -> None:
+    async with behind_a_wire(start_fleet, request.getfixturevalue(fixture), redis_url) as (fleet, wire, caller):
+        wire.lose_answer_to(contains(b"COMMIT"))
+        await caller.send("m0", b"body")
+        wire.lose_answer_to(contains(b"unmistakable"))
+        await caller.send("m1", b"unmistakable", with_key=False)
+        wire.lose_answer_to(contains(b"COMMIT"))
+        held = {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
+        while len(held) < 2:
+            held |= {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
+        for verb, message_id in (("renew", "m0"), ("complete", "m0"), ("dead_letter", "m1")):
+            wire.lose_answer_to(contains(*spellings(held[message_id])))
+            assert (await caller.settle(verb, held[message_id]))[0] == 200
+    assert wire.losses >= 5
+    assert {call.status for call in fleet.calls() if call.status >= 500} == {UNAVAILABLE}
+    assert fleet.broken_promises() == []
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.faults("all")
+@pytest.mark.parametrize("fixture", ["postgres_url", "mariadb_url"])
+async def test_the_clock_of_the_database_jumps_a_minute(
+    start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
+) -> None:
+    """The stored times jump instead, which is the same to every comparison; a server's own clock cannot be set here."""
+    url = request.getfixturevalue(fixture)
+    fleet = start_fleet(url, PEEKLOCK_REDIS_URL=redis_url)
+    servers = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(servers[0].url)
+    clients = await fleet.work(*(server.url for server in servers), messages=400)
+    for sent, jump in ((80, MINUTE), (140, -MINUTE), (200, MINUTE), (260, MINUTE), (320, -MINUTE), (380, MINUTE)):
+        await clients.until_sent(sent)
+        await asyncio.to_thread(let_pass, url, jump)
+    await clients.end()
+    assert fleet.broken_promises(excused=EARLY) == []
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.faults("short")
+async def test_the_disk_of_a_sqlite_file_is_full(sqlite_fleet: Fleet) -> None:
+    """No file of the server may grow, which SQLite meets like a full disk; then they may again."""
+    server = await sqlite_fleet.serve()
+    await sqlite_fleet.create_queue(server.url)
+    process, log = psutil.Process(server.pid), f"{sqlite_fleet.database.removeprefix('sqlite:///')}-wal"
+    async with sqlite_fleet.caller(server.url) as caller:
+        await caller.send("before", b"body")
+        size = (await asyncio.to_thread(os.stat, log)).st_size
+        process.rlimit(resource.RLIMIT_FSIZE, (size + 8192, resource.RLIM_INFINITY))
+        sending = asyncio.create_task(caller.send("meanwhile", bytes(100_000)))
+        await until(lambda: any(call.status >= 500 for call in sqlite_fleet.calls()), "a sender hears of it")
+        process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await sending
+        await caller.send("after", b"body")
+        assert len(await caller.receive_something(max_messages=3)) == 3
+    assert {call.status for call in sqlite_fleet.calls() if call.status >= 500} == {UNAVAILABLE}
+    assert sqlite_fleet.broken_promises() == []

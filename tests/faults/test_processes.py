@@ -1,0 +1,180 @@
+"""Servers and clients that die, stop, leave or say everything twice: no promise is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from tests.faults.fleet import Fleet, PeeklockServer
+from tests.faults.journal import NOT_HEARD
+from tests.faults.proxy import Doubler, Wire
+from tests.faults.waiting import PATIENCE, until
+
+FOREVER = 3600
+"""Seconds of a lock whose end no test waits for."""
+
+
+@pytest.mark.faults("short")
+async def test_a_server_is_killed(fleet: Fleet) -> None:
+    first, second = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(first.url)
+    clients = await fleet.work(first.url, second.url, messages=120)
+    for sent, server in ((30, first), (70, second)):
+        await clients.until_sent(sent)
+        server.kill()
+        await asyncio.to_thread(server.start)
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_the_only_server_is_killed(sqlite_fleet: Fleet) -> None:
+    server = await sqlite_fleet.serve()
+    await sqlite_fleet.create_queue(server.url)
+    clients = await sqlite_fleet.work(server.url, messages=60)
+    await clients.until_sent(25)
+    server.kill()
+    await asyncio.to_thread(server.start)
+    await clients.end()
+    assert sqlite_fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_every_request_is_duplicated_by_a_proxy(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    async with Doubler(server.port).open() as doubler:
+        url = f"http://127.0.0.1:{doubler.port}"
+        clients = await fleet.work(url, messages=50, keep_alive=False)
+        await clients.end()
+    assert doubler.requests > 50
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_a_client_disconnects_during_a_long_poll(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    leaving = await ask_to_receive(fleet, server, wait_seconds=50)
+    async with fleet.caller(server.url) as caller:
+        await until(lambda: waits(server), "the receiver waits")
+        leaving.close()
+        await until(lambda: not waits(server), "the server has seen it go")
+        await caller.send("m0", b"body")
+        (message,) = await caller.receive_something(wait_seconds=5)
+        assert (message["delivery_count"], message["failure_count"]) == (1, 0)
+
+
+@pytest.mark.faults("short")
+async def test_a_client_disconnects_before_the_reply(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    async with fleet.caller(server.url) as caller:
+        await caller.send("m0", b"body")
+        server.pause()  # so that it hears of the wish and of the farewell together
+        leaving = await ask_to_receive(fleet, server)
+        leaving.close()
+        await leaving.wait_closed()
+        server.resume()
+        (message,) = await caller.receive_something(wait_seconds=5)
+        assert message["failure_count"] == 0
+
+
+async def ask_to_receive(fleet: Fleet, server: PeeklockServer, **wish: float) -> asyncio.StreamWriter:
+    """Ask for a message and do not wait for the answer; the connection."""
+    body = httpx.Request("POST", server.url, json={"lock_seconds": FOREVER, **wish}).content
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = (
+        f"POST /v1/queues/{fleet.queue}/messages/receive HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()
+    return writer
+
+
+def waits(server: PeeklockServer) -> bool:
+    """Whether a receiver waits on this server."""
+    metrics = httpx.get(f"{server.url}/metrics").text
+    return any(line.startswith("peeklock_waiting") and not line.endswith(" 0.0") for line in metrics.splitlines())
+
+
+@pytest.mark.faults("short")
+async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> None:
+    stopped, other = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(stopped.url)
+    async with fleet.caller(stopped.url) as holder, fleet.caller(other.url) as rival:
+        await holder.send("m0", b"body")
+        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=1)
+        stopped.pause()
+        late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
+        (again,) = await rival.receive_something(wait_seconds=5)
+        stopped.resume()
+        assert (await late)[0] == 410
+        assert (await rival.settle("complete", again["lock_token"]))[0] == 200
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_a_server_is_stopped_for_less_than_the_lock(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    async with fleet.caller(server.url) as holder:
+        await holder.send("m0", b"body")
+        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=FOREVER)
+        server.pause()
+        late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
+        await asyncio.sleep(0.1)
+        server.resume()
+        assert (await late)[0] == 200
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("all")
+async def test_a_server_is_stopped_under_load(fleet: Fleet) -> None:
+    first, second = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(first.url)
+    clients = await fleet.work(first.url, second.url, messages=600)
+    for sent, server in ((100, first), (250, second), (400, first)):
+        await clients.until_sent(sent)
+        server.pause()
+        await asyncio.sleep(5)  # longer than the locks of this queue
+        server.resume()
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_servers_are_restarted_one_after_the_other(fleet: Fleet) -> None:
+    first, second = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(first.url)
+    async with Wire(first.port).open() as balancer:
+        clients = await fleet.work(f"http://127.0.0.1:{balancer.port}", messages=100, keep_alive=False)
+        for sent, leaving, staying in ((30, first, second), (60, second, first)):
+            await clients.until_sent(sent)
+            balancer.target = staying.port
+            await until(balancer.all_have_asked, "whoever was led to the leaving server has asked it something")
+            assert await asyncio.to_thread(leaving.answers)  # by now it has read what came before
+            await asyncio.to_thread(leaving.stop)
+            await asyncio.to_thread(leaving.start)
+        await clients.end()
+    failed = [call for call in fleet.calls() if call.status == NOT_HEARD or call.status >= 500]
+    assert failed == []
+    assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_waiting_polls_answer_at_once_when_the_server_is_told_to_stop(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    path = f"{server.url}/v1/queues/{fleet.queue}/messages/receive"
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        began = time.monotonic()
+        poll = asyncio.create_task(client.post(path, json={"wait_seconds": 50}))
+        await until(lambda: waits(server), "the receiver waits")
+        await asyncio.to_thread(server.stop)
+        answer = await poll
+    assert (answer.status_code, answer.json()["messages"]) == (200, [])
+    assert time.monotonic() - began < 40
