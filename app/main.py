@@ -62,7 +62,7 @@ async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> Asyn
         rooms.push_async_callback(_flush, broker.outbox, settings.shutdown_grace_seconds)
         doorkeeper = None
         if not settings.insecure_no_auth:
-            doorkeeper = Doorkeeper(store.keys, clock, open_without_keys=is_loopback(settings.host))
+            doorkeeper = Doorkeeper(store.keys, clock, open_without_keys=settings.is_loopback)
             rooms.push_async_callback(doorkeeper.close)
         passes = Passes(broker, doorkeeper, settings.sweep_interval_seconds, _report, metrics.passed)
         _connect(locks, broker, passes)
@@ -88,17 +88,18 @@ class Server:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        try:
-            async with open_house(self._settings, self._metrics, SystemClock()) as house:
-                self._front = Front(build(self._desk(house)))
-                _on_stop(partial(self._drain, house))
-                _settle_garbage()
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-        except Exception as error:
-            log.error("cannot serve", reason=str(error))
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            raise
+        async with AsyncExitStack() as rooms:
+            try:
+                house = await rooms.enter_async_context(open_house(self._settings, self._metrics, SystemClock()))
+            except Exception as error:
+                log.error("cannot serve", reason=str(error))
+                await send({"type": "lifespan.startup.failed", "message": "Nothing is served."})
+                raise
+            self._front = Front(build(self._desk(house)))
+            _on_stop(partial(self._drain, house))
+            _settle_garbage()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
     @property
@@ -127,11 +128,6 @@ def create() -> Server:
     settings = Settings()
     configure(settings.log_format, settings.log_level)
     return Server(settings)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach the address."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _broker(

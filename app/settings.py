@@ -54,6 +54,11 @@ class Settings(BaseSettings):
         return self.database_url is None
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can reach the address that is listened on."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
     def store_url(self) -> str:
         """The database URL, of the embedded database where none was given."""
         if self.database_url is not None:

@@ -5,7 +5,8 @@ import typer
 from app.cli.keys import key
 from app.cli.messages import browse, receive, send
 from app.cli.queues import dead_letter, queue
-from app.cli.serving import migrate, openapi, serve, settings_help
+from app.cli.serving import serve, settings_help
+from app.cli.upkeep import bench, migrate, openapi
 
 app = typer.Typer(
     name="peeklock",
@@ -17,6 +18,7 @@ app = typer.Typer(
 app.command(help=settings_help())(serve)
 app.command()(migrate)
 app.command()(openapi)
+app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})(bench)
 app.add_typer(queue, name="queue")
 app.command()(send)
 app.command()(receive)

@@ -14,12 +14,11 @@ from app.broker.keys import create_key as make_key
 from app.broker.keys import revoke_key as end_key
 from app.broker.ports import Store
 from app.cli.client import AsJson, Key, connect, err, show, show_table
+from app.cli.preflight import RefusedToStart, open_database
 from app.cli.serving import read_settings
 from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
 from app.domain.instant import from_seconds
 from app.domain.refusals import Refusal, RoomUnavailable
-from app.runtime.clock import SystemClock
-from app.store.open import open_store
 from app.wire.keys import key_view
 
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
@@ -95,16 +94,16 @@ def _in_database(act: Callable[[Store], Awaitable[Answer]]) -> Answer:
     """Open the database of the environment's settings for one act; a refusal ends the command."""
 
     async def run() -> Answer:
-        store = await open_store(read_settings().store_url, SystemClock(), 2)
-        try:
+        async with open_database(read_settings()) as store:
             return await act(store)
-        finally:
-            await store.close()
 
     try:
         return asyncio.run(run())
-    except (Refusal, RoomUnavailable, ValueError) as error:
-        err.print(f"{error}", markup=False)
+    except RefusedToStart as error:
+        err.print(f"{error} A server that runs makes keys too: name it with --url.", markup=False)
+        raise typer.Exit(1) from None
+    except (Refusal, RoomUnavailable) as error:
+        err.print(f"{error.code}: {error}", markup=False)
         raise typer.Exit(1) from None
 
 

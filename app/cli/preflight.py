@@ -1,14 +1,15 @@
 """What must hold before a server starts; each refusal is a sentence that says why and what to do."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from app.broker.keys import adopt_key, digest
 from app.broker.ports import Store
 from app.domain.access import EVERY_RIGHT, Grant
-from app.domain.refusals import StoreUnavailable
+from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
 from app.settings import Settings
-from app.store.migrate import is_current, migrate
 from app.store.open import BadStoreUrl, open_store
 from app.store.presence import DatabaseInUse
 from app.store.sqlite_file import FileInUse
@@ -21,28 +22,31 @@ class RefusedToStart(Exception):
     """The server would not be safe, or would not work, with these settings."""
 
 
-async def prepare(settings: Settings) -> None:
+async def prepare(settings: Settings) -> bool:
     """Check the settings, bring the embedded database up to date, and store the operator's first key.
 
-    Raises `RefusedToStart`.
+    Returns whether callers need a key. Raises `RefusedToStart`.
     """
     _check_processes(settings)
+    async with open_database(settings) as store:
+        await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
+        await _adopt_bootstrap_key(settings, store)
+        await _check_access(settings, store)
+        return not settings.insecure_no_auth and bool(await store.keys.page())
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncGenerator[Store]:
+    """Open the database of the settings, its tables up to date. Raises `RefusedToStart`."""
     try:
         await _check_tables(settings)
         store = await open_store(settings.store_url, SystemClock(), 2)
         try:
-            await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
-            await _adopt_bootstrap_key(settings, store)
-            await _check_access(settings, store)
+            yield store
         finally:
             await store.close()
     except (BadStoreUrl, DatabaseInUse, FileInUse, StoreUnavailable) as error:
         raise RefusedToStart(str(error)) from error
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach the address."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _check_processes(settings: Settings) -> None:
@@ -60,6 +64,8 @@ def _check_processes(settings: Settings) -> None:
 
 
 async def _check_tables(settings: Settings) -> None:
+    from app.store.migrate import is_current, migrate  # noqa: PLC0415  # a second that most commands need not wait
+
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(migrate, settings.store_url)
@@ -73,12 +79,19 @@ async def _adopt_bootstrap_key(settings: Settings, store: Store) -> None:
     secret = settings.bootstrap_key.get_secret_value()
     if len(secret) < SHORTEST_BOOTSTRAP_KEY:
         raise RefusedToStart(f"PEEKLOCK_BOOTSTRAP_KEY has fewer than {SHORTEST_BOOTSTRAP_KEY} characters.")
-    if await store.keys.by_hash(digest(secret)) is None:
+    if await store.keys.by_hash(digest(secret)) is not None:
+        return
+    try:
         await adopt_key(store.keys, secret, BOOTSTRAP_PRINCIPAL, Grant(EVERY_RIGHT), await store.now())
+    except TooManyKeys as error:
+        raise RefusedToStart(
+            f"PEEKLOCK_BOOTSTRAP_KEY is a third key of {BOOTSTRAP_PRINCIPAL}: revoke an older one first, "
+            "with `peeklock key list` and `peeklock key revoke`."
+        ) from error
 
 
 async def _check_access(settings: Settings, store: Store) -> None:
-    if is_loopback(settings.host) or settings.insecure_no_auth or await store.keys.any_live():
+    if settings.is_loopback or settings.insecure_no_auth or await store.keys.any_live():
         return
     raise RefusedToStart(
         f"Anybody who can reach {settings.host} could read and delete messages: there is no API key yet. "

@@ -1,38 +1,37 @@
-"""`peeklock serve | migrate | openapi`: what runs a server, on the machine that it runs on."""
+"""`peeklock serve`: checks that all is well, opens the port, and serves until told to stop."""
 
 import asyncio
-import json
 import os
-import shutil
-import tempfile
+from functools import partial
 from typing import Annotated
 
 import typer
-import uvicorn
 from pydantic import ValidationError
-from rich.console import Console
 
+from app.cli.client import err, out
+from app.cli.listening import bind, run
 from app.cli.preflight import RefusedToStart, prepare
+from app.logs import configure
 from app.settings import Settings
-from app.store.migrate import migrate as migrate_tables
 
-err = Console(stderr=True, soft_wrap=True, highlight=False)
-
-METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "PEEKLOCK_"
 
 FIRST_STEPS = """
-Peeklock listens on [bold]{url}[/bold] and keeps its messages in {where}. In another terminal, try:
+Peeklock listens on {url} and keeps its messages in {where}. In another terminal, try:
 
-  [bold]curl -s {url}/v1/queues/hello/messages -d '{{"body": {{"text": "my first message"}}}}'[/bold]
-  [bold]curl -s {url}/v1/queues/hello/messages/receive -d '{{"wait_seconds": 5}}'[/bold]
+{steps}
 
-The second one answers with a lock_token. Put it here, and the message is done:
-
-  [bold]curl -s -X POST {url}/v1/queues/hello/locks/LOCK_TOKEN/complete[/bold]
+The last but one answers with a lock_token. Put it into the last one, and the message is done.
 
 Stop with Ctrl-C. Everything it can do: {url}/openapi.json
 """
+CREATE = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
+LIFE = (
+    """  curl -s{key} {url}/v1/queues/hello/messages -d '{{"body": {{"text": "my first message"}}}}'""",
+    """  curl -s{key} {url}/v1/queues/hello/messages/receive -d '{{"wait_seconds": 5}}'""",
+    "  curl -s{key} -X POST {url}/v1/queues/hello/locks/LOCK_TOKEN/complete",
+)
+WITH_KEY = ' -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 
 
 def settings_help() -> str:
@@ -57,29 +56,14 @@ def serve(
     # Server processes read the environment, so what was typed goes there.
     os.environ.update({PREFIX + name: str(value) for name, value in given.items() if value is not None})
     settings = read_settings()
+    configure(settings.log_format, settings.log_level)
     try:
-        asyncio.run(prepare(settings))
+        needs_key = asyncio.run(prepare(settings))
+        listener = bind(settings.host, settings.port)
     except RefusedToStart as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(2) from None
-    _welcome(settings)
-    _run(settings)
-
-
-def migrate() -> None:
-    """Create or update the tables of PEEKLOCK_DATABASE_URL."""
-    settings = read_settings()
-    if settings.is_embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-    migrate_tables(settings.store_url)
-    err.print("The tables are up to date.")
-
-
-def openapi() -> None:
-    """Print the OpenAPI document."""
-    from app.api.document import openapi_document  # noqa: PLC0415  # it costs half a second that no other command needs
-
-    typer.echo(json.dumps(openapi_document(), indent=2, ensure_ascii=False))
+    run(settings, listener, partial(_welcome, settings, needs_key))
 
 
 def read_settings() -> Settings:
@@ -93,35 +77,12 @@ def read_settings() -> Settings:
         raise typer.Exit(2) from None
 
 
-def _run(settings: Settings) -> None:
-    metrics_dir = None
-    if settings.workers > 1:
-        metrics_dir = tempfile.mkdtemp(prefix="peeklock-metrics-")
-        os.environ[METRICS_DIR] = metrics_dir
-    try:
-        uvicorn.run(
-            "app.main:create",
-            factory=True,
-            host=settings.host,
-            port=settings.port,
-            workers=settings.workers,
-            loop="uvloop",
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # Nothing here asks where a request came from; a proxy's word for it need not be read.
-            proxy_headers=False,
-            timeout_graceful_shutdown=int(settings.shutdown_grace_seconds),
-        )
-    finally:
-        if metrics_dir is not None:
-            shutil.rmtree(metrics_dir, ignore_errors=True)
-
-
-def _welcome(settings: Settings) -> None:
-    url = f"http://{settings.host if settings.host != '0.0.0.0' else 'localhost'}:{settings.port}"
+def _welcome(settings: Settings, needs_key: bool, url: str) -> None:
+    """Show a person at this machine what to type next; the log tells the others."""
+    if not settings.is_loopback:
+        return
     where = str(settings.data_dir / "peeklock.db") if settings.is_embedded else "the database of PEEKLOCK_DATABASE_URL"
-    err.print(FIRST_STEPS.format(url=url, where=where))
+    lines = LIFE if settings.creates_queues else (CREATE, *LIFE)
+    key = WITH_KEY if needs_key else ""
+    steps = "\n".join(line.format(url=url, key=key) for line in lines)
+    out.print(FIRST_STEPS.format(url=url, where=where, steps=steps), markup=False)

@@ -1,0 +1,156 @@
+"""Opens a server's port and runs its processes on it, so that nothing is announced before it is true."""
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+import typer
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from app.cli.preflight import RefusedToStart
+from app.settings import Settings
+
+METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
+READY_SECONDS = 60.0
+"""How long the processes of one server may take to start before nobody is told that it listens."""
+
+log = structlog.get_logger("peeklock")
+
+Announce: TypeAlias = Callable[[], None]
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take the port, without listening on it yet. Raises `RefusedToStart` where it cannot be had."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name like localhost may have an address of each kind; one port is enough, and IPv4 is always there.
+        family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise RefusedToStart(
+            f"Cannot listen on {host} port {port}: {error.strerror}. "
+            "Choose others with PEEKLOCK_HOST and PEEKLOCK_PORT; port 0 takes a free one."
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], None]) -> None:
+    """Serve on a bound port until told to stop; `welcome` hears the URL once it answers."""
+    port = listener.getsockname()[1]
+
+    def announce() -> None:
+        url = _url(settings.host, port)
+        log.info("listening", url=url, processes=settings.workers)
+        welcome(url)
+
+    # uvicorn raises the signal that has stopped it once more: an orderly end is no failure.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    config = _config(settings)
+    try:
+        if settings.workers == 1:
+            _One(config, announce).run([listener])
+        else:
+            _run_several(config, listener, announce)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+class _One(uvicorn.Server):
+    """The only server process; says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, announce: Announce) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and announce it."""
+        await super().startup(sockets)
+        self._announce()
+
+
+class _Several(Multiprocess):
+    """The parent of several server processes; says when all of them listen, and forgets the meters of the dead."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, announce: Announce) -> None:
+        super().__init__(config, [listener])
+        self._announce = announce
+
+    def init_processes(self) -> None:
+        """Start them, and announce it."""
+        super().init_processes()
+        if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
+            self._announce()
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace those that have died."""
+        before = [process.pid for process in self.processes]
+        super().keep_subprocess_alive()
+        for pid in before:
+            if pid not in [process.pid for process in self.processes]:
+                _forget_gauges(pid)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a process ended because it could not start."""
+        return any(process.exitcode == STARTUP_FAILURE for process in self.processes)
+
+
+def _run_several(config: uvicorn.Config, listener: socket.socket, announce: Announce) -> None:
+    with _shared_meters():
+        several = _Several(config, listener, announce)
+        several.run()
+    if several.has_failed:
+        raise typer.Exit(STARTUP_FAILURE)
+
+
+@contextmanager
+def _shared_meters() -> Generator[None]:
+    """A directory in which the processes of this server add up their meters."""
+    directory = tempfile.mkdtemp(prefix="peeklock-metrics-")
+    os.environ[METRICS_DIR] = directory
+    try:
+        yield
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _forget_gauges(pid: int | None) -> None:
+    """Take away what a dead process claims to be true now; what it has counted stays."""
+    for file in Path(os.environ[METRICS_DIR]).glob(f"gauge_live*_{pid}.db"):
+        file.unlink()
+
+
+def _config(settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        "app.main:create",
+        factory=True,
+        workers=settings.workers,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Nothing here asks where a request came from; a proxy's word for it need not be read.
+        proxy_headers=False,
+        timeout_graceful_shutdown=int(settings.shutdown_grace_seconds),
+    )
+
+
+def _url(host: str, port: int) -> str:
+    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
