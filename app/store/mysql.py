@@ -75,8 +75,8 @@ class MysqlStore(MessageRecords):
         self._claims = Coalescer(self._claim, shared=SHARED, orphaned=self._give_back)
         # One at a time, and gathered all the same for what becomes of those whose caller has gone.
         self._choices = Coalescer(self._claim_these, largest=1, shared=SHARED, orphaned=self._give_back_choice)
-        self._looks = Coalescer(super().held, shared=SHARED)
-        self._memories = Coalescer(super().tombstones, shared=SHARED)
+        self._looks = Coalescer(self._watched("held", super().held), shared=SHARED)
+        self._memories = Coalescer(self._watched("tombstones", super().tombstones), shared=SHARED)
         self._removals = Coalescer(self._batch("remove", settling.remove), shared=SHARED)
         self._moves = Coalescer(self._batch("move", settling.move), shared=SHARED)
         self._releases = Coalescer(self._batch("release", settling.release), shared=SHARED)
@@ -221,12 +221,16 @@ class MysqlStore(MessageRecords):
 
     def _batch(self, verb: str, work: Work[Entry, Result]) -> Batch[Entry, Result]:
         """How a coalescer runs a batch: as one transaction."""
+        return self._watched(verb, lambda entries: self._transact(lambda session: work(session, entries)))
 
-        async def run(entries: list[Entry]) -> list[Result]:
+    def _watched(self, verb: str, run: Batch[Entry, Result]) -> Batch[Entry, Result]:
+        """The same, and somebody hears of it."""
+
+        def watched(entries: list[Entry]) -> Coroutine[Any, Any, Sequence[Result | Exception]]:
             self._observe(verb, len(entries))
-            return await self._transact(lambda session: work(session, entries))
+            return run(entries)
 
-        return run
+        return watched
 
     async def _transact(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
         return await self._pool.repeat(lambda session: session.transact(work))
