@@ -13,8 +13,11 @@ from app.api.operation import Application, Reply, problem_reply, respond
 
 
 class _Entry(NamedTuple):
+    """`taken` are the words that stand at a parameter's place in other paths, and there mean something else."""
+
     literals: tuple[tuple[int, str], ...]
     parameters: tuple[tuple[int, str], ...]
+    taken: frozenset[tuple[int, str]]
     application: Application
 
 
@@ -24,10 +27,11 @@ class Dispatcher:
     def __init__(self, applications: Iterable[Application], fallback: ASGI) -> None:
         self._fallback = fallback
         self._table: dict[tuple[str, int], list[_Entry]] = {}
-        for application in applications:
-            segments = application.operation.path.split("/")
-            key = (application.operation.method, len(segments))
-            self._table.setdefault(key, []).append(_entry(segments, application))
+        applications = list(applications)
+        paths = [application.operation.path.split("/") for application in applications]
+        for path, application in zip(paths, applications, strict=True):
+            key = (application.operation.method, len(path))
+            self._table.setdefault(key, []).append(_entry(path, paths, application))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; HEAD is GET without the body."""
@@ -62,14 +66,20 @@ def _fits(entry: _Entry, segments: list[str]) -> bool:
     for place, text in entry.literals:
         if segments[place] != text:
             return False
-    return all(segments[place] for place, _ in entry.parameters)
+    return all(segments[place] and (place, segments[place]) not in entry.taken for place, _ in entry.parameters)
 
 
-def _entry(segments: list[str], application: Application) -> _Entry:
-    literals = tuple((place, text) for place, text in enumerate(segments) if not text.startswith("{"))
-    parameters = tuple((place, text[1:-1]) for place, text in enumerate(segments) if text.startswith("{"))
+def _entry(path: list[str], paths: list[list[str]], application: Application) -> _Entry:
+    literals = tuple((place, text) for place, text in enumerate(path) if not text.startswith("{"))
+    parameters = tuple((place, text[1:-1]) for place, text in enumerate(path) if text.startswith("{"))
+    taken = frozenset(
+        (place, other[place])
+        for place, _ in parameters
+        for other in paths
+        if len(other) == len(path) and other[:place] == path[:place] and not other[place].startswith("{")
+    )
     # Paths of one length differ most at their ends, so these are compared first.
-    return _Entry(literals[::-1], parameters, application)
+    return _Entry(literals[::-1], parameters, taken, application)
 
 
 def _not_allowed(scope: Scope, allowed: list[str]) -> Reply:

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 import app
-from app.api.operation import PROBLEM, Operation
+from app.api.operation import OCTETS, PROBLEM, Operation
 from app.api.problems import TITLES, codes
 from app.api.raw import FIELD_HEADERS
 from app.api.routes import OPERATIONS
@@ -172,7 +172,7 @@ def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:
 
 def _body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.body is bytes:
-        return {"required": False, "content": {"application/octet-stream": {"schema": BINARY}}}
+        return {"required": False, "content": {OCTETS.decode(): {"schema": BINARY}}}
     schema = reference(operation.body)
     content: dict[str, Any] = {"schema": schema}
     if operation.example is not None:
@@ -187,11 +187,17 @@ def _answer(operation: Operation, status: int) -> dict[str, Any]:
     names += ["Idempotency-Replayed"] if "Idempotency-Key" in operation.headers and status != 202 else []
     answer: dict[str, Any] = {"description": SUCCESS[status], "headers": _header_references(names)}
     if shape is bytes:
-        is_text = operation.gives.startswith(b"text/")
-        answer["content"] = {operation.gives.decode(): {"schema": {"type": "string"} if is_text else BINARY}}
+        answer["content"] = _bytes(operation.gives)
     elif shape is not None:
         answer["content"] = {operation.gives.decode(): {"schema": reference(shape)}}
     return answer
+
+
+def _bytes(kind: bytes) -> dict[str, Any]:
+    """Text, or bytes of any kind: then the first is what generated clients know, the second what is true."""
+    if kind.startswith(b"text/"):
+        return {kind.decode(): {"schema": {"type": "string"}}}
+    return {OCTETS.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
 
 
 def _refusals(operation: Operation) -> set[int]:

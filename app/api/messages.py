@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from app.api.bodies import Headers
 from app.api.desk import Call, in_path, in_query
 from app.api.guard import allow
-from app.api.operation import MERGE_PATCH, Reply, operation
+from app.api.operation import JSON, MERGE_PATCH, OCTETS, Reply, operation
 from app.api.queues import matching
 from app.broker.browse import browse, look
 from app.broker.edit import cancel, edit
@@ -63,14 +63,14 @@ async def get_message(call: Call[None]) -> Reply:
 
 @operation(
     "GET", MESSAGE + "/body", right=Right.BROWSE, tag="messages",
-    answers={200: bytes}, refusals=(404, 422), gives=b"application/octet-stream",
+    answers={200: bytes}, refusals=(404, 422), gives=OCTETS,
 )  # fmt: skip
 async def get_message_body(call: Call[None]) -> Reply:
     """Get the body of a message, byte for byte as it was sent, with its content type."""
     message = await _look(call)
-    usual = "application/json" if message.body_kind is BodyKind.JSON else "application/octet-stream"
-    content_type = message.envelope.content_type or usual
-    return Reply(content=message.body, content_type=content_type.encode(), headers=AS_A_FILE)
+    given = message.envelope.content_type
+    content_type = given.encode() if given else JSON if message.body_kind is BodyKind.JSON else OCTETS
+    return Reply(content=message.body, content_type=content_type, headers=AS_A_FILE)
 
 
 @operation(

@@ -23,6 +23,7 @@ from app.domain.refusals import Refusal, RoomUnavailable
 
 JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"
+OCTETS = b"application/octet-stream"
 PROBLEM = b"application/problem+json"
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 

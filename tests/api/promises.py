@@ -52,11 +52,13 @@ def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
 @cache
 def promised(method: str, path: str) -> tuple[str, Any] | None:
     """The operation at a path and the answers it promises; None where there is none."""
-    found = [
-        (operation["operationId"], operation["responses"])
-        for template, methods in openapi_document()["paths"].items()
+    paths = [
+        template
+        for template in openapi_document()["paths"]
         if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
-        for verb, operation in methods.items()
-        if verb == method.lower()
     ]
-    return found[0] if found else None
+    if not paths:
+        return None
+    # A path that is written out goes before one with parameters.
+    operation = openapi_document()["paths"][min(paths, key=lambda template: template.count("{"))].get(method.lower())
+    return None if operation is None else (operation["operationId"], operation["responses"])

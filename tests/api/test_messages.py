@@ -125,7 +125,7 @@ class TestOne:
         assert headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in headers["content-security-policy"]
 
-    @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "²", str(2**63), "9" * 400, "receive"])
+    @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "²", str(2**63), "9" * 400])
     async def test_a_number_is_a_number(self, house: House, number: str) -> None:
         await house.send()
         for method, path in (("GET", ""), ("GET", "/body"), ("PATCH", ""), ("DELETE", "")):

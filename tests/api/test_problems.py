@@ -213,6 +213,7 @@ class TestPaths:
             ("/v1/queues/orders", "DELETE, GET, HEAD, PATCH, PUT"),
             ("/v1/queues/orders/messages", "GET, HEAD, POST"),
             ("/v1/queues/orders/messages/1", "DELETE, GET, HEAD, PATCH"),
+            ("/v1/queues/orders/messages/receive", "POST"),
             ("/v1/queues/orders/purge", "POST"),
             ("/v1/queues/orders/locks/1.0/renew", "POST"),
             ("/v1/keys", "GET, HEAD, POST"),
