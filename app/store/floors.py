@@ -102,7 +102,9 @@ class Look:
         self._changed: set[int] = set()
 
     def places(self) -> list[Place]:
-        """Where to begin: for each queue in turn a place for each priority, the highest first."""
+        """Where to begin: for each queue in turn a place for each priority, the highest first; none for the bottom."""
+        if not self._floors:
+            return []
         places: list[Place] = []
         for queue_id in self.queue_ids:
             floor = self._floors.get(queue_id)

@@ -139,6 +139,9 @@ async def connect(where: Address) -> Wire:
     return wire
 
 
+COLUMN_TYPES = (list, tuple)
+
+
 class PreparedStatement:
     """A named statement in the form of the driver."""
 
@@ -149,7 +152,14 @@ class PreparedStatement:
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """The values in the order in which the text numbers them."""
-        return [values[name] for name in self.names]
+        return [_spared(values[name]) for name in self.names]
+
+
+def _spared(value: Any) -> Any:
+    """The value; or an empty array for a column of nulls, which `unnest` fills up again and which costs nothing."""
+    if type(value) in COLUMN_TYPES and value and value[0] is None and value.count(None) == len(value):
+        return ()
+    return value
 
 
 class Session:

@@ -115,8 +115,8 @@ next AS MATERIALIZED (
                   AND m.state = 1
                   AND m.priority = level.priority
                   AND (m.available_at, m.sequence_number) >= (
-                      (:floor_time::bigint[])[10 * wish.place - level.priority],
-                      (:floor_number::bigint[])[10 * wish.place - level.priority]
+                      coalesce((:floor_time::bigint[])[10 * wish.place - level.priority], 0),
+                      coalesce((:floor_number::bigint[])[10 * wish.place - level.priority], 0)
                   )
                   AND m.available_at <= clock.now
                   AND (m.expires_at IS NULL OR m.expires_at > clock.now)
