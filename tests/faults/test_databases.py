@@ -1,4 +1,8 @@
-"""Databases that die, cut, forget to answer, fill up or tell another time: 503, recovery, and no promise broken."""
+"""Databases that die, cut, forget to answer, fill up or tell another time: 503, recovery, and no promise broken.
+
+What cannot be brought about without rights that a test run does not have: a clock of Redis that jumps, and a disk of
+PostgreSQL that is full. For the second stands a PostgreSQL that says so.
+"""
 
 from __future__ import annotations
 
@@ -218,3 +222,27 @@ async def test_the_disk_of_a_sqlite_file_is_full(sqlite_fleet: Fleet) -> None:
         assert len(await caller.receive_something(max_messages=3)) == 3
     assert {call.status for call in sqlite_fleet.calls() if call.status >= 500} == {UNAVAILABLE}
     assert sqlite_fleet.broken_promises() == []
+
+
+FULL_DISK = (
+    "CREATE FUNCTION say_full() RETURNS trigger LANGUAGE plpgsql AS "
+    "'BEGIN RAISE EXCEPTION ''could not extend file'' USING ERRCODE = ''disk_full''; END'",
+    "CREATE TRIGGER full_disk BEFORE INSERT ON message EXECUTE FUNCTION say_full()",
+)
+
+
+@pytest.mark.faults("all")
+async def test_postgresql_says_that_its_disk_is_full(fleet: Fleet) -> None:
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    async with fleet.caller(server.url) as caller:
+        await caller.send("before", b"body")
+        for statement in FULL_DISK:
+            await asyncio.to_thread(execute, fleet.database, statement)
+        sending = asyncio.gather(caller.send("keyed", b"body"), caller.send("plain", b"body", with_key=False))
+        await until(lambda: sum(call.status >= 500 for call in fleet.calls()) >= 2, "both senders hear of it")
+        await asyncio.to_thread(execute, fleet.database, "DROP FUNCTION say_full CASCADE")
+        await sending
+        assert len(await caller.receive_something(max_messages=3)) == 3
+    assert {call.status for call in fleet.calls() if call.status >= 500} == {UNAVAILABLE}
+    assert fleet.broken_promises() == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import httpx
+import psutil
 import pytest
 
 from tests.faults.fleet import Fleet, PeeklockServer
@@ -17,6 +19,7 @@ FOREVER = 3600
 """Seconds of a lock whose end no test waits for."""
 
 
+@pytest.mark.behaviour("S0.1", "S2.23")
 @pytest.mark.faults("short")
 async def test_a_server_is_killed(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
@@ -28,6 +31,31 @@ async def test_a_server_is_killed(fleet: Fleet) -> None:
         await asyncio.to_thread(server.start)
     await clients.end()
     assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("all")
+async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
+    server = await fleet.serve(PEEKLOCK_WORKERS="2")
+    await fleet.create_queue(server.url)
+    clients = await fleet.work(server.url, messages=400)
+    for sent in (100, 200, 300):
+        await clients.until_sent(sent)
+        workers(server)[0].kill()
+        await until(lambda: len(workers(server)) == 2, "another worker has taken its place")
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
+def workers(server: PeeklockServer) -> list[psutil.Process]:
+    """The living processes of a server that answer requests."""
+    return [child for child in psutil.Process(server.pid).children() if is_worker(child)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether this answers requests, and is not what multiprocessing starts beside."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any("spawn_main" in word for word in process.cmdline())
+    return False
 
 
 @pytest.mark.faults("short")
@@ -101,6 +129,7 @@ def waits(server: PeeklockServer) -> bool:
     return any(line.startswith("peeklock_waiting") and not line.endswith(" 0.0") for line in metrics.splitlines())
 
 
+@pytest.mark.behaviour("S0.23")
 @pytest.mark.faults("short")
 async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> None:
     stopped, other = await asyncio.gather(fleet.serve(), fleet.serve())
