@@ -5,11 +5,13 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -143,20 +145,23 @@ def _running(
         environment["PEEKLOCK_PORT"] = str(port)
     else:
         command = [*command, f"--port={port}"]
-    process = subprocess.Popen(command, cwd=HERE, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
-    try:
-        _wait_until_ready(process, f"http://127.0.0.1:{port}{probe}")
-        yield process, port
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, cwd=HERE, env={**os.environ, **environment}, stdout=said, stderr=said)
+        try:
+            _wait_until_ready(process, f"http://127.0.0.1:{port}{probe}", said)
+            yield process, port
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_SECONDS)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, said: IO[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode} before it was ready")
+            said.seek(0)
+            last_words = said.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"the server ended with status {process.returncode} before it was ready: {last_words}")
         try:
             with urlopen(url, timeout=1):
                 return
