@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """The settings of one server; `peeklock serve --help` lists them with these descriptions."""
 
-    model_config = SettingsConfigDict(env_prefix="PEEKLOCK_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="PEEKLOCK_", env_ignore_empty=True, extra="ignore")
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; anything but loopback needs an API key.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")

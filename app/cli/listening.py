@@ -21,6 +21,10 @@ from app.cli.preflight import RefusedToStart
 from app.settings import Settings
 
 METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
+KEEP_ALIVE_SECONDS = 90
+"""How long an idle connection stays open: longer than proxies keep theirs (60 to 75 s as a rule), so that no
+request is sent into a connection that is just being closed."""
+
 READY_SECONDS = 60.0
 """How long the processes of one server may take to start before nobody is told that it listens."""
 
@@ -147,6 +151,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         server_header=False,
         # Nothing here asks where a request came from; a proxy's word for it need not be read.
         proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.shutdown_grace_seconds),
     )
 
