@@ -1,142 +1,19 @@
-"""Each condition that guards a row, tried from the wrong side: scenarios that pass only while every fence stands.
-
-`weakenings` makes of an engine's statements every set in which one condition marked `-- fence:` is void.
-"""
+"""Each condition that guards a row, tried from the wrong side: scenarios that pass only while every fence stands."""
 
 from __future__ import annotations
 
-import itertools
-import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from importlib.resources import files
 
 from app.broker.ports import Attempt, Edit, Extension, Redrive, Store, Unlocked, Withdrawal
 from app.domain.delivery import Claim
-from app.domain.instant import HOUR, MINUTE, SECOND, Duration
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import NEVER_RENEWED, NO_EVIDENCE, Fence, LockToken, Move, Outcome, Removal, cleared
-from app.store.records import Database
-from app.store.statements import Engine, Statement, parse
-
-MARK = re.compile(r"^(?P<before>\s*(?:WHERE |AND |OR )?)(?P<condition>.*?)(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)")
-"""A condition on its own line, its conjunction before it and perhaps the end of the statement behind it."""
-
-NAMES = itertools.count(1)
-
-TRICKS = """
--- let_pass_for_messages: move the times of all messages back, since no test may set a server's clock
-UPDATE message
-SET locked_until = locked_until - :by, available_at = available_at - :by, expires_at = expires_at - :by;
-
--- let_pass_for_attempts: move the times of all attempts back
-UPDATE attempt SET remove_at = remove_at - :by;
-
--- let_pass_for_ids: move the times of all message ids back
-UPDATE recent_id SET enqueued_at = enqueued_at - :by, remove_at = remove_at - :by;
-
--- put: set a state and nothing else, as only a broken writer would: a token stays behind
-UPDATE message SET state = :state WHERE sequence_number = :sequence_number;
-"""
-"""What scenarios do behind the store's back."""
-
-
-# ---- weakened statements ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Weakening:
-    """An engine's statements with one fence void: that of `statement`; `where` says which of its fences."""
-
-    where: str
-    statement: str
-    statements: Mapping[str, Statement]
-
-    def __str__(self) -> str:
-        return self.where
-
-
-def with_tricks(engine: Engine, statements: Mapping[str, Statement]) -> dict[str, Statement]:
-    """The statements, and those by which scenarios make things happen."""
-    return {**statements, **{trick.name: trick for trick in parse(TRICKS, engine)}}
-
-
-def weakenings(engine: Engine) -> list[Weakening]:
-    """One for each marked condition that the engine's statements contain."""
-    texts = {name: _text(name) for name in ("common", engine.value)}
-    whole = _load(engine, texts)
-    found: list[Weakening] = []
-    for name, text in texts.items():
-        for number, said, weaker in _voided(text):
-            statements = _load(engine, texts | {name: weaker})
-            changed: Collection[str] = [one for one in whole if statements[one] != whole[one]]
-            found += [Weakening(f"{name}.sql:{number + 1} {one}: {said}", one, statements) for one in changed]
-    return found
-
-
-def _voided(text: str) -> Iterator[tuple[int, str, str]]:
-    """Each marked line of a file: its number, what it says, and the file without its condition."""
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if found := MARK.match(line):
-            weak = f"{found['before']}1 = 1{found['after']}"
-            said = f"{found['condition'].strip()} ({found['kind']})"
-            yield number, said, "\n".join([*lines[:number], weak, *lines[number + 1 :]])
-
-
-def _load(engine: Engine, texts: Mapping[str, str]) -> dict[str, Statement]:
-    return {statement.name: statement for text in texts.values() for statement in parse(text, engine)}
-
-
-def _text(name: str) -> str:
-    return (files("app.store") / "sql" / f"{name}.sql").read_text("utf-8")
-
-
-# ---- the scene -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A store under test, and its connections."""
-
-    store: Store
-    database: Database
-
-    async def queue(self) -> Queue:
-        """A queue of its own."""
-        name = f"fences-{next(NAMES)}-{secrets.token_hex(4)}"
-        queue, _ = await self.store.queues.create(name, QueueSettings(archive_retention=HOUR))
-        return queue
-
-    async def send(self, queue: Queue, **more: Duration) -> int:
-        """A message in the queue; its number."""
-        envelope = Envelope(message_id=secrets.token_hex(8))
-        (receipt,) = await self.store.send([Draft(queue.id, envelope, b"{}", BodyKind.JSON, **more)])
-        return receipt.sequence_number
-
-    async def lock(self, queue: Queue) -> Message:
-        """A message in the queue, under a lock of one minute."""
-        await self.send(queue)
-        (message,) = await self.store.claim(Claim(queue.id, 1, MINUTE))
-        return message
-
-    async def seen(self, message: Message) -> Message:
-        """The message as it is now."""
-        now = await self.store.read(message.queue_id, message.sequence_number)
-        assert now is not None
-        return now
-
-    async def put(self, message: Message, state: MessageState) -> None:
-        """Set the state of a message and nothing else."""
-        await self.database.change("put", state=state.value, sequence_number=message.sequence_number)
-
-    async def let_pass(self, duration: Duration) -> None:
-        """Let time pass for every row."""
-        for rows in ("messages", "attempts", "ids"):
-            await self.database.change(f"let_pass_for_{rows}", by=duration)
+from tests.faults.scene import Scene, token_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +75,6 @@ async def _under_lock(scene: Scene, ending: Ending) -> AsyncIterator[tuple[Queue
     after = await scene.store.read(queue.id, message.sequence_number)
     assert after is not None
     assert replace(after, read_at=0) == before
-
-
-def token_of(message: Message) -> LockToken:
-    """The token of a message just received."""
-    assert message.lock_token is not None
-    return LockToken(message.sequence_number, message.lock_token)
 
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------

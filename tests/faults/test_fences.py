@@ -22,7 +22,9 @@ from app.store.presence import Presence
 from app.store.sqlite import SqliteStore
 from app.store.sqlite_database import SqliteDatabase
 from app.store.statements import Engine, Statement, load, parse
-from tests.faults.fences import SCENARIOS, Scenario, Scene, Weakening, weakenings, with_tricks
+from tests.faults.fences import SCENARIOS, Scenario
+from tests.faults.scene import Scene, with_tricks
+from tests.faults.weakenings import Weakening, weakenings
 
 ENGINES = [Engine.SQLITE, Engine.POSTGRESQL, pytest.param(Engine.MYSQL, marks=pytest.mark.faults("all"))]
 CONNECTIONS = 2
