@@ -27,6 +27,8 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # What it can do is no news, and it says so at every start.
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.ERROR)
 
 
 def _last(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:

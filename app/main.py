@@ -91,11 +91,11 @@ class Server:
         async with AsyncExitStack() as rooms:
             try:
                 house = await rooms.enter_async_context(open_house(self._settings, self._metrics, SystemClock()))
+                self._front = Front(build(self._desk(house)))
             except Exception as error:
                 log.error("cannot serve", reason=str(error))
-                await send({"type": "lifespan.startup.failed", "message": "Nothing is served."})
+                await send({"type": "lifespan.startup.failed", "message": ""})
                 raise
-            self._front = Front(build(self._desk(house)))
             _on_stop(partial(self._drain, house))
             _settle_garbage()
             await send({"type": "lifespan.startup.complete"})

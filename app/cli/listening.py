@@ -57,8 +57,8 @@ def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], No
 
     def announce() -> None:
         url = _url(settings.host, port)
-        log.info("listening", url=url, processes=settings.workers)
         welcome(url)
+        log.info("listening", url=url, processes=settings.workers)
 
     # uvicorn raises the signal that has stopped it once more: an orderly end is no failure.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))

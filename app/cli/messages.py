@@ -1,6 +1,7 @@
 """`peeklock send | receive | browse`: messages from a terminal or a pipe."""
 
 import sys
+from base64 import b64decode
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -120,8 +121,11 @@ def _send_lines(server: Server, name: str, lines: list[bytes]) -> None:
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:
-    if as_json or "body" not in message:
+    """Print the whole message as JSON, or its body alone: text and bytes as they are."""
+    if as_json:
         show(message)
+    elif "body_base64" in message:
+        typer.echo(b64decode(message["body_base64"]))
     elif isinstance(message["body"], str):
         typer.echo(message["body"])
     else:

@@ -1,0 +1,69 @@
+"""A server and a terminal for the tests of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service import Service, peeklock
+
+
+class Terminal:
+    """Somebody who types `peeklock ...` with one server in mind."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.directory = directory
+        self.url = url
+
+    def type(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+        """What a command answers."""
+        return peeklock(*arguments, directory=self.directory, stdin=stdin, url=self.url)
+
+    def see(self, *arguments: str, stdin: bytes = b"") -> str:
+        """What a command that must succeed prints."""
+        done = self.type(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def read(self, *arguments: str, stdin: bytes = b"") -> list[Any]:
+        """The documents that a command that must succeed prints with `--json`, one a line."""
+        return [json.loads(line) for line in self.see(*arguments, "--json", stdin=stdin).splitlines()]
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command that must be refused says on standard error; it prints nothing."""
+        done = self.type(*arguments)
+        assert (done.returncode, done.stdout) == (1, ""), done
+        return done.stderr
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with its own SQLite database."""
+    service = Service(tmp_path_factory.mktemp("served"))
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def terminal(service: Service, tmp_path: Path) -> Terminal:
+    """A terminal at that server."""
+    return Terminal(tmp_path, service.url)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
+    services: list[Service] = []
+
+    def start(*arguments: str, **settings: object) -> Service:
+        services.append(Service(tmp_path, *arguments, **settings))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.end()

@@ -1,0 +1,59 @@
+"""`peeklock queue ...` and `peeklock dead-letter ...` at a real server."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Terminal
+
+
+def test_a_queue_is_made_shown_changed_listed_and_removed(terminal: Terminal) -> None:
+    (made,) = terminal.read("queue", "create", "life", "--set", "lock_duration_seconds=45", "--set", "status=disabled")
+    assert (made["name"], made["lock_duration_seconds"], made["status"]) == ("life", 45, "disabled")
+
+    (changed,) = terminal.read("queue", "update", "life", "--set", "status=active")
+    assert (changed["lock_duration_seconds"], changed["status"]) == (45, "active")
+
+    (shown,) = terminal.read("queue", "show", "life")
+    assert shown["counts"]["available"] == 0
+    assert "life" in [one["name"] for one in terminal.read("queue", "list")]
+    assert "lock_duration_seconds" in terminal.see("queue", "show", "life")
+    assert "dead_lettered" in terminal.see("queue", "list")
+
+    terminal.see("queue", "delete", "life", "--yes")
+    assert terminal.refusal("queue", "show", "life").startswith("queue-not-found: ")
+
+
+def test_a_queue_is_removed_only_when_that_is_confirmed(terminal: Terminal) -> None:
+    terminal.see("queue", "create", "kept")
+    assert terminal.type("queue", "delete", "kept", stdin=b"n\n").returncode == 1
+    terminal.see("queue", "show", "kept")
+    terminal.see("queue", "delete", "kept", stdin=b"y\n")
+
+
+def test_settings_that_are_refused_are_named(terminal: Terminal) -> None:
+    said = terminal.refusal("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
+    assert said.startswith("invalid-request: ")
+    assert "at /lock_duration_seconds: " in said
+    assert "colour" in terminal.refusal("queue", "create", "bad", "--set", "colour=red")
+    done = terminal.type("queue", "create", "bad", "--set", "colour")
+    assert (done.returncode, "NAME=VALUE" in done.stderr) == (2, True)
+
+
+def test_messages_are_purged_by_filter_limit_and_state(terminal: Terminal) -> None:
+    terminal.see("send", "full", "--lines", stdin=b"1\n22\n3\n4\n5\n")
+    assert terminal.read("queue", "purge", "full", "--filter", "message.body_bytes == 4") == [{"removed": 1}]
+    assert terminal.see("queue", "purge", "full", "--limit", "3") == "3 removed\n"
+    assert terminal.read("queue", "purge", "full", "--state", "scheduled") == [{"removed": 0}]
+    assert terminal.read("queue", "purge", "full") == [{"removed": 1}]
+
+
+def test_dead_letters_are_listed_and_sent_back_to_work(terminal: Terminal) -> None:
+    terminal.see("send", "dead", "--lines", stdin=b"a\nbb\n")
+    terminal.see("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
+    listed = terminal.read("dead-letter", "list", "dead")
+    assert [one["dead_letter_reason"] for one in listed] == ["no-such-article"] * 2
+    assert "no-such-article" in terminal.see("dead-letter", "list", "dead", "--filter", "message.body_bytes == 3")
+    assert terminal.read("dead-letter", "redrive", "dead", "--filter", "message.body_bytes == 3") == [{"moved": 1}]
+    assert terminal.see("receive", "dead") == "a\n"
+    terminal.see("queue", "create", "elsewhere")
+    assert terminal.see("dead-letter", "redrive", "dead", "--to-queue", "elsewhere") == "1 moved\n"
+    assert terminal.see("receive", "elsewhere") == "bb\n"

@@ -1,0 +1,135 @@
+"""What a server needs before it starts, and what it says when that is not so."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings
+from tests.service import Service, peeklock
+
+SECRET = "pk_an-operators-own-secret-of-some-length"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"workers": 2}, "SQLite is written by one process only"),
+        ({"workers": 2, "database_url": "postgresql://nobody@127.0.0.1:1/none"}, "More than one process needs Redis"),
+        ({"host": "0.0.0.0"}, "there is no API key yet"),
+        ({"host": "0.0.0.0", "bootstrap_key": "short"}, "fewer than 32 characters"),
+        ({"host": "no.such.host.invalid"}, "there is no API key yet"),
+        ({"host": "no.such.host.invalid", "insecure_no_auth": 1}, "Cannot listen on no.such.host.invalid"),
+        ({"database_url": "oracle://host/database"}, "There is no store on oracle"),
+        ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
+        ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
+        ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, ""),
+    ],
+)
+def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dict[str, object], why: str) -> None:
+    done = peeklock("serve", "--port", "0", directory=tmp_path, **settings)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 2, done.stderr
+    assert why in said
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Path) -> None:
+    done = peeklock("serve", "--workers", "2", directory=tmp_path, database_url=postgres_url)
+    assert (done.returncode, "Set PEEKLOCK_REDIS_URL" in done.stderr) == (2, True)
+
+
+def test_tables_of_another_version_are_refused_until_they_are_migrated(
+    empty_postgres_url: str, serve: Callable[..., Service], tmp_path: Path
+) -> None:
+    done = peeklock("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
+    assert (done.returncode, "Run: peeklock migrate" in done.stderr) == (2, True)
+    migrated = peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url)
+    assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
+    server = serve(database_url=empty_postgres_url)
+    assert "-X PUT" in server.printed()  # queues are not made by themselves there, so the first steps make one
+
+
+def test_a_file_is_served_by_one_process(serve: Callable[..., Service], tmp_path: Path) -> None:
+    first = serve()
+    done = peeklock("serve", "--port", "0", directory=tmp_path)
+    assert (done.returncode, f"in use by process {first.pid}" in done.stderr) == (2, True)
+
+
+def test_a_port_in_use_is_said_and_nothing_is_claimed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = peeklock("serve", "--port", str(port), directory=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(f"Cannot listen on 127.0.0.1 port {port}: Address already in use.")
+
+
+def test_beyond_loopback_a_server_starts_when_somebody_is_sure(serve: Callable[..., Service]) -> None:
+    server = serve("--insecure-no-auth", host="0.0.0.0")
+    assert status(f"{server.url}/v1/queues") == 200
+    assert server.printed() == ""
+
+
+def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[..., Service]) -> None:
+    for _ in range(2):  # the second time it is there already
+        server = serve(host="0.0.0.0", bootstrap_key=SECRET)
+        assert status(f"{server.url}/v1/queues") == 401
+        assert status(f"{server.url}/v1/queues", f"Bearer {SECRET}") == 200
+        server.terminate()
+        assert server.wait() == 0
+        assert SECRET not in server.log()
+
+
+def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
+    done = peeklock("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
+    assert done.returncode == 2
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
+        "PEEKLOCK_PORT",
+        "PEEKLOCK_WORKERS",
+        "PEEKLOCK_LOG_FORMAT",
+    ]
+
+
+def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
+    said = peeklock("serve", "--help", directory=tmp_path).stdout
+    assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in said] == []
+
+
+def test_a_failed_migration_is_a_sentence(tmp_path: Path) -> None:
+    done = peeklock("migrate", directory=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+def test_tables_are_migrated_again_without_effect(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = peeklock("migrate", directory=tmp_path)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "The tables are up to date.")
+    assert (tmp_path / "data/peeklock.db").exists()
+
+
+def test_the_document_is_printed(tmp_path: Path) -> None:
+    document = json.loads(peeklock("openapi", directory=tmp_path).stdout)
+    assert "/v1/queues/{queue}/messages" in document["paths"]
+
+
+def test_the_benchmark_of_the_source_tree_is_run(tmp_path: Path) -> None:
+    done = peeklock("bench", "--help", directory=tmp_path)
+    assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: dev.py bench")
+
+
+def status(url: str, authorization: str | None = None) -> int:
+    """The status that a GET is answered with."""
+    request = urllib.request.Request(url, headers={"authorization": authorization} if authorization else {})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
