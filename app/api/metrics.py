@@ -34,19 +34,17 @@ class Snapshot:
 class Meter:
     """Counts and times one operation, by outcome: `ok`, or the code of the problem."""
 
-    def __init__(self, requests: Counter, seconds: Histogram, operation: str) -> None:
-        self._requests = requests
-        self._seconds = seconds.labels(operation)
+    def __init__(self, seconds: Histogram, operation: str) -> None:
+        self._seconds = seconds
         self._operation = operation
-        self._by_outcome: dict[str, Counter] = {}
+        self._by_outcome: dict[str, Histogram] = {}
 
     def observe(self, outcome: str, began: float) -> None:
         """One request has been answered."""
-        counter = self._by_outcome.get(outcome)
-        if counter is None:
-            counter = self._by_outcome[outcome] = self._requests.labels(self._operation, outcome)
-        counter.inc()
-        self._seconds.observe(time.perf_counter() - began)
+        seconds = self._by_outcome.get(outcome)
+        if seconds is None:
+            seconds = self._by_outcome[outcome] = self._seconds.labels(self._operation, outcome)
+        seconds.observe(time.perf_counter() - began)
 
 
 class Metrics:
@@ -54,12 +52,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "peeklock_requests", "Requests by operation and outcome.", ("operation", "outcome"), registry=self._registry
-        )
         self._seconds = Histogram(
-            "peeklock_request_seconds", "Time to answer, waiting included.", ("operation",),
-            buckets=SECONDS, registry=self._registry,
+            "peeklock_request_seconds", "Time to answer, waiting included, by operation and outcome.",
+            ("operation", "outcome"), buckets=SECONDS, registry=self._registry,
         )  # fmt: skip
         self._events = Counter("peeklock_events", "What happened by itself.", ("event",), registry=self._registry)
         self._batches = Histogram(
@@ -76,7 +71,7 @@ class Metrics:
 
     def of(self, operation: str) -> Meter:
         """The meter of one operation."""
-        return Meter(self._requests, self._seconds, operation)
+        return Meter(self._seconds, operation)
 
     @staticmethod
     def clock() -> float:

@@ -65,7 +65,7 @@ def letter_of(call: Call[bytes], known: Known) -> Letter:
         return known.places[field] if field in known.places and field not in given else PLACES[field]
 
     values = {field: value for field, value in values.items() if value is not None}
-    return converted(values, SendMessage, locate).letter(call.traceparent(), "#/header")
+    return converted(values, SendMessage, locate).letter(call.broker.new_id, call.traceparent(), "#/header")
 
 
 def outside(headers: Headers) -> dict[str, Any]:

@@ -44,7 +44,7 @@ async def send_message(call: Call[SendMessage]) -> Reply:
     It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202
     and a crash within the next moments loses the message.
     """
-    return await _send_one(call, call.body.letter(call.traceparent()), call.attempt("send"))
+    return await _send_one(call, call.body.letter(call.broker.new_id, call.traceparent()), call.attempt("send"))
 
 
 @operation(
@@ -89,8 +89,10 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
 
 
 def _letters(call: Call[SendBatch]) -> list[Letter]:
-    traceparent = call.traceparent()
-    letters = [message.letter(traceparent, f"/messages/{place}") for place, message in enumerate(call.body.messages)]
+    new_id, traceparent = call.broker.new_id, call.traceparent()
+    letters = [
+        message.letter(new_id, traceparent, f"/messages/{place}") for place, message in enumerate(call.body.messages)
+    ]
     for place, letter in enumerate(letters):
         if letter.durability is not Durability.DURABLE:
             raise at(f"/messages/{place}/durability", "A batch is always durable.")

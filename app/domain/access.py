@@ -34,9 +34,9 @@ class Grant:
         """Whether the right is granted on the name; None asks for it on everything (`*`)."""
         if right not in self.rights:
             return False
-        if name is None:
-            return "*" in self.patterns
-        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        if "*" in self.patterns:
+            return True
+        return name is not None and any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Messages as senders write them, and what senders hear."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -49,12 +50,15 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
 
-    def letter(self, traceparent: str | None = None, pointer: str = "") -> Letter:
-        """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other."""
+    def letter(self, new_id: Callable[[], str], traceparent: str | None = None, pointer: str = "") -> Letter:
+        """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other.
+
+        `new_id` makes a message id where there is none; `pointer` is where the message stands in the request.
+        """
         body, kind = self._content(pointer)
         return Letter(
             envelope=Envelope(
-                message_id=self.message_id or "",
+                message_id=self.message_id or new_id(),
                 content_type=self.content_type,
                 correlation_id=self.correlation_id,
                 subject=self.subject,

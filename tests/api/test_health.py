@@ -39,9 +39,9 @@ async def test_the_meters_count_what_was_asked_and_how_it_went(house: House) -> 
     answer = await house.http.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     for line in (
-        'peeklock_requests_total{operation="send_message",outcome="ok"} 3.0',
-        'peeklock_requests_total{operation="complete_lock",outcome="message-not-found"} 1.0',
-        'peeklock_request_seconds_count{operation="receive_messages"} 1.0',
+        'peeklock_request_seconds_count{operation="send_message",outcome="ok"} 3.0',
+        'peeklock_request_seconds_count{operation="complete_lock",outcome="message-not-found"} 1.0',
+        'peeklock_request_seconds_bucket{le="+Inf",operation="receive_messages",outcome="ok"} 1.0',
         'peeklock_queue_messages{queue="orders",state="available"} 2.0',
         'peeklock_queue_messages{queue="orders",state="locked"} 1.0',
         'peeklock_lock_store{state="none"} 1.0',

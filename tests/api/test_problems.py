@@ -156,7 +156,7 @@ class TestTrouble:
         problem(await house.http.post(SEND), 503, "store-unavailable")
         metrics = (await house.http.get("/metrics")).text
         assert "\npeeklock_store_up 0.0\n" in metrics
-        assert 'peeklock_requests_total{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
+        assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
 
     async def test_a_bug_is_a_500_that_the_log_knows_by_its_id(
         self, house: House, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,36 @@
+"""Meters of several processes: whichever is asked answers for all of them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+WORK = """
+from app.api.metrics import Metrics, Snapshot
+
+metrics = Metrics()
+meter = metrics.of("send_message")
+for _ in range(3):
+    meter.observe("ok", metrics.clock())
+metrics.count("locks_expired", 2)
+metrics.batch("send", 5)
+metrics.passed("sweep", "ok")
+metrics.waiting.inc()
+print(metrics.render(Snapshot([], "ok")).decode())
+"""
+
+
+def test_what_every_process_counted_is_in_one_answer(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", WORK]
+    for _ in range(2):
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+    for line in (
+        'peeklock_request_seconds_count{operation="send_message",outcome="ok"} 6.0',
+        'peeklock_events_total{event="locks_expired"} 4.0',
+        'peeklock_batch_entries_sum{statement="send"} 10.0',
+        'peeklock_passes_total{name="sweep",outcome="ok"} 2.0',
+        "peeklock_waiting_receivers 2.0",
+        'peeklock_lock_store{state="ok"} 1.0',
+    ):
+        assert line in done.stdout.splitlines()
