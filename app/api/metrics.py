@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,6 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.broker.queues import Listed
 from app.domain.instant import to_seconds
 
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
@@ -51,6 +53,8 @@ class Metrics:
     """Every meter of one process."""
 
     def __init__(self) -> None:
+        if DIRECTORY in os.environ:
+            _forget_the_dead(Path(os.environ[DIRECTORY]))
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "peeklock_request_seconds", "Time to answer, waiting included, by operation and outcome.",
@@ -94,13 +98,25 @@ class Metrics:
     def render(self, snapshot: Snapshot) -> bytes:
         """Everything in the text format of Prometheus, over all processes of this server."""
         shared = CollectorRegistry()
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        if DIRECTORY in os.environ:
             MultiProcessCollector(shared)
         else:
             shared = self._registry
         seen = CollectorRegistry()
         seen.register(_Gauges(snapshot))
         return generate_latest(shared) + generate_latest(seen)
+
+
+def _forget_the_dead(directory: Path) -> None:
+    """Take out what processes that were killed had under way; what they have counted stays."""
+    for file in directory.glob("gauge_live*_*.db"):
+        try:
+            os.kill(int(file.stem.rpartition("_")[2]), 0)
+        except ProcessLookupError:
+            file.unlink(missing_ok=True)
+        except PermissionError:
+            # The number belongs to somebody else's process by now; the file goes with the next one.
+            continue
 
 
 class _Gauges:
