@@ -28,11 +28,17 @@ if IS_SQLITE:
 
     @event.listens_for(engine.sync_engine, "connect")
     def durable(connection: Any, _record: Any) -> None:
-        """The same durability that Peeklock asks of SQLite."""
+        """The same durability that Peeklock asks of SQLite, and transactions that begin where `begin` says."""
+        connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA busy_timeout = 30000")
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Any) -> None:
+        """Write alone from the start: SQLite has no row locks that two receivers could part by."""
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 class NaiveMessage(SQLModel, table=True):
