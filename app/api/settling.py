@@ -125,9 +125,8 @@ async def settle_all(
         for place, settlement in enumerate(settlements)
         if isinstance(settlement, RenewSettlement)
     }
-    settled, renewed = await asyncio.gather(
-        settle(broker, queue, list(asks.values())), asyncio.gather(*renewals.values())
-    )
+    settled = await settle(broker, queue, list(asks.values()))
+    renewed = await asyncio.gather(*renewals.values()) if renewals else ()
     answers: dict[int, Settled | Promise | Refusal] = {
         **dict(zip(asks, settled, strict=True)),
         **dict(zip(renewals, renewed, strict=True)),
