@@ -255,7 +255,9 @@ async def _wait_and_wake(ours: System, receivers: int) -> tuple[float, list[floa
         connection.close()
 
     tasks = [asyncio.create_task(wait()) for _ in range(receivers)]
-    await asyncio.sleep(5)
+    while _metric(ours, "peeklock_waiting_receivers") < receivers:
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(2)
     began, before = time.monotonic(), sum(ours.cpu().values())
     await asyncio.sleep(10)
     share = (sum(ours.cpu().values()) - before) / (time.monotonic() - began)

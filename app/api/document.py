@@ -159,8 +159,13 @@ def _headers(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
     known = {name: {"description": text, **schema} for name, (text, schema) in HEADER_SCHEMAS.items()}
     if operation.body is bytes:
         members = schemas.members(SendMessage)
-        known |= {header: members[field] for header, field in FIELD_HEADERS.items()}
+        known |= {header: _in_header(members[field]) for header, field in FIELD_HEADERS.items()}
     return [_parameter("header", name, known[name]) for name in operation.headers]
+
+
+def _in_header(schema: Schema) -> Schema:
+    """The schema of a header; generators know of no other texts there than plain ones."""
+    return {key: value for key, value in schema.items() if (key, schema.get("type")) != ("format", "string")}
 
 
 def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:

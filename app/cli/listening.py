@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeAlias
 
 import structlog
@@ -86,7 +85,7 @@ class _One(uvicorn.Server):
 
 
 class _Several(Multiprocess):
-    """The parent of several server processes; says when all of them listen, and forgets the meters of the dead."""
+    """The parent of several server processes; says when all of them listen."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, announce: Announce) -> None:
         super().__init__(config, [listener])
@@ -97,14 +96,6 @@ class _Several(Multiprocess):
         super().init_processes()
         if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
             self._announce()
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace those that have died."""
-        before = [process.pid for process in self.processes]
-        super().keep_subprocess_alive()
-        for pid in before:
-            if pid not in [process.pid for process in self.processes]:
-                _forget_gauges(pid)
 
     @property
     def has_failed(self) -> bool:
@@ -129,12 +120,6 @@ def _shared_meters() -> Generator[None]:
         yield
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _forget_gauges(pid: int | None) -> None:
-    """Take away what a dead process claims to be true now; what it has counted stays."""
-    for file in Path(os.environ[METRICS_DIR]).glob(f"gauge_live*_{pid}.db"):
-        file.unlink()
 
 
 def _config(settings: Settings) -> uvicorn.Config:

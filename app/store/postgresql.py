@@ -22,6 +22,7 @@ from app.store import postgresql_settling as settling
 from app.store.floors import Floors
 from app.store.key_records import KeyRecords
 from app.store.pool import Pool
+from app.store.postgresql_depths import CountingDatabase
 from app.store.postgresql_session import PreparedStatement, Session, address, connect
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
@@ -38,6 +39,9 @@ Observe: TypeAlias = Callable[[str, int], None]
 
 SHARED = (StoreUnavailable,)
 """What fails every caller of a batch alike; anything else is one caller's own fault."""
+
+LARGEST_FOLD = 50_000
+"""Changes of depths added up at a time: those of a minute, when every statement serves a single caller."""
 
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
@@ -60,7 +64,7 @@ class PostgresStore(MessageRecords):
     """`Store` on PostgreSQL, from version 14 on."""
 
     def __init__(self, pool: Pool[Session], presence: Presence | None, observe: Observe) -> None:
-        super().__init__(pool)
+        super().__init__(CountingDatabase(pool))
         self._pool = pool
         self._presence = presence
         self._observe = observe
@@ -226,6 +230,15 @@ class PostgresStore(MessageRecords):
     def _forget_floors(self, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:
             self._floors.forget(queue_id)
+
+    # ---- depths ------------------------------------------------------------------------------------------------------
+
+    async def forget(self, most: int) -> int:
+        """See `Upkeep`. Adds up the changes of queues' depths as well."""
+        forgotten = await super().forget(most)
+        await self._pool.change("forget_depths")
+        await self._pool.change("fold_depths", most=LARGEST_FOLD)
+        return forgotten
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ DIGEST = sa.LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 def upgrade() -> None:
     create_queue()
     create_message()
+    create_depth()
     create_archive()
     create_settlement()
     create_attempt()
@@ -83,6 +84,18 @@ def create_message() -> None:
     create_index("message_lock_end", "message", ["locked_until"], where="locked_until IS NOT NULL")
     create_index("message_due", "message", ["state", "available_at"], where="state = 3")
     create_index("message_expiry", "message", ["state", "expires_at"], where="expires_at IS NOT NULL")
+
+
+def create_depth() -> None:
+    create_table(
+        "depth",
+        sa.Column("queue_id", sa.Integer, nullable=False),
+        *(
+            sa.Column(name, sa.Integer, nullable=False, server_default=sa.text("0"))
+            for name in ("total", "scheduled", "deferred", "dead_lettered")
+        ),
+    )
+    create_index("depth_queue", "depth", ["queue_id"])
 
 
 def create_archive() -> None:
@@ -195,5 +208,5 @@ def create_index(
 
 
 def downgrade() -> None:
-    for name in ("api_key", "recent_id", "attempt", "settlement", "archive", "message", "queue"):
+    for name in ("api_key", "recent_id", "attempt", "settlement", "archive", "depth", "message", "queue"):
         op.drop_table(name)

@@ -130,7 +130,9 @@ class PostgresSubject(Subject):
         await super().begin()
 
     async def end(self) -> None:
+        """Close the store; whatever the test did, the depths that it keeps must be true."""
         await super().end()
+        assert await self.execute(UNTRUE_DEPTHS) == []
         await self._connection.close()
 
     async def open_another(self) -> Store:
@@ -138,6 +140,25 @@ class PostgresSubject(Subject):
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._connection.fetch(sql)]
+
+
+UNTRUE_DEPTHS = """
+SELECT queue_id, kept.total, kept.scheduled, kept.deferred, kept.dead_lettered,
+    counted.total, counted.scheduled, counted.deferred, counted.dead_lettered
+FROM (
+    SELECT queue_id, sum(total) AS total, sum(scheduled) AS scheduled, sum(deferred) AS deferred,
+        sum(dead_lettered) AS dead_lettered
+    FROM depth JOIN queue ON queue.id = queue_id GROUP BY queue_id
+) AS kept
+FULL JOIN (
+    SELECT queue_id, count(*) AS total, count(*) FILTER (WHERE state = 3) AS scheduled,
+        count(*) FILTER (WHERE state = 4) AS deferred, count(*) FILTER (WHERE state = 5) AS dead_lettered
+    FROM message JOIN queue ON queue.id = queue_id GROUP BY queue_id
+) AS counted USING (queue_id)
+WHERE (coalesce(kept.total, 0), coalesce(kept.scheduled, 0), coalesce(kept.deferred, 0), coalesce(kept.dead_lettered, 0))
+    <> (coalesce(counted.total, 0), coalesce(counted.scheduled, 0), coalesce(counted.deferred, 0),
+        coalesce(counted.dead_lettered, 0))
+"""
 
 
 class MariaSubject(Subject):

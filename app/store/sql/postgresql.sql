@@ -11,25 +11,34 @@
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
 -- send: store drafts, numbered in their order
-INSERT INTO message (
-    queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
-    delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+WITH stored AS (
+    INSERT INTO message (
+        queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
+        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+    )
+    SELECT
+        draft.queue_id, CASE WHEN due.at > clock.now THEN 3 ELSE 1 END, 1, draft.priority,
+        clock.now, due.at, due.at + draft.ttl,
+        0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body
+    FROM (SELECT @now AS now) AS clock
+    CROSS JOIN unnest(
+        :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
+        :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
+        :body_kind::smallint[], :body::bytea[]
+    ) WITH ORDINALITY AS draft (
+        queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body, place
+    )
+    CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
+    ORDER BY draft.place
+    RETURNING sequence_number, enqueued_at, state, queue_id
+),
+counted AS (
+    INSERT INTO depth (queue_id, total, scheduled)
+    SELECT queue_id, count(*), count(*) FILTER (WHERE state = 3)
+    FROM stored
+    GROUP BY queue_id
 )
-SELECT
-    draft.queue_id, CASE WHEN due.at > clock.now THEN 3 ELSE 1 END, 1, draft.priority,
-    clock.now, due.at, due.at + draft.ttl,
-    0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body
-FROM (SELECT @now AS now) AS clock
-CROSS JOIN unnest(
-    :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
-    :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
-    :body_kind::smallint[], :body::bytea[]
-) WITH ORDINALITY AS draft (
-    queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body, place
-)
-CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
-ORDER BY draft.place
-RETURNING sequence_number, enqueued_at, state;
+SELECT sequence_number, enqueued_at, state FROM stored;
 
 -- send_unless_repeated: the same, where a draft with a window is stored only as the first of its message id within it
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -74,7 +83,13 @@ stored AS (
         0, 0, 0, message_id, group_id, headers, properties, body_kind, body
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
-    RETURNING sequence_number
+    RETURNING sequence_number, queue_id, state
+),
+counted AS (
+    INSERT INTO depth (queue_id, total, scheduled)
+    SELECT queue_id, count(*), count(*) FILTER (WHERE state = 3)
+    FROM stored
+    GROUP BY queue_id
 )
 SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
 FROM draft
@@ -182,6 +197,10 @@ next AS MATERIALIZED (
         LIMIT :most
         FOR UPDATE SKIP LOCKED
     ) AS locked
+),
+counted AS (
+    INSERT INTO depth (queue_id, dead_lettered)
+    SELECT :queue_id, -count(*) FROM next HAVING count(*) > 0
 )
 UPDATE message AS m SET
     state = 2,
@@ -213,6 +232,12 @@ next AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT :most
+),
+counted AS (
+    INSERT INTO depth (queue_id, deferred, dead_lettered)
+    SELECT :queue_id, -count(*) FILTER (WHERE :source = 4), -count(*) FILTER (WHERE :source = 5)
+    FROM next
+    HAVING count(*) > 0
 )
 UPDATE message AS m SET
     state = 2,
@@ -258,6 +283,10 @@ gone AS (
     DELETE FROM message AS m
     USING ended
     WHERE m.ctid = ended.row
+),
+counted AS (
+    INSERT INTO depth (queue_id, total)
+    SELECT queue_id, -count(*) FROM ended GROUP BY queue_id
 ),
 archived AS (
     INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
@@ -317,6 +346,15 @@ moved AS (
     WHERE m.ctid = ended.row
     RETURNING ended.place, m.priority, m.available_at
 ),
+counted AS (
+    INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
+    SELECT
+        queue_id,
+        count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5)
+    FROM ended
+    WHERE state > 2
+    GROUP BY queue_id
+),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
@@ -368,6 +406,15 @@ moved AS (
     FROM ended
     WHERE m.ctid = ended.row
     RETURNING ended.place, m.priority, m.available_at
+),
+counted AS (
+    INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
+    SELECT
+        queue_id,
+        count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5)
+    FROM ended
+    WHERE state > 2
+    GROUP BY queue_id
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
@@ -521,12 +568,56 @@ FROM named
 WHERE id IS NOT NULL
   AND id NOT IN (SELECT id FROM queue);
 
--- count_messages: how many messages of these queues are in each state
-SELECT queue_id, state, count(*)
+-- ---- counting --------------------------------------------------------------------------------------------------------
+
+-- count_messages: how many messages of these queues are in each state; only locked ones are counted one by one
+SELECT known.queue_id, of_state.state, of_state.count
+FROM (
+    SELECT
+        queue_id, sum(total) AS total, sum(scheduled) AS scheduled, sum(deferred) AS deferred,
+        sum(dead_lettered) AS dead_lettered,
+        (SELECT count(*) FROM message WHERE message.queue_id = depth.queue_id AND state = 2) AS locked
+    FROM depth
+    WHERE queue_id @in(:queue_ids)
+    GROUP BY queue_id
+) AS known
+CROSS JOIN LATERAL (
+    VALUES
+        (1, total - locked - scheduled - deferred - dead_lettered),
+        (2, locked), (3, scheduled), (4, deferred), (5, dead_lettered)
+) AS of_state (state, count)
+WHERE of_state.count <> 0;
+
+-- count: add messages to the depths of their queues or, where the sign is -1, take them out
+INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
+SELECT
+    queue_id,
+    :sign * count(*),
+    :sign * count(*) FILTER (WHERE state = 3),
+    :sign * count(*) FILTER (WHERE state = 4),
+    :sign * count(*) FILTER (WHERE state = 5)
 FROM message
-WHERE queue_id @in(:queue_ids)
-  AND state > 0
-GROUP BY queue_id, state;
+WHERE sequence_number @in(:numbers)
+GROUP BY queue_id;
+
+-- fold_depths: make one row of all that add up to the depth of a queue
+WITH folded AS (
+    DELETE FROM depth WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM depth
+        WHERE queue_id = ANY(ARRAY(SELECT queue_id FROM depth GROUP BY queue_id HAVING count(*) > 1))
+        LIMIT :most
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING *
+)
+INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
+SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered)
+FROM folded
+GROUP BY queue_id;
+
+-- forget_depths: the depths of queues that are gone
+DELETE FROM depth
+WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 
 -- ---- the whole -------------------------------------------------------------------------------------------------------
 
