@@ -1,0 +1,34 @@
+"""Real servers of several processes, and those who speak to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import Service
+
+Serve = Callable[..., Service]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start servers: `serve(workers=2, redis_url=...)`."""
+    services: list[Service] = []
+
+    def start(*arguments: str, **settings: object) -> Service:
+        directory = tmp_path / f"server-{len(services)}"
+        directory.mkdir()
+        services.append(Service(directory, *arguments, **settings))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.end()
+
+
+@pytest.fixture
+def pair(serve: Serve, postgres_url: str, redis_url: str) -> Service:
+    """One server of two processes over PostgreSQL and Redis."""
+    return serve(workers=2, database_url=postgres_url, redis_url=redis_url, auto_create_queues=1)

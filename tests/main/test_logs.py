@@ -1,0 +1,72 @@
+"""What a server logs: JSON objects, with the id of the request, and nothing that is nobody else's business."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import asyncpg
+
+from tests.main.asking import ask
+from tests.main.conftest import Serve
+from tests.service import peeklock
+
+BODY = "a-body-that-nobody-else-may-read"
+OTHER_BODY = "another-body-of-the-same-kind"
+KEY = "pk_a-key-that-nobody-else-may-ever-see-0123"
+
+
+def test_logs_tell_neither_bodies_nor_tokens_nor_keys(serve: Serve, empty_postgres_url: str, tmp_path: Path) -> None:
+    assert peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url).returncode == 0
+    service = serve(log_level="debug", database_url=empty_postgres_url, bootstrap_key=KEY, auto_create_queues=1)
+    key = {"authorization": f"Bearer {KEY}"}
+    messages = "/v1/queues/private/messages"
+    assert ask(service, "POST", messages, {"body": BODY}, headers=key).status_code == 201
+    received = ask(service, "POST", f"{messages}/receive", {}, headers=key).json()["messages"]
+    token = received[0]["lock_token"]
+    for verb in ("renew", "complete", "abandon"):
+        ask(service, "POST", f"/v1/queues/private/locks/{token}/{verb}", {}, headers=key)
+    ask(service, "POST", messages, content=f'{{"body": "{BODY}', headers=key)
+
+    asyncio.run(rename_table(empty_postgres_url))
+    broken = ask(service, "POST", messages, {"body": OTHER_BODY}, headers={**key, "x-request-id": "the-broken-one"})
+    assert (broken.status_code, broken.json()["code"]) == (500, "internal-error")
+    ask(service, "POST", f"/v1/queues/private/locks/{token}/complete", {}, headers=key)
+
+    (line,) = [line for line in service.lines() if line.get("request_id") == "the-broken-one"]
+    assert (line["level"], line["message"], line["operation"]) == ("error", "unexpected error", "send_message")
+    assert line["exception"]
+    said = service.log()
+    assert [secret for secret in (BODY, OTHER_BODY, KEY, token, token.partition(".")[2]) if secret in said] == []
+
+
+def test_every_logger_speaks_the_same_format(serve: Serve) -> None:
+    service = serve()
+    lines = service.lines()
+    assert {"uvicorn.error", "alembic.runtime.migration", "peeklock"} <= {line["logger"] for line in lines}
+    assert all(line.keys() >= {"level", "logger", "timestamp", "message"} for line in lines)
+
+
+def test_a_terminal_may_have_text(tmp_path: Path) -> None:
+    settings = {"log_format": "text", "host": "no.such.host.invalid", "insecure_no_auth": 1}
+    first, *_ = peeklock("serve", directory=tmp_path, **settings).stderr.splitlines()
+    assert "[info" in first
+    assert not first.startswith("{")
+
+
+def test_a_server_that_cannot_open_its_rooms_says_why_and_fails(tmp_path: Path, postgres_url: str) -> None:
+    for workers in (1, 2):
+        settings = {"database_url": postgres_url, "redis_url": "gopher://host", "workers": workers, "port": 0}
+        done = peeklock("serve", directory=tmp_path, **settings)
+        assert (done.returncode, done.stdout) == (3, "")
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        (reason, *_) = [line["reason"] for line in lines if line["message"] == "cannot serve"]
+        assert "redis://" in reason
+
+
+async def rename_table(url: str) -> None:
+    """Break the service behind its back, so that something happens that should not."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("ALTER TABLE message RENAME COLUMN priority TO urgency")
+    await connection.close()

@@ -1,0 +1,58 @@
+"""What only a real server can show of its requests: bodies in pieces, and a lock store that goes away."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from tests.main.asking import ask, until
+from tests.main.conftest import Serve
+from tests.servers import RedisServer, Server
+
+LARGEST = 100_000
+CHUNK = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
+CHUNKED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+DECLARED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n"
+
+
+def test_a_body_is_counted_while_it_streams(serve: Serve) -> None:
+    service = serve(max_request_bytes=LARGEST)
+    for head, piece in ((CHUNKED, CHUNK), (DECLARED, b"x" * 0x4000)):
+        answer = endless_upload(service.url, head, piece)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b'"message-too-large"' in answer
+    assert ask(service, "GET", "/v1/queues").json()["items"] == []
+
+
+def test_without_redis_the_server_is_degraded_and_serves(
+    serve: Serve, postgres_url: str, private_server: Callable[..., Server]
+) -> None:
+    redis = private_server(RedisServer)
+    service = serve(database_url=postgres_url, redis_url=redis.url, auto_create_queues=1)
+    assert ask(service, "GET", "/readyz").json()["lock_store"] == "ok"
+    redis.stop()
+    until(lambda: ask(service, "GET", "/readyz").json()["lock_store"] == "degraded", "the loss is seen")
+    work = "/v1/queues/work"
+    assert ask(service, "POST", f"{work}/messages", {"body": 1}).status_code == 201
+    (message,) = ask(service, "POST", f"{work}/messages/receive", {"lock_seconds": 300}).json()["messages"]
+    for verb in ("renew", "complete"):
+        assert ask(service, "POST", f"{work}/locks/{message['lock_token']}/{verb}", {}).status_code == 200
+    ready = ask(service, "GET", "/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "degraded"})
+
+
+def endless_upload(url: str, head: bytes, piece: bytes) -> bytes:
+    """What a request is answered with whose body would never end."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname, where.port)) as connection:
+        connection.sendall(head)
+        answer = b""
+        while b"\r\n\r\n" not in answer or not answer.endswith(b"}"):
+            readable, writable, _ = select.select([connection], [] if answer else [connection], [])
+            if readable:
+                answer += connection.recv(65536)
+            elif writable:
+                connection.send(piece)
+        return answer

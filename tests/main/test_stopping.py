@@ -1,0 +1,58 @@
+"""A server that is told to stop leaves nobody waiting and loses nothing it has accepted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.main.asking import ask, meter, until
+from tests.main.conftest import Serve
+from tests.service import Service
+
+WAITING = "peeklock_waiting_receivers"
+RECEIVERS = 6
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_waiting_receivers_are_answered_at_once(
+    serve: Serve, postgres_url: str, redis_url: str, processes: int
+) -> None:
+    service = serve(workers=processes, database_url=postgres_url, redis_url=redis_url)
+    ask(service, "PUT", "/v1/queues/quiet", {})
+    with ThreadPoolExecutor(RECEIVERS) as threads:
+        wish = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 50})
+        waiting = [threads.submit(ask, service, *wish) for _ in range(RECEIVERS)]
+        until(lambda: meter(service, WAITING) == RECEIVERS, "all receivers wait")
+        service.terminate()
+        answers = [one.result() for one in waiting]
+    assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})] * RECEIVERS
+    assert {answer.headers["connection"] for answer in answers} == {"close"}
+    assert max(answer.elapsed.total_seconds() for answer in answers) < 50
+    assert service.wait() == 0
+
+
+def test_volatile_messages_are_stored_before_the_end(serve: Serve, postgres_url: str, redis_url: str) -> None:
+    settings = {"workers": 2, "database_url": postgres_url, "redis_url": redis_url, "auto_create_queues": 1}
+    service = serve(**settings)
+    ask(service, "PUT", "/v1/queues/volatile", {})
+    for number in range(30):
+        answer = ask(service, "POST", "/v1/queues/volatile/messages", {"body": number, "durability": "volatile"})
+        assert answer.status_code == 202
+    service.terminate()
+    assert service.wait() == 0
+    later = serve(**settings)
+    assert ask(later, "GET", "/v1/queues/volatile").json()["counts"]["available"] == 30
+
+
+def test_a_stop_is_no_failure_and_says_so(serve: Serve) -> None:
+    service = serve()
+    service.terminate()
+    assert service.wait() == 0
+    assert {line["level"] for line in service.lines()} == {"info"}
+
+
+def test_what_two_processes_shared_is_removed(pair: Service) -> None:
+    assert ask(pair, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
+    pair.terminate()
+    assert pair.wait() == 0
