@@ -16,6 +16,7 @@ from app.cli.client import (
     Server,
     Url,
     connect,
+    err,
     progress,
     queue_path,
     show,
@@ -73,6 +74,9 @@ def receive(
     ] = Ending.COMPLETE,
     reason: Annotated[str | None, typer.Option(help="Noted with an abandon or dead-letter.")] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="From the dead-letter queue.")] = False,
+    number: Annotated[
+        list[int] | None, typer.Option(help="This one, by sequence number, as deferred ones are; may be repeated.")
+    ] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -80,12 +84,16 @@ def receive(
     """Receive messages, print them, and settle them as asked; `--then none` leaves them locked."""
     server = connect(url, key, as_json)
     source = "dead_letter" if dead_letter else "queue"
-    wanted = {"max_messages": most, "wait_seconds": wait, "source": source}
+    wanted: dict[str, Any] = {"max_messages": most, "wait_seconds": wait, "source": source}
+    if number:
+        wanted = {"sequence_numbers": number}
     for message in server.call("POST", queue_path(name, "messages", "receive"), wanted)["messages"]:
         _print(message, as_json)
         if ending is not Ending.NONE:
             said = {"reason": reason} if reason and ending in (Ending.ABANDON, Ending.DEAD_LETTER) else {}
             server.call("POST", queue_path(name, "locks", message["lock_token"], ending.value), said)
+        if ending is Ending.DEFER:
+            err.print(f"deferred: receive it with --number {message['sequence_number']}")
 
 
 def browse(

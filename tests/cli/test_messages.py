@@ -50,6 +50,15 @@ def test_what_was_received_is_settled_as_asked(terminal: Terminal, ending: str, 
     assert seen["state"] == state
 
 
+def test_a_deferred_message_is_received_by_its_number(terminal: Terminal) -> None:
+    terminal.see("send", "later", "work")
+    done = terminal.type("receive", "later", "--then", "defer")
+    number = done.stderr.split()[-1]
+    assert done.stderr == f"deferred: receive it with --number {number}\n"
+    assert terminal.see("receive", "later") == ""
+    assert terminal.see("receive", "later", "--number", number) == "work\n"
+
+
 def test_what_was_received_is_completed_by_default(terminal: Terminal) -> None:
     terminal.see("send", "done", "work")
     terminal.see("receive", "done", "--wait", "1")
