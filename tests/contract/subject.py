@@ -26,8 +26,9 @@ from tests.clock import VirtualClock
 
 TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables}
 TIMES = {
-    table.name: [column.name for column in table.columns if column.name.endswith(("_at", "_until"))]
+    table.name: times
     for table in TABLES.values()
+    if (times := [column.name for column in table.columns if column.name.endswith(("_at", "_until"))])
 }
 assert all(isinstance(TABLES[table].c[name].type, BigInteger) for table, names in TIMES.items() for name in names)
 
@@ -132,8 +133,9 @@ class PostgresSubject(Subject):
     async def end(self) -> None:
         """Close the store; whatever the test did, the depths that it keeps must be true."""
         await super().end()
-        assert await self.execute(UNTRUE_DEPTHS) == []
+        untrue = await self.execute(UNTRUE_DEPTHS)
         await self._connection.close()
+        assert untrue == []
 
     async def open_another(self) -> Store:
         return await open_store(self._url, SystemClock())

@@ -26,7 +26,7 @@ from tests.servers import PostgresServer, Server
 
 Result = TypeVar("Result")
 
-GROWING = ("message", "archive", "settlement", "attempt", "recent_id", "depth")
+GROWING = ("message", "archive", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
 
 
