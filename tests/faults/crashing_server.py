@@ -104,14 +104,14 @@ def lay(mine: Mine) -> None:
     """Have this process open mined rooms."""
     open_store, open_locks = main.open_store, main.open_locks
 
-    async def open_mined_store(*arguments: Any) -> Any:
-        store = await open_store(*arguments)
+    async def open_mined_store(*arguments: Any, **values: Any) -> Any:
+        store = await open_store(*arguments, **values)
         if isinstance(store, SqliteStore):
             await store.database.call_on_writer(lambda writer: _watch(writer, mine))
         return Mined(store, "store", mine)
 
-    def open_mined_locks(*arguments: Any) -> Any:
-        room = open_locks(*arguments)
+    def open_mined_locks(*arguments: Any, **values: Any) -> Any:
+        room = open_locks(*arguments, **values)
         return type(room)(Mined(room.locks, "locks", mine), room.wake_ups, room.close)
 
     main.open_store, main.open_locks = open_mined_store, open_mined_locks
@@ -179,6 +179,8 @@ class Nursery:
             if time.monotonic() > deadline:
                 raise ServerFailed(self._said())
             time.sleep(GLANCE)
+        if process.exitcode not in (None, -signal.SIGKILL):
+            raise ServerFailed(self._said())
 
     async def restart_after_death(self) -> None:
         """Wait until the step kills the server, then start one that lives."""
