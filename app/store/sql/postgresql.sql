@@ -588,6 +588,33 @@ CROSS JOIN LATERAL (
 ) AS of_state (state, count)
 WHERE of_state.count <> 0;
 
+-- oldest_available: how long the first available message of these queues has waited; a look-up for each priority in use
+WITH RECURSIVE first (queue_id, priority, available_at) AS (
+    SELECT asked.queue_id, highest.priority, highest.available_at
+    FROM unnest(:queue_ids::int[]) AS asked (queue_id)
+    CROSS JOIN LATERAL (
+        SELECT priority, available_at FROM message
+        WHERE queue_id = asked.queue_id
+          AND state = 1
+        ORDER BY priority DESC, available_at
+        LIMIT 1
+    ) AS highest
+    UNION ALL
+    SELECT first.queue_id, lower.priority, lower.available_at
+    FROM first
+    CROSS JOIN LATERAL (
+        SELECT priority, available_at FROM message
+        WHERE queue_id = first.queue_id
+          AND state = 1
+          AND priority < first.priority
+        ORDER BY priority DESC, available_at
+        LIMIT 1
+    ) AS lower
+)
+SELECT queue_id, @now - min(available_at)
+FROM first
+GROUP BY queue_id;
+
 -- count: add messages to the depths of their queues or, where the sign is -1, take them out
 INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
 SELECT
