@@ -1,7 +1,7 @@
 """The message store on PostgreSQL: one statement for all who do the same at the same moment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -23,7 +23,7 @@ from app.store.floors import Floors
 from app.store.key_records import KeyRecords
 from app.store.pool import Pool
 from app.store.postgresql_depths import CountingDatabase
-from app.store.postgresql_session import PreparedStatement, Session, address, connect
+from app.store.postgresql_session import POOLED, WEAKNESSES, PreparedStatement, Session, address, connect
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
 from app.store.records import TOMBSTONE_KEEP, MessageRecords
@@ -41,23 +41,12 @@ SHARED = (StoreUnavailable,)
 """What fails every caller of a batch alike; anything else is one caller's own fault."""
 
 LARGEST_FOLD = 50_000
-"""Changes of depths added up at a time: those of a minute, when every statement serves a single caller."""
+"""Changes of depths added up at a time: far more than come about between two passes."""
 
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
 log = structlog.get_logger("peeklock.store")
-
-
-WEAKNESSES: Mapping[str, str] = {
-    "fsync": "PostgreSQL runs with fsync = off: a power cut can destroy the whole database.",
-    "full_page_writes": "PostgreSQL runs with full_page_writes = off: a power cut can damage tables.",
-    "synchronous_commit": "PostgreSQL acknowledges commits early (synchronous_commit): what was answered can be lost.",
-}
-POOLED = (
-    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
-    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
-)
 
 
 class PostgresStore(MessageRecords):

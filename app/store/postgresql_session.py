@@ -44,6 +44,18 @@ SETTINGS = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "4",
 }
+WEAKNESSES: Mapping[str, str] = {
+    "fsync": "PostgreSQL runs with fsync = off: a power cut can destroy the whole database.",
+    "full_page_writes": "PostgreSQL runs with full_page_writes = off: a power cut can damage tables.",
+    "synchronous_commit": "PostgreSQL acknowledges commits early (synchronous_commit): what was answered can be lost.",
+}
+"""What is said of settings by which a commit can be lost."""
+
+POOLED = (
+    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
+    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
+)
+
 KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """The same for this end, as far as the system knows these options."""
 

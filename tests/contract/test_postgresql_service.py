@@ -1,0 +1,258 @@
+"""What is particular to the service of PostgreSQL: who may serve a database, poolers, lost connections."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+import asyncpg
+import pytest
+
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import StoreUnavailable
+from app.runtime.clock import SystemClock
+from app.store.migrate import migrate
+from app.store.open import open_store
+from app.store.pool import Collision
+from app.store.postgresql import PostgresStore
+from app.store.postgresql_session import POOLED, WEAKNESSES, LockWaitEnded, address, translated
+from app.store.presence import DatabaseInUse
+from tests.contract.subject import PostgresSubject, bodies, claim, completion, draft
+from tests.servers import PostgresServer, Server
+
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+async def subject(postgres_url: str) -> AsyncIterator[PostgresSubject]:
+    """A PostgreSQL store with nothing in it."""
+    subject = PostgresSubject(postgres_url)
+    await subject.begin()
+    yield subject
+    await subject.end()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStore]:
+    """The database once more, as by another process."""
+    store = await open_store(url, SystemClock())
+    assert isinstance(store, PostgresStore)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# ---- who serves a database -------------------------------------------------------------------------------------------
+
+
+async def test_one_process_without_redis_has_the_database_for_itself(postgres_url: str) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as other:
+        assert await one.claim_alone() == []
+        with pytest.raises(DatabaseInUse, match="Redis"):
+            await other.claim_alone()
+        with pytest.raises(DatabaseInUse, match="Redis"):
+            await other.claim_shared()
+
+
+async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(postgres_url: str) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as other, opened(postgres_url) as third:
+        await one.claim_shared()
+        await other.claim_shared()
+        with pytest.raises(DatabaseInUse):
+            await third.claim_alone()
+
+
+async def test_a_closed_store_makes_room(postgres_url: str) -> None:
+    async with opened(postgres_url) as one:
+        await one.claim_alone()
+    async with opened(postgres_url) as other:
+        await other.claim_alone()
+
+
+async def test_a_lost_claim_is_taken_again(postgres_url: str) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as other:
+        await one.claim_alone()
+        await end_connections(postgres_url)
+        await eventually(partial(look_until_claimed, one, postgres_url))
+        with pytest.raises(DatabaseInUse):
+            await eventually(other.claim_alone)
+
+
+async def look_until_claimed(store: PostgresStore, url: str) -> None:
+    """Have the store look after its claim; until it holds it again it counts as unavailable."""
+    await store.now()
+    connection = await asyncpg.connect(url)
+    held = await connection.fetchval(
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE locktype = 'advisory' AND datname = current_database()"
+    )
+    await connection.close()
+    if not held:
+        raise StoreUnavailable
+
+
+async def test_whose_claim_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(postgres_url: str) -> None:
+    async with opened(postgres_url) as one:
+        await one.claim_alone()
+        async with opened(postgres_url) as other:
+            await end_connections(postgres_url)
+            await eventually(other.claim_alone)
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    await one.now()
+        await eventually(one.now)
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit"])
+async def test_a_server_that_may_lose_what_it_acknowledged_is_named(postgres_url: str, setting: str) -> None:
+    async with opened(f"{postgres_url}?{setting}=off") as store:
+        assert await store.claim_alone() == [WEAKNESSES[setting]]
+
+
+async def test_behind_a_pooler_nothing_outlasts_a_transaction(subject: PostgresSubject, queue: Queue) -> None:
+    url = f"{subject._url}?statement_cache_size=0"
+    async with opened(url) as store, opened(url) as other:
+        assert await store.claim_alone() == [POOLED]
+        assert await other.claim_alone() == [POOLED]
+        await store.send([draft(queue)])
+        (message,) = await other.claim(claim(queue))
+        assert await store.remove([completion(queue, message)]) == [True]
+        async with store._pool.lend() as session:
+            assert await session._wire.fetch("SELECT name FROM pg_prepared_statements") == []
+            assert await session._wire.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
+
+
+def test_the_statement_cache_is_on_or_off() -> None:
+    with pytest.raises(ValueError, match="statement_cache_size"):
+        address("postgresql://localhost/peeklock?statement_cache_size=50")
+    where = address("postgresql://localhost/peeklock?statement_cache_size=0&sslmode=require")
+    assert (where.url, where.is_pooled) == ("postgresql://localhost/peeklock?sslmode=require", True)
+
+
+# ---- outages ---------------------------------------------------------------------------------------------------------
+
+
+async def end_connections(url: str) -> None:
+    """End every connection of the service to this database, and return when they have gone."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = 'peeklock'"
+    )
+    await connection.close()
+
+
+async def eventually(act: Callable[[], Awaitable[Result]]) -> Result:
+    """What comes of the act once the store is available again; a minute is too long."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
+
+
+async def somebody_waits(subject: PostgresSubject) -> None:
+    """Return when a statement waits for a row; until then the store counts as unavailable."""
+    if not await subject.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+        raise StoreUnavailable
+
+
+async def test_after_lost_connections_the_store_goes_on_without_a_restart(
+    subject: PostgresSubject, queue: Queue
+) -> None:
+    await subject.send(queue, b"before")
+    await end_connections(subject._url)
+    await eventually(lambda: subject.store.send([draft(queue, b"after")]))
+    messages = await eventually(lambda: subject.store.claim(claim(queue)))
+    assert bodies(messages)[:2] == [b"before", b"after"]
+
+
+async def test_a_connection_lost_in_the_middle_fails_every_caller_of_its_batch(
+    subject: PostgresSubject, queue: Queue
+) -> None:
+    await subject.send(queue, b"body")
+    (message,) = await subject.claim(queue)
+    holder = await asyncpg.connect(subject._url)
+    async with holder.transaction():
+        await holder.execute("SELECT FROM message FOR UPDATE")
+        settled = [asyncio.create_task(subject.store.remove([completion(queue, message)])) for _ in range(3)]
+        await eventually(partial(somebody_waits, subject))
+        await end_connections(subject._url)
+        outcomes = await asyncio.gather(*settled, return_exceptions=True)
+    await holder.close()
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
+    assert await eventually(lambda: subject.store.remove([completion(queue, message)])) == [True]
+
+
+async def test_a_server_that_stops_and_starts_again(private_server: Callable[..., Server]) -> None:
+    server = private_server(PostgresServer)
+    await asyncio.to_thread(migrate, server.url)
+    async with opened(server.url) as store:
+        queue, _ = await store.queues.create("queue", QueueSettings())
+        await store.send([draft(queue, b"kept")])
+        server.kill()
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.send([draft(queue)])
+        server.start()
+        (message,) = await eventually(lambda: store.claim(claim(queue)))
+        assert message.body == b"kept"
+
+
+async def test_a_database_that_takes_no_writes_is_unavailable(subject: PostgresSubject, queue: Queue) -> None:
+    (name,) = (await subject.execute("SELECT current_database()"))[0]
+    await subject.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    try:
+        with pytest.raises(StoreUnavailable):
+            await open_store(subject._url, SystemClock())
+    finally:
+        connection = await asyncpg.connect(subject._url)
+        await connection.execute("SET default_transaction_read_only = off")
+        await connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await connection.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable):
+        await open_store("postgresql://peeklock@127.0.0.1:1/peeklock", SystemClock())
+
+
+async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_seconds(
+    subject: PostgresSubject, queue: Queue
+) -> None:
+    message = await subject.locked(queue)
+    holder = await asyncpg.connect(subject._url)
+    async with holder.transaction():
+        await holder.execute("SELECT FROM message FOR UPDATE")
+        with pytest.raises(StoreUnavailable):
+            await subject.store.remove([completion(queue, message)])
+    await holder.close()
+    assert await subject.store.remove([completion(queue, message)]) == [True]
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (asyncpg.DiskFullError("no space left on device"), StoreUnavailable),
+        (asyncpg.TooManyConnectionsError("sorry, too many clients already"), StoreUnavailable),
+        (asyncpg.AdminShutdownError("terminating connection"), StoreUnavailable),
+        (asyncpg.CannotConnectNowError("the database system is starting up"), StoreUnavailable),
+        (asyncpg.ReadOnlySQLTransactionError("cannot execute INSERT"), StoreUnavailable),
+        (asyncpg.QueryCanceledError("canceling statement due to statement timeout"), StoreUnavailable),
+        (asyncpg.InvalidPasswordError("password authentication failed"), StoreUnavailable),
+        (ConnectionResetError(), StoreUnavailable),
+        (TimeoutError(), StoreUnavailable),
+        (asyncpg.LockNotAvailableError("canceling statement due to lock timeout"), LockWaitEnded),
+        (asyncpg.DeadlockDetectedError("deadlock detected"), Collision),
+        (asyncpg.SerializationError("could not serialize access"), Collision),
+        (asyncpg.UndefinedTableError("relation does not exist"), asyncpg.UndefinedTableError),
+        (asyncpg.DataError("value out of range"), asyncpg.DataError),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_the_driver_says(error: Exception, meaning: type[Exception]) -> None:
+    with pytest.raises(meaning), translated():
+        raise error
