@@ -5,6 +5,7 @@ A locked row is settled or freed only by a statement that names the lock token a
 ending does; the store applies it only if the fence still holds.
 """
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,8 +16,9 @@ from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
-MOST_DIGITS = 18
-"""More than any sequence number will ever have, and never more than a store's 64 bits hold."""
+WRITTEN_TOKEN = re.compile(r"([0-9]{1,18})\.([0-9a-f]{32})")
+"""A token as it was given out. Eighteen digits are more than any sequence number will ever have, and never more
+than a store's 64 bits hold."""
 NO_EVIDENCE = -1
 """The evidence generation where the lock store knows of no expired record."""
 
@@ -59,15 +61,11 @@ class LockToken:
 
         Refuses with `MessageNotFound`.
         """
-        number, dot, secret = text.partition(".")
-        if not dot or len(secret) != 2 * SECRET_BYTES or len(number) > MOST_DIGITS:
+        written = WRITTEN_TOKEN.fullmatch(text)
+        if written is None:
             raise MessageNotFound("This is no lock token of this broker.")
-        try:
-            if not (number.isascii() and number.isdigit()):
-                raise ValueError(number)
-            return cls(int(number), bytes.fromhex(secret))
-        except ValueError:
-            raise MessageNotFound("This is no lock token of this broker.") from None
+        number, secret = written.groups()
+        return cls(int(number), bytes.fromhex(secret))
 
 
 @dataclass(frozen=True, slots=True)
