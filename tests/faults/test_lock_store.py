@@ -15,7 +15,7 @@ from tests.faults.conservation import EARLY
 from tests.faults.fleet import Clients, Fleet
 from tests.faults.journal import NOT_HEARD
 from tests.faults.proxy import Wire
-from tests.faults.waiting import GLANCE
+from tests.faults.waiting import GLANCE, meanwhile
 from tests.servers import RedisServer, Server
 
 
@@ -65,9 +65,9 @@ async def test_redis_forgets_everything_again_and_again(
                 await asyncio.sleep(3)
                 await client.flushall()
 
-    async with working_fleet(start_fleet, postgres_url, lock_store.url, lock_store.url, messages=1000) as (fleet, _):
-        forgetting = asyncio.create_task(forget())
-    forgetting.cancel()
+    urls = (lock_store.url, lock_store.url)
+    async with meanwhile(forget()), working_fleet(start_fleet, postgres_url, *urls, messages=1000) as (fleet, _):
+        pass
     assert fleet.broken_promises() == []
 
 
@@ -80,9 +80,9 @@ async def test_redis_evicts_records(start_fleet: StartFleet, postgres_url: str, 
                     await client.delete(key)
                 await asyncio.sleep(GLANCE)
 
-    async with working_fleet(start_fleet, postgres_url, lock_store.url, lock_store.url, messages=400) as (fleet, _):
-        evicting = asyncio.create_task(evict())
-    evicting.cancel()
+    urls = (lock_store.url, lock_store.url)
+    async with meanwhile(evict()), working_fleet(start_fleet, postgres_url, *urls, messages=400) as (fleet, _):
+        pass
     assert fleet.broken_promises() == []
 
 
