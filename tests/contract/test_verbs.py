@@ -1,0 +1,170 @@
+"""The verbs keep their promises over every store together with every lock store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.complete import complete
+from app.broker.dead_letter import dead_letter
+from app.broker.defer import defer
+from app.broker.queues import change_queue
+from app.broker.receive import Wish, receive
+from app.broker.renew import renew
+from app.broker.send import send
+from app.broker.settling import Ask, settle, settle_one
+from app.domain.message import Envelope, MessageState
+from app.domain.queue import Queue
+from app.domain.refusals import AlreadySettled, LockLost, LossCause
+from app.domain.sending import Letter
+from app.domain.settlement import LockToken, Outcome, Settled
+from app.locks.connect import connect
+from app.maintenance.expiry import expire_locks
+from tests.clock import VirtualClock
+from tests.contract.subject import Subject
+from tests.locks.records import Records, locks_in_redis, own_keys
+from tests.rooms import assemble
+
+LOCK_SECONDS = 30
+RECEIVERS = 16
+
+
+@dataclass
+class House:
+    """A broker over a store and a lock store, and time for both."""
+
+    broker: Broker
+    subject: Subject
+    records: Records | None
+
+    async def pass_time(self, seconds: float, *tokens: LockToken) -> None:
+        await self.subject.pass_time(seconds)
+        for token in tokens:
+            if self.records is not None and await self.records.read(token) is not None:
+                await self.records.pass_time(token, by=round(seconds * 1_000_000))
+
+    async def locked(self, queue: Queue) -> LockToken:
+        await send(self.broker, queue, [Letter(Envelope(""))])
+        return (await self.received(queue))[0]
+
+    async def received(self, queue: Queue, most: int = 1) -> list[LockToken]:
+        messages = await receive(self.broker, queue, Wish(most=most))
+        return [LockToken(message.sequence_number, message.lock_token or b"") for message in messages]
+
+    async def state(self, queue: Queue, token: LockToken) -> MessageState | None:
+        message = await self.broker.store.read(queue.id, token.sequence_number)
+        return message and message.state
+
+
+@pytest.fixture(params=["alone", "redis"])
+async def house(request: pytest.FixtureRequest, subject: Subject) -> AsyncIterator[House]:
+    broker = assemble(subject.store, VirtualClock())
+    if request.param == "alone":
+        yield House(broker, subject, None)
+    else:
+        url, keys = request.getfixturevalue("redis_url"), own_keys()
+        async with connect(url) as redis, locks_in_redis(url, keys) as locks:
+            yield House(replace(broker, locks=locks), subject, Records(redis, keys))
+    await broker.catalogue.close()
+
+
+@pytest.mark.behaviour("S0.5", "S0.6", "S0.7", "S3.20", "S2.35")
+async def test_a_completion_takes_effect_once_and_its_repeat_hears_so(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    first = await settle_one(house.broker, queue, complete(queue, token))
+    again = await settle_one(house.broker, queue, complete(queue, token))
+    assert (first.outcome, first.replayed, again.replayed) == (Outcome.COMPLETED, False, True)
+    with pytest.raises(AlreadySettled):
+        await settle_one(house.broker, queue, dead_letter(queue, token, "late", None))
+    assert await house.state(queue, token) is None
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_every_ending_leaves_the_message_where_it_says(house: House, queue: Queue, renewed: bool) -> None:
+    endings: list[tuple[str, MessageState | None]] = [
+        ("complete", None),
+        ("abandon", MessageState.AVAILABLE),
+        ("dead_letter", MessageState.DEAD_LETTERED),
+        ("defer", MessageState.DEFERRED),
+    ]
+    await send(house.broker, queue, [Letter(Envelope("")) for _ in endings])
+    tokens = await house.received(queue, len(endings))
+    if renewed:
+        await asyncio.gather(*(renew(house.broker, queue, token) for token in tokens))
+    asks: list[Ask] = [
+        complete(queue, tokens[0]),
+        abandon(house.broker, queue, tokens[1], Abandonment()),
+        dead_letter(queue, tokens[2], "bad", None),
+        defer(queue, tokens[3]),
+    ]
+    assert all(isinstance(answer, Settled) for answer in await settle(house.broker, queue, asks))
+    assert [await house.state(queue, token) for token in tokens] == [state for _, state in endings]
+
+
+@pytest.mark.behaviour("S2.25", "S3.13", "S3.16")
+async def test_receivers_at_once_never_hold_the_same_message(house: House, queue: Queue) -> None:
+    await send(house.broker, queue, [Letter(Envelope("")) for _ in range(3 * RECEIVERS)])
+    taken = await asyncio.gather(*(house.received(queue, 3) for _ in range(RECEIVERS)))
+    numbers = [token.sequence_number for tokens in taken for token in tokens]
+    numbers += [token.sequence_number for token in await house.received(queue, 3 * RECEIVERS)]
+    assert sorted(numbers) == sorted(set(numbers))
+    assert len(numbers) == 3 * RECEIVERS
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_of_endings_at_once_one_takes_effect(house: House, queue: Queue, renewed: bool) -> None:
+    token = await house.locked(queue)
+    if renewed:
+        await renew(house.broker, queue, token)
+    asks: list[Ask] = [
+        complete(queue, token),
+        dead_letter(queue, token, "bad", None),
+        defer(queue, token),
+        abandon(house.broker, queue, token, Abandonment()),
+    ]
+    answers = await asyncio.gather(*(settle(house.broker, queue, [ask]) for ask in asks * 2))
+    effective = [one for (one,) in answers if isinstance(one, Settled) and not one.replayed]
+    assert len(effective) == 1
+
+
+@pytest.mark.behaviour("S3.23", "S3.26", "S3.34")
+@pytest.mark.parametrize("renewals", [0, 1, 3])
+async def test_a_lock_that_ran_out_is_lost_to_its_holder_and_the_message_free(
+    house: House, queue: Queue, renewals: int
+) -> None:
+    token = await house.locked(queue)
+    for _ in range(renewals):
+        await house.pass_time(LOCK_SECONDS / 2, token)
+        await renew(house.broker, queue, token)
+    await house.pass_time(LOCK_SECONDS + 1, token)
+    await expire_locks(house.broker)
+    assert await house.state(queue, token) is MessageState.AVAILABLE
+    (answer,) = await settle(house.broker, queue, [complete(queue, token)])
+    assert isinstance(answer, LockLost)
+    assert answer.cause is LossCause.EXPIRED
+    assert len(await house.received(queue)) == 1
+
+
+@pytest.mark.behaviour("S3.15")
+async def test_a_lock_that_is_renewed_in_time_is_kept(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    for _ in range(8):
+        await house.pass_time(LOCK_SECONDS / 2, token)
+        await renew(house.broker, queue, token)
+        await expire_locks(house.broker)
+    assert await house.received(queue) == []
+    await settle_one(house.broker, queue, complete(queue, token))
+
+
+@pytest.mark.behaviour("S3.33")
+async def test_a_change_of_what_holders_rely_on_takes_their_locks(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    await renew(house.broker, queue, token)
+    await change_queue(house.broker, queue, replace(queue.settings, max_delivery_count=3))
+    with pytest.raises(LockLost) as lost:
+        await renew(house.broker, queue, token)
+    assert lost.value.cause is LossCause.ENTITY_CHANGED
+    assert await house.state(queue, token) is MessageState.AVAILABLE
