@@ -1,5 +1,6 @@
 """Sending over HTTP: one message, many, or whatever bytes a caller has."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.api.bodies import Headers
@@ -80,7 +81,7 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
     letters = _letters(call)
     if call.body.atomic:
         attempt = call.attempt("send_batch")
-        receipts, headers = await _store(call, await _queue(call), letters, attempt)
+        receipts, headers = await _store(call, await _queue(call, letters), letters, attempt)
         return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
     if call.header(b"idempotency-key") is not None:
         raise in_header("Idempotency-Key", "An Idempotency-Key goes with an atomic batch.")
@@ -103,8 +104,8 @@ async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) ->
     if letter.durability is Durability.VOLATILE:
         if attempt is not None:
             raise in_header("Idempotency-Key", "An Idempotency-Key goes with a durable message.")
-        return Reply(AcceptedMessage(await post(call.broker, await _queue(call), letter)), 202)
-    (receipt,), headers = await _store(call, await _queue(call), [letter], attempt)
+        return Reply(AcceptedMessage(await post(call.broker, await _queue(call, [letter]), letter)), 202)
+    (receipt,), headers = await _store(call, await _queue(call, [letter]), [letter], attempt)
     return Reply(sent(receipt), 201, headers=headers)
 
 
@@ -117,8 +118,8 @@ async def _store(
     return once.answer, REPLAYED if once.replayed else ()
 
 
-async def _queue(call: Call[Any]) -> Queue:
-    return await call.broker.catalogue.named_for_send(call.path["queue"])
+async def _queue(call: Call[Any], letters: Sequence[Letter] = ()) -> Queue:
+    return await call.broker.catalogue.named_for_send(call.path["queue"], letters)
 
 
 def _result(answer: Receipt | Refusal, tracking_id: str) -> SendResult:

@@ -1,8 +1,11 @@
 """The queues by name, remembered for a moment so that no message pays for looking its queue up."""
 
+from collections.abc import Sequence
+
 from app.broker.ports import Queues
 from app.domain.queue import Queue, QueueSettings, is_valid_name
 from app.domain.refusals import InvalidRequest, QueueNotFound
+from app.domain.sending import Letter, accept
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
 
@@ -29,8 +32,11 @@ class Catalogue:
             raise QueueNotFound(f"There is no queue named {name}.")
         return queue
 
-    async def named_for_send(self, name: str) -> Queue:
-        """The queue of this name, made with default settings where that is allowed."""
+    async def named_for_send(self, name: str, letters: Sequence[Letter] = ()) -> Queue:
+        """The queue of this name, made with default settings where that is allowed.
+
+        It is made only for letters that it will take: a send that is refused leaves nothing behind.
+        """
         try:
             return await self.named(name)
         except QueueNotFound:
@@ -38,7 +44,10 @@ class Catalogue:
                 raise
         if not is_valid_name(name):
             raise InvalidRequest(f"{name} cannot be the name of a queue.")
-        queue, _made = await self._queues.create(name, QueueSettings())
+        unmade = Queue(id=0, name=name, settings=QueueSettings(), version=0, created_at=0, updated_at=0)
+        for letter in letters:
+            accept(letter, unmade, "")
+        queue, _made = await self._queues.create(name, unmade.settings)
         self.forget(queue)
         return queue
 
