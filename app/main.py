@@ -26,7 +26,7 @@ from app.broker.outbox import Outbox
 from app.broker.ports import Store
 from app.locks.open import LockRoom, open_locks
 from app.logs import configure
-from app.maintenance.passes import Passes
+from app.maintenance.passes import Passes, Rhythm
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock, SystemClock
 from app.settings import Settings
@@ -64,7 +64,8 @@ async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> Asyn
         if not settings.insecure_no_auth:
             doorkeeper = Doorkeeper(store.keys, clock, open_without_keys=settings.is_loopback)
             rooms.push_async_callback(doorkeeper.close)
-        passes = Passes(broker, doorkeeper, settings.sweep_interval_seconds, _report, metrics.passed)
+        rhythm = Rhythm(settings.sweep_interval_seconds, settings.seal_interval_seconds)
+        passes = Passes(broker, doorkeeper, rhythm, _report, metrics.passed)
         _connect(locks, broker, passes)
         passes.start()
         rooms.push_async_callback(passes.stop)

@@ -36,6 +36,9 @@ class Settings(BaseSettings):
         default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
     )
     sweep_interval_seconds: float = Field(default=1, gt=0, le=60, description="How often ended locks are looked for.")
+    seal_interval_seconds: float = Field(
+        default=10, gt=0, le=3600, description="How long ended messages gather before they are sealed for export."
+    )
     shutdown_grace_seconds: float = Field(
         default=30, ge=0, le=600, description="How long a stop waits for open requests."
     )

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from app.api import access_lines
 from app.api.bodies import ASGI
 from app.api.desk import Desk
 from app.api.dispatch import Dispatcher
@@ -24,7 +25,8 @@ def build(desk: Desk) -> ASGI:
         route.app = application
         framework.router.routes.append(route)
         applications.append(application)
-    return Dispatcher(applications, framework)
+    dispatcher = Dispatcher(applications, framework)
+    return access_lines.AccessLines(dispatcher) if access_lines.are_wanted() else dispatcher
 
 
 class _Framework(FastAPI):

@@ -39,6 +39,17 @@ async def read_body(receive: Receive, largest: int) -> bytes:
     return _within(b"".join(chunks), largest)
 
 
+def check_length(headers: Headers, largest: int) -> None:
+    """Refuse with `MessageTooLarge` a request that says itself that it is longer: ahead of reading any of it.
+
+    To read is also to tell a client that asked (`Expect: 100-continue`) to go on. Anything but digits is none of ours:
+    the server has refused what is no length.
+    """
+    for key, value in headers:
+        if key == b"content-length" and value.isdigit() and int(value) > largest:
+            raise _too_large(largest)
+
+
 async def until_gone(receive: Receive) -> None:
     """Return when the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":

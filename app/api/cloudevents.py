@@ -12,11 +12,11 @@ import msgspec
 
 from app.api.decoding import body_decoder
 from app.api.desk import Call, in_header
-from app.api.raw import Known, content_of, letter_of, says_json, text
+from app.api.raw import Known, content_of, letter_of, text
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import Letter
 from app.wire.shapes import PropertyNumber
-from app.wire.values import at, base64_bytes
+from app.wire.values import at, base64_bytes, says_json
 
 PREFIX = "ce-"
 PROPERTY_PREFIX = "cloudEvents:"
@@ -53,7 +53,7 @@ def _binary(call: Call[bytes]) -> Letter:
         name = key.decode("latin-1")
         if name.startswith(PREFIX):
             attributes[name.removeprefix(PREFIX)] = _unquoted(text(value, name))
-    _check(attributes, lambda name: in_header(PREFIX + name, _missing(name)))
+    _check(attributes, lambda name, detail: in_header(PREFIX + name, detail))
     known = _known(attributes, call.header(b"content-type"))
     letter = letter_of(call, Known(known, {"message_id": "#/header/ce-id", "subject": "#/header/ce-type"}))
     return content_of(letter, call.raw) if call.raw else letter
@@ -64,7 +64,7 @@ def _structured(call: Call[bytes]) -> Letter:
     members: dict[str, msgspec.Raw] = _decode_members(call.raw)
     attributes = {name: _attribute(name, raw) for name, raw in members.items() if name not in DATA}
     attributes = {name: value for name, value in attributes.items() if value is not None}
-    _check(attributes, lambda name: at(f"/{name}", _missing(name)))
+    _check(attributes, lambda name, detail: at(f"/{name}", detail))
     content_type = attributes.get("datacontenttype", "application/json" if "data" in members else None)
     places = {"message_id": "/id", "subject": "/type", "content_type": "/datacontenttype", "properties": ""}
     letter = letter_of(call, Known(_known(attributes, content_type), places))
@@ -95,12 +95,12 @@ def _known(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
     }
 
 
-def _check(attributes: Mapping[str, Any], missing: Callable[[str], InvalidRequest]) -> None:
+def _check(attributes: Mapping[str, Any], fault: Callable[[str, str], InvalidRequest]) -> None:
     for name in REQUIRED:
         if not attributes.get(name):
-            raise missing(name)
+            raise fault(name, f"A CloudEvent has the attribute {name}.")
     if attributes["specversion"] != VERSION:
-        raise InvalidRequest(f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}.")
+        raise fault("specversion", f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}.")
 
 
 def _attribute(name: str, raw: msgspec.Raw) -> Any:
@@ -122,10 +122,6 @@ def _unquoted(value: str) -> str:
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
     return unquote(value)
-
-
-def _missing(name: str) -> str:
-    return f"A CloudEvent has the attribute {name}."
 
 
 def _essence(call: Call[bytes]) -> str:

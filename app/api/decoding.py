@@ -14,6 +14,7 @@ Shape = TypeVar("Shape")
 
 WHERE = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
 FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(.*)`$", re.DOTALL)
+HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 AS_SHOWN = (repr(THE_END)[1:-1], "$")
 
 
@@ -34,8 +35,10 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
             raise InvalidRequest(faults=[Fault("", "The body is not UTF-8.")]) from None
         except RecursionError:
             raise InvalidRequest(faults=[Fault("", "The body is nested too deeply.")]) from None
-        except msgspec.DecodeError as error:
+        except msgspec.ValidationError as error:
             raise invalid(error) from None
+        except msgspec.DecodeError as error:
+            raise _half_a_pair(raw) or invalid(error) from None
 
     return decoded
 
@@ -91,6 +94,15 @@ def pointer_and_detail(complaint: str) -> tuple[str, str]:
     if field := FIELD.match(detail):
         pointer += "/" + field.group(1).replace("~", "~0").replace("/", "~1")
     return pointer, detail.replace(*AS_SHOWN) + "."
+
+
+def _half_a_pair(raw: bytes) -> InvalidRequest | None:
+    """The refusal of half a surrogate pair, which the decoder takes for the end of the text."""
+    if HALF_A_PAIR.search(raw) is None:
+        return None
+    return InvalidRequest(
+        faults=[Fault("", "A \\u escape is half of a surrogate pair, and the other half is missing.")]
+    )
 
 
 def _pointer(path: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,9 +19,22 @@ from app.domain.refusals import Fault, InvalidRequest, PreconditionFailed
 ATTEMPT_KEPT = DAY
 LONGEST_ATTEMPT_KEY = 255
 WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d+)")
+ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
+"""What stands between the quotes. Ahead of them may be a W/, since a proxy that compresses answers weakens their tags;
+nobody gives two states of a thing one tag here, so they are as good as strong ones."""
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 Body = TypeVar("Body")
+
+
+class AnyTag:
+    """What `*` stands for: whatever tag the thing has, so long as it is there."""
+
+    def __contains__(self, tag: object) -> bool:
+        return True
+
+
+ANY_TAG = AnyTag()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +102,26 @@ class Call(Generic[Body]):
             asked = float(preference.group(1)) if preference else 0.0
         return min(asked, self.desk.longest_wait_seconds)
 
-    def expected_version(self) -> int | None:
-        """The version that If-Match demands; None without the header or for `*`."""
-        tag = self.header(b"if-match")
-        if tag is None or tag.strip() == "*":
-            return None
-        number = _opaque(tag)
-        # A tag that was never given out matches no version.
-        return int(number) if number.isascii() and number.isdigit() and len(number) < 19 else -1
+    def if_match(self) -> Container[str] | None:
+        """The tags of which If-Match demands one (RFC 9110, 13.1.1); None without the header."""
+        return self._tags(b"if-match")
+
+    def if_none_match(self) -> Container[str] | None:
+        """The tags of which If-None-Match wants none (RFC 9110, 13.1.2); None without the header."""
+        return self._tags(b"if-none-match")
 
     def expect(self, tag: str) -> None:
-        """Refuse with `PreconditionFailed` where If-Match names another tag than this one."""
-        given = self.header(b"if-match")
-        if given is not None and given.strip() != "*" and _opaque(given) != tag:
+        """Refuse with `PreconditionFailed` where If-Match names other tags than this one."""
+        wanted = self.if_match()
+        if wanted is not None and tag not in wanted:
             raise PreconditionFailed
+
+    def _tags(self, header: bytes) -> Container[str] | None:
+        lines = [value.decode("latin-1") for key, value in self.headers if key == header]
+        if not lines:
+            return None
+        given = ",".join(lines)
+        return ANY_TAG if given.strip() == "*" else frozenset(ENTITY_TAG.findall(given))
 
     def traceparent(self) -> str | None:
         """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""
@@ -123,11 +142,6 @@ def in_query(name: str, detail: str) -> InvalidRequest:
 def in_path(name: str, detail: str) -> InvalidRequest:
     """The refusal of a part of the path."""
     return InvalidRequest(faults=[Fault(f"#/path/{name}", detail)])
-
-
-def _opaque(tag: str) -> str:
-    """What stands between the quotes. A proxy that compresses answers may have made the tag a weak one."""
-    return tag.strip().removeprefix("W/").strip('"')
 
 
 def _digest(value: bytes) -> bytes:

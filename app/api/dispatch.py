@@ -52,6 +52,13 @@ class Dispatcher:
         else:
             await self._fallback(scope, receive, send)
 
+    def name_of(self, scope: Scope) -> str | None:
+        """The operation that answers a request, where there is one; for those who watch, so not made to be fast."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        segments: list[str] = scope["path"].split("/")
+        entries = self._table.get((method, len(segments)), ())
+        return next((entry.application.operation.name for entry in entries if _fits(entry, segments)), None)
+
     def _allowed(self, segments: list[str]) -> list[str]:
         """The methods that this path does have."""
         methods = {
@@ -66,7 +73,11 @@ def _fits(entry: _Entry, segments: list[str]) -> bool:
     for place, text in entry.literals:
         if segments[place] != text:
             return False
-    return all(segments[place] and (place, segments[place]) not in entry.taken for place, _ in entry.parameters)
+    for place, _ in entry.parameters:
+        word = segments[place]
+        if not word or (place, word) in entry.taken:
+            return False
+    return True
 
 
 def _entry(path: list[str], paths: list[list[str]], application: Application) -> _Entry:

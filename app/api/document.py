@@ -28,6 +28,9 @@ INFO: Mapping[str, Any] = {
         Every answer has an `X-Request-Id`, the one that was given or a fresh one. Every error is a problem document
         (RFC 9457) with a stable `code`; its `tracking_id` is that id. A fault in the body is named by a JSON
         pointer; one elsewhere by `#/query/`, `#/header/` or `#/path/` and its name.
+
+        Of a name that an object of a request has twice, the last value counts, as RFC 8259 allows. The `body` of a
+        message is not looked into: it is delivered as it was written, repeated names and all.
     """),
     "license_info": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "contact": {"name": "Peeklock"},
@@ -39,6 +42,7 @@ INFO: Mapping[str, Any] = {
         {"name": "messages", "description": "Send, receive, and look after what lies in a queue."},
         {"name": "locks", "description": "Settle or renew what was received, by its lock token."},
         {"name": "queues", "description": "Queues and their settings."},
+        {"name": "archive", "description": "What has ended, in batches for whoever copies it."},
         {"name": "keys", "description": "API keys and what they allow."},
         {"name": "health", "description": "For those who watch a server."},
     ],
@@ -63,7 +67,14 @@ HEADER_SCHEMAS: Mapping[str, tuple[str, Schema]] = {
     ),
     "Prefer": ("`wait=N` waits so many seconds, where the body says nothing of it.", {"type": "string"}),
     "traceparent": ("W3C trace context, kept with the message.", {"type": "string"}),
-    "If-Match": ("The ETag that the thing must still have.", {"type": "string"}),
+    "If-Match": (
+        "The ETags of which the thing must still have one, or `*` where it must be there.",
+        {"type": "string"},
+    ),
+    "If-None-Match": (
+        "The ETags of which the thing may have none, or `*` where it may not be there.",
+        {"type": "string"},
+    ),
 }
 ANSWER_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Request-Id": ("The id of this request.", {"type": "string"}),

@@ -20,12 +20,12 @@ class Front:
         if scope["type"] != "http":
             await self._inside(scope, receive, send)
             return
-        request_id = _request_id(scope["headers"])
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        given = request_id(scope["headers"])
+        scope.setdefault("state", {})["request_id"] = given.decode()
 
         async def send_with_id(event: Event) -> None:
             if event["type"] == "http.response.start":
-                event["headers"].append((b"x-request-id", request_id))
+                event["headers"].append((b"x-request-id", given))
                 if self.draining:
                     event["headers"].append((b"connection", b"close"))
             await send(event)
@@ -33,7 +33,7 @@ class Front:
         await self._inside(scope, receive, send_with_id)
 
 
-def _request_id(headers: Headers) -> bytes:
+def request_id(headers: Headers) -> bytes:
     """The caller's own id where it is a harmless one, else a fresh one."""
     for key, value in headers:
         if key == b"x-request-id" and REQUEST_ID.fullmatch(value):

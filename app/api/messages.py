@@ -19,6 +19,8 @@ from app.broker.purge import Choice, redrive
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
+from app.domain.queue import Queue
+from app.domain.refusals import Fault, QueueNotFound
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, view
 from app.wire.queues import RedriveDeadLetters, Redriven, states
 from app.wire.shapes import LARGEST_INT64, PropertyValue
@@ -103,23 +105,32 @@ async def cancel_message(call: Call[None]) -> Reply:
 
 @operation(
     "POST", "/v1/queues/{queue}/dead-letter/redrive", right=Right.MANAGE, tag="messages",
-    body=RedriveDeadLetters, answers={200: Redriven}, refusals=(404, 422),
+    body=RedriveDeadLetters, answers={200: Redriven}, refusals=(404, 422, 507),
     example={"filter": "message.dead_letter_reason == 'bad_address'", "rate_per_second": 50},
 )  # fmt: skip
 async def redrive_dead_letters(call: Call[RedriveDeadLetters]) -> Reply:
     """Send dead-lettered messages back to their queue, or to another one, with their counts anew.
 
-    Another queue needs the right to send to it. The answer comes no later than a long poll's, so a large or slow
-    redrive takes several calls: repeat it until nothing is moved any more.
+    Another queue needs the right to send to it, and takes as many as its `max_messages` leaves room for: where that is
+    none, this is refused as a send would be. The answer comes no later than a long poll's, so a large or slow redrive
+    takes several calls: repeat it until nothing is moved any more.
     """
     queue = to_queue = await call.queue()
     body = call.body
     if body.to_queue is not None and body.to_queue != queue.name:
         allow(call.principal, Right.SEND, body.to_queue)
-        to_queue = await call.broker.catalogue.named(body.to_queue)
+        to_queue = await _named(call, body.to_queue)
     choice = Choice([MessageState.DEAD_LETTERED], matching(body.filter), body.limit)
     patience = call.desk.longest_wait_seconds
     return Reply(Redriven(await redrive(call.broker, queue, to_queue, choice, body.rate_per_second, patience)))
+
+
+async def _named(call: Call[RedriveDeadLetters], name: str) -> Queue:
+    """The queue that the body names; the caller hears which of the two is missing."""
+    try:
+        return await call.broker.catalogue.named(name)
+    except QueueNotFound as missing:
+        raise QueueNotFound(faults=[Fault("/to_queue", missing.detail)]) from None
 
 
 async def _look(call: Call[None]) -> Message:

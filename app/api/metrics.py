@@ -65,6 +65,7 @@ class Metrics:
             "peeklock_batch_entries", "Callers that shared one statement.", ("statement",),
             buckets=ENTRIES, registry=self._registry,
         )  # fmt: skip
+        self._by_statement: dict[str, Histogram] = {}
         self._passes = Counter(
             "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
         )
@@ -89,7 +90,10 @@ class Metrics:
 
     def batch(self, statement: str, entries: int) -> None:
         """One statement was run for so many callers."""
-        self._batches.labels(statement).observe(entries)
+        batches = self._by_statement.get(statement)
+        if batches is None:
+            batches = self._by_statement[statement] = self._batches.labels(statement)
+        batches.observe(entries)
 
     def passed(self, name: str, outcome: str) -> None:
         """A background pass has ended, `ok` or `failed`."""

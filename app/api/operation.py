@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, read_body
+from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, check_length, read_body
 from app.api.decoding import body_decoder, query_decoder
 from app.api.desk import Call, Desk, in_path
 from app.api.guard import admit
@@ -148,6 +148,7 @@ class Application:
                 "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, with no mark at its ends."
             )
             raise in_path("queue", detail)
+        check_length(headers, self._desk.largest_request)
         raw = await read_body(receive, self._desk.largest_request)
         body = self._decode(raw)
         query = self._decode_query(scope["query_string"])

@@ -48,16 +48,22 @@ TITLES = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     410: "Gone",
     412: "Precondition failed",
     413: "Content too large",
+    414: "URI too long",
     422: "Unprocessable content",
     429: "Too many requests",
+    431: "Request header fields too large",
     500: "Internal server error",
     503: "Service unavailable",
     507: "Insufficient storage",
 }
+
+LONGEST_DETAIL = 500
+"""Characters: no sentence of our own is as long."""
 
 RETRYABLE = frozenset({429, 500, 503})
 
@@ -83,8 +89,7 @@ def problem_of(error: Refusal | RoomUnavailable, tracking_id: str) -> Problem:
     problem = plain_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable or status in RETRYABLE
-    if isinstance(error, InvalidRequest):
-        problem.errors = [ProblemFault(fault.pointer, fault.detail) for fault in error.faults] or None
+        problem.errors = [ProblemFault(fault.pointer, _cut(fault.detail)) for fault in error.faults] or None
     if isinstance(error, AlreadySettled):
         problem.outcome = error.outcome
     if isinstance(error, LockLost):
@@ -100,11 +105,16 @@ def plain_problem(status: int, code: str, detail: str, tracking_id: str) -> Prob
         type=f"urn:peeklock:problem:{code}",
         title=TITLES.get(status, "Error"),
         status=status,
-        detail=detail,
+        detail=_cut(detail),
         code=code,
         tracking_id=tracking_id,
         retryable=status in RETRYABLE,
     )
+
+
+def _cut(detail: str) -> str:
+    """A sentence that quotes its request, without the rest of a long quotation."""
+    return detail if len(detail) <= LONGEST_DETAIL else f"{detail[:LONGEST_DETAIL]} [...]"
 
 
 def _below(kind: type[Kind]) -> list[type[Kind]]:

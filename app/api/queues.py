@@ -1,5 +1,7 @@
 """Queues over HTTP: made, looked at, changed, emptied and removed."""
 
+from functools import partial
+
 import msgspec
 
 from app.api.bodies import Headers
@@ -33,7 +35,7 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 @operation(
     "PUT", QUEUE, right=Right.MANAGE, tag="queues",
     body=QueueSettingsBody, answers={200: QueueView, 201: QueueView}, refusals=(404, 412, 422),
-    headers=("If-Match",), tagged=(200, 201),
+    headers=("If-Match", "If-None-Match"), tagged=(200, 201),
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip
 async def put_queue(call: Call[QueueSettingsBody]) -> Reply:
@@ -43,10 +45,8 @@ async def put_queue(call: Call[QueueSettingsBody]) -> Reply:
     the delivery limit or the status ends the locks that receivers hold.
     """
     name = call.path["queue"]
-    expected = call.expected_version()
-    if call.header(b"if-match") == "*":
-        expected = (await verbs.fresh(call.broker, name)).version
-    queue, made = await verbs.put_queue(call.broker, name, call.body.settings(), expected)
+    condition = verbs.Condition(call.if_match(), call.if_none_match() or ())
+    queue, made = await verbs.put_queue(call.broker, name, call.body.settings(), condition)
     return Reply(queue_view(queue), 201 if made else 200, headers=_tag(queue))
 
 
@@ -82,8 +82,8 @@ async def get_queue(call: Call[None]) -> Reply:
 async def patch_queue(call: Call[QueuePatch]) -> Reply:
     """Change some settings of a queue, by a merge patch (RFC 7396): null brings a default back."""
     queue = await verbs.fresh(call.broker, call.path["queue"])
-    settings = _patched(queue.settings, call.body)
-    changed = await verbs.change_queue(call.broker, queue, settings, call.expected_version())
+    change = partial(_patched, patch=call.body)
+    changed = await verbs.change_queue(call.broker, queue, change, verbs.Condition(call.if_match()))
     return Reply(queue_view(changed), headers=_tag(changed))
 
 
@@ -94,7 +94,7 @@ async def patch_queue(call: Call[QueuePatch]) -> Reply:
 async def delete_queue(call: Call[None]) -> Reply:
     """Remove a queue with everything in it; nothing of it goes to the archive."""
     queue = await verbs.fresh(call.broker, call.path["queue"])
-    await verbs.delete_queue(call.broker, queue, call.expected_version())
+    await verbs.delete_queue(call.broker, queue, verbs.Condition(call.if_match()))
     return Reply(status=204)
 
 
@@ -128,4 +128,4 @@ def _patched(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:
 
 
 def _tag(queue: Queue) -> Headers:
-    return ((b"etag", b'"%d"' % queue.version),)
+    return ((b"etag", b'"%s"' % queue.edition.encode()),)

@@ -12,7 +12,7 @@ from app.api.desk import Call, in_header
 from app.domain.message import BodyKind
 from app.domain.sending import Letter
 from app.wire.sending import SendMessage
-from app.wire.values import at
+from app.wire.values import at, says_json
 
 PREFIX = "peeklock-"
 PROPERTY_PREFIX = "peeklock-property-"
@@ -65,7 +65,7 @@ def letter_of(call: Call[bytes], known: Known) -> Letter:
         return known.places[field] if field in known.places and field not in given else PLACES[field]
 
     values = {field: value for field, value in values.items() if value is not None}
-    return converted(values, SendMessage, locate).letter(call.broker.new_id, call.traceparent(), "#/header")
+    return converted(values, SendMessage, locate).letter(call.broker.new_id, call.traceparent(), locate)
 
 
 def outside(headers: Headers) -> dict[str, Any]:
@@ -75,11 +75,11 @@ def outside(headers: Headers) -> dict[str, Any]:
     for key, value in headers:
         name = key.decode("latin-1")
         if name.startswith(PROPERTY_PREFIX):
-            _put(properties, name.removeprefix(PROPERTY_PREFIX), value, name)
+            _put(properties, name.removeprefix(PROPERTY_PREFIX), value, name.title())
         elif name.startswith(PREFIX):
             if name not in FIELDS:
-                raise in_header(name, "There is no such header.")
-            _put(given, FIELDS[name], value, name)
+                raise in_header(name.title(), "There is no such header.")
+            _put(given, FIELDS[name], value, name.title())
     return {**given, "properties": properties} if properties else given
 
 
@@ -91,12 +91,6 @@ def identity(call: Call[bytes]) -> bytes:
         if key == b"content-type" or key.startswith((PREFIX.encode(), b"ce-"))
     )
     return b"".join((*told, b"\n", call.raw))
-
-
-def says_json(content_type: str | None) -> bool:
-    """Whether a media type is one of JSON."""
-    essence = (content_type or "").partition(";")[0].strip().lower()
-    return essence == "application/json" or essence.endswith("+json")
 
 
 def text(value: bytes, name: str) -> str:

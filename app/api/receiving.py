@@ -10,8 +10,9 @@ from app.api.operation import Reply, operation
 from app.api.sending import REPLAYED
 from app.api.settling import settle_all, tokens_of
 from app.broker.filters import CelFilter
+from app.broker.give_back import give_back
 from app.broker.ports import Attempt
-from app.broker.receive import Wish, give_back, receive, receive_and_delete, receive_once
+from app.broker.receive import Wish, foresee, receive, receive_and_delete, receive_once
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
@@ -31,14 +32,15 @@ SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LET
 async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
     """Receive the next messages under lock; none when nothing came in time.
 
-    `settlements` are carried out first, so that a worker's loop is one request a message. They stand even where
-    the receive itself is then refused, and repeating them is harmless.
+    `settlements` are carried out first, so that a worker's loop is one request a message. Where the receive is
+    refused, nothing is settled; where it fails or is cut after that, they stand, and repeating them is harmless.
     """
     queue = await call.queue()
     wish, attempt = _wish(call), call.attempt("receive")
     settled = None
     if call.body.settlements:
         tokens = tokens_of(call.body.settlements, "/settlements")
+        await foresee(call.broker, queue, attempt)
         settled = await settle_all(call, queue, call.body.settlements, tokens)
     messages, headers = await _while_client_waits(call, queue, wish, attempt)
     return Reply(ReceivedMessages([received(message) for message in messages], settled), headers=headers)

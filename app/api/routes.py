@@ -1,6 +1,6 @@
 """Every operation of the server, those that are asked for most first."""
 
-from app.api import health, keys, messages, queues, receiving, sending, settling
+from app.api import archive, health, keys, messages, queues, receiving, sending, settling
 from app.api.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -26,6 +26,8 @@ OPERATIONS: tuple[Operation, ...] = (
     queues.delete_queue,
     queues.list_queues,
     queues.purge_queue,
+    archive.list_batches,
+    archive.trim_archive,
     keys.create_key,
     keys.list_keys,
     keys.revoke_key,

@@ -92,7 +92,8 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
 def _letters(call: Call[SendBatch]) -> list[Letter]:
     new_id, traceparent = call.broker.new_id, call.traceparent()
     letters = [
-        message.letter(new_id, traceparent, f"/messages/{place}") for place, message in enumerate(call.body.messages)
+        message.letter(new_id, traceparent, f"/messages/{place}".__add__)
+        for place, message in enumerate(call.body.messages)
     ]
     for place, letter in enumerate(letters):
         if letter.durability is not Durability.DURABLE:

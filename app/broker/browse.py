@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from app.broker.broker import Broker
 from app.broker.filters import Everything, Filter
-from app.domain.message import Message, MessageState
+from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 
 BITE = 200
-"""Messages read per statement while a filter looks for matches."""
+"""Outlines read per statement while a filter looks for matches."""
 
 MOST_BITES = 50
 """Statements spent on one page, so that a filter that matches next to nothing still answers in time."""
@@ -22,18 +22,30 @@ async def browse(
 
     A page may be short, or empty, before the end.
     """
-    found: list[Message] = []
-    for _ in range(MOST_BITES):
+    if isinstance(matching, Everything):
         # One more than the page holds tells whether there is another.
-        bite = most + 1 - len(found) if isinstance(matching, Everything) else BITE
-        seen = await broker.store.browse(queue.id, states, after, bite)
-        found += await matching.select(seen)
-        if len(found) > most:
-            return found[:most], found[most - 1].sequence_number
-        if len(seen) < bite:
-            return found, None
+        seen = await broker.store.browse(queue.id, states, after, most + 1)
+        return seen[:most], seen[most - 1].sequence_number if len(seen) > most else None
+    chosen, following = await _choose(broker, queue, states, matching, after, most)
+    found = await broker.store.read_these(queue.id, [one.sequence_number for one in chosen])
+    # Whoever has taken one meanwhile may have moved it to where it was not looked for.
+    return [message for message in found if message.state in states], following
+
+
+async def _choose(
+    broker: Broker, queue: Queue, states: Sequence[MessageState], matching: Filter, after: int, most: int
+) -> tuple[list[Outline], int | None]:
+    """The page, before any body of it is read."""
+    chosen: list[Outline] = []
+    for _ in range(MOST_BITES):
+        seen = await broker.store.outlines(queue.id, states, after, BITE)
+        chosen += await matching.select(seen)
+        if len(chosen) > most:
+            return chosen[:most], chosen[most - 1].sequence_number
+        if len(seen) < BITE:
+            return chosen, None
         after = seen[-1].sequence_number
-    return found, after
+    return chosen, after
 
 
 async def look(broker: Broker, queue: Queue, sequence_number: int) -> Message:

@@ -28,9 +28,13 @@ class Catalogue:
         """The queue of this name; refuses with `QueueNotFound`."""
         queue = await self._by_name.get(name)
         if queue is None:
-            self._by_name.forget(name)
-            raise QueueNotFound(f"There is no queue named {name}.")
+            raise self.missing(name)
         return queue
+
+    def missing(self, name: str) -> QueueNotFound:
+        """The refusal for a name that the store does not know; what was remembered under it is forgotten."""
+        self._by_name.forget(name)
+        return QueueNotFound(f"There is no queue named {name}.")
 
     async def named_for_send(self, name: str, letters: Sequence[Letter] = ()) -> Queue:
         """The queue of this name, made with default settings where that is allowed.

@@ -11,9 +11,19 @@ async def allow_more(broker: Broker, queue: Queue, how_many: int) -> None:
     Everything the queue holds counts, in whatever state. Senders who ask at the same moment see the
     same count, so together they may pass the limit by what they send at once.
     """
+    if await how_many_fit(broker, queue, how_many) < how_many:
+        raise full(queue)
+
+
+async def how_many_fit(broker: Broker, queue: Queue, how_many: int) -> int:
+    """As many of these messages as the queue has room for now."""
     limit = queue.settings.max_messages
     if limit is None:
-        return
+        return how_many
     counts = (await broker.store.queues.counts([queue.id]))[queue.id]
-    if counts.total + how_many > limit:
-        raise QueueFull(f"Queue {queue.name} holds {counts.total} messages; its limit is {limit}.")
+    return max(0, min(how_many, limit - counts.total))
+
+
+def full(queue: Queue) -> QueueFull:
+    """The refusal of messages for which the queue has no room."""
+    return QueueFull(f"Queue {queue.name} has no room for that: its limit is {queue.settings.max_messages} messages.")

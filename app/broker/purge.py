@@ -6,9 +6,11 @@ from math import inf
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter
+from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
-from app.domain.message import Message, MessageState
+from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
+from app.domain.refusals import QueueFull
 from app.domain.settlement import NO_EVIDENCE, LockToken, Outcome, Removal, cleared
 from app.runtime.clock import Clock
 
@@ -49,21 +51,38 @@ async def redrive(
 ) -> int:
     """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
 
-    At most `rate` a second (None: no limit), a second's worth at a time.
+    At most `rate` a second (None: no limit), a second's worth at a time, and into another queue no more than fit:
+    refuses with `SendDisabled` as a send does, and with `QueueFull` where not one does.
     """
     allow_send(to_queue)
     moved = 0
     pace = _Pace(broker.clock, rate, patience_seconds)
-    async for bite in _bites(broker, queue, choice):
-        for piece in pace.pieces(bite):
-            if not await pace.allows_more(moved):
+    try:
+        async for bite in _bites(broker, queue, choice):
+            for piece in pace.pieces(bite):
+                if not await pace.allows_more(moved):
+                    break
+                moved += await _send_back(broker, piece, to_queue)
+            if pace.is_over:
                 break
-            effective = sum(await broker.store.redrive([_redrive(message, to_queue) for message in piece]))
-            broker.bells.ring(to_queue.id, effective)
-            moved += effective
-        if pace.is_over:
-            break
+    except QueueFull:
+        if not moved:
+            raise
     broker.tally.count("messages_redriven", moved)
+    return moved
+
+
+async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) -> int:
+    """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does.
+
+    What goes back to its own queue has its place there already.
+    """
+    is_there_already = piece[0].queue_id == to_queue.id
+    fitting = piece if is_there_already else piece[: await how_many_fit(broker, to_queue, len(piece))]
+    if not fitting:
+        raise full(to_queue)
+    moved = sum(await broker.store.redrive([_redrive(message, to_queue) for message in fitting]))
+    broker.bells.ring(to_queue.id, moved)
     return moved
 
 
@@ -77,7 +96,7 @@ class _Pace:
         self._deadline = self._begun + patience_seconds
         self.is_over = False
 
-    def pieces(self, bite: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    def pieces(self, bite: Sequence[Outline]) -> Iterator[Sequence[Outline]]:
         """The bite in pieces of a second's worth."""
         size = len(bite) if self._rate is None else max(1, int(self._rate))
         return (bite[start : start + size] for start in range(0, len(bite), size))
@@ -92,12 +111,12 @@ class _Pace:
         return not self.is_over
 
 
-async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Message]]:
+async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
     """The chosen messages that were there when the walk began to pass them, a bite at a time."""
     after = 0
     left = choice.limit
     while left is None or left > 0:
-        seen = await broker.store.browse(queue.id, choice.states, after, BITE)
+        seen = await broker.store.outlines(queue.id, choice.states, after, BITE)
         if not seen:
             return
         after = seen[-1].sequence_number
@@ -108,15 +127,15 @@ async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[
             yield chosen
 
 
-def _withdrawal(queue: Queue, message: Message) -> Withdrawal:
+def _withdrawal(queue: Queue, message: Outline) -> Withdrawal:
     row = Unlocked(message.sequence_number, queue.id, message.state)
     return Withdrawal(row, queue.name, Outcome.PURGED, queue.settings.archive_retention)
 
 
-def _removal(queue: Queue, message: Message) -> Removal:
+def _removal(queue: Queue, message: Outline) -> Removal:
     token = LockToken(message.sequence_number, message.lock_token or b"")
     return Removal(token, queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE))
 
 
-def _redrive(message: Message, to_queue: Queue) -> Redrive:
+def _redrive(message: Outline, to_queue: Queue) -> Redrive:
     return Redrive(Unlocked(message.sequence_number, message.queue_id, message.state), to_queue.id)

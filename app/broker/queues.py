@@ -1,19 +1,48 @@
-"""Queues: made, changed and removed, each change guarded by the version its author saw.
+"""Queues: made, changed and removed, on the condition that their author sets.
 
 A change that a lock's holder relied on (see `ends_locks`) takes the locks: their messages return
 uncounted and the holders hear `lock-lost` with the cause `entity_changed` (S3.33).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
-from app.domain.refusals import PreconditionFailed
+from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.settlement import Held, Move, Outcome
 
 BITE = 500
 """Locks taken per statement when settings change."""
+
+
+MOST_TRIES = 100
+"""Times a change is made anew because another came between: each time somebody else's took effect."""
+
+CROWDED = "Too many change this queue at the same time; nothing was changed by this request."
+
+Change: TypeAlias = Callable[[QueueSettings], QueueSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must be true of a queue's edition when it changes: one of `wanted` (None: any), none of `unwanted`."""
+
+    wanted: Container[str] | None = None
+    unwanted: Container[str] = ()
+
+    def check(self, queue: Queue) -> None:
+        """Refuse with `PreconditionFailed` where it does not hold."""
+        if self.wanted is not None and queue.edition not in self.wanted:
+            raise PreconditionFailed(
+                f"Queue {queue.name} is another one, or has been changed: it is now {queue.edition}."
+            )
+        if queue.edition in self.unwanted:
+            raise PreconditionFailed(f"There is a queue named {queue.name} already: it is now {queue.edition}.")
+
+
+UNCONDITIONAL = Condition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +54,60 @@ class Listed:
 
 
 async def put_queue(
-    broker: Broker, name: str, settings: QueueSettings, expected: int | None = None
+    broker: Broker, name: str, settings: QueueSettings, condition: Condition = UNCONDITIONAL
 ) -> tuple[Queue, bool]:
     """Make the queue, or give it these settings; whether it was made.
 
-    Equal settings change nothing. Refuses with `PreconditionFailed` when the queue is no longer at
-    version `expected`.
+    Equal settings change nothing. Refuses with `PreconditionFailed` where the condition does not hold.
     """
-    if expected is not None:
-        seen = await broker.store.queues.find(name)
-        if seen is None:
-            raise PreconditionFailed(f"There is no queue named {name}, at whatever version.")
-        return await change_queue(broker, seen, settings, expected), False
-    queue, made = await broker.store.queues.create(name, settings)
-    if made:
+    if condition.wanted is None:
+        queue, made = await broker.store.queues.create(name, settings)
+        if made:
+            broker.catalogue.forget(queue)
+            return queue, True
+    elif (queue := await broker.store.queues.find(name)) is None:
+        raise PreconditionFailed(f"There is no queue named {name}, in whatever edition.")
+    try:
+        return await change_queue(broker, queue, lambda _: settings, condition), False
+    except QueueNotFound:
+        # Removed meanwhile, so what was to be changed is now to be made, or missed.
+        return await put_queue(broker, name, settings, condition)
+
+
+async def change_queue(broker: Broker, queue: Queue, change: Change, condition: Condition = UNCONDITIONAL) -> Queue:
+    """Give the queue the settings that `change` makes of its own.
+
+    When others change it at the same time, theirs are taken in and the change is made of what they left. Refuses with
+    `PreconditionFailed` where the condition does not hold, or no longer; a queue removed meanwhile with
+    `QueueNotFound`.
+    """
+    for _ in range(MOST_TRIES):
+        condition.check(queue)
+        settings = change(queue.settings)
+        if settings == queue.settings:
+            return queue
+        changed = await broker.store.queues.change(queue, settings)
         broker.catalogue.forget(queue)
-        return queue, True
-    return await change_queue(broker, queue, settings), False
+        if changed is not None:
+            broker.bells.queue_changed(queue.id)
+            if ends_locks(queue.settings, settings):
+                await _take_locks(broker, changed)
+            return changed
+        queue = await fresh(broker, queue.name)
+    raise StoreUnavailable(CROWDED)
 
 
-async def change_queue(broker: Broker, queue: Queue, settings: QueueSettings, expected: int | None = None) -> Queue:
-    """Give the queue these settings. Refuses with `PreconditionFailed` as `put_queue` does."""
-    _guard(queue, expected)
-    if settings == queue.settings:
-        return queue
-    changed = await broker.store.queues.change(queue, settings)
-    if changed is None:
+async def delete_queue(broker: Broker, queue: Queue, condition: Condition = UNCONDITIONAL) -> None:
+    """Remove the queue with all it holds. Refuses as `change_queue` does."""
+    for _ in range(MOST_TRIES):
+        condition.check(queue)
+        deleted = await broker.store.queues.delete(queue)
         broker.catalogue.forget(queue)
-        raise PreconditionFailed(f"Queue {queue.name} was changed at the same time.")
-    broker.catalogue.forget(queue)
-    broker.bells.queue_changed(queue.id)
-    if ends_locks(queue.settings, settings):
-        await _take_locks(broker, changed)
-    return changed
-
-
-async def delete_queue(broker: Broker, queue: Queue, expected: int | None = None) -> None:
-    """Remove the queue with all it holds. Refuses with `PreconditionFailed` as `put_queue` does."""
-    _guard(queue, expected)
-    if not await broker.store.queues.delete(queue):
-        raise PreconditionFailed(f"Queue {queue.name} was changed at the same time.")
-    broker.catalogue.forget(queue)
-    broker.bells.queue_changed(queue.id)
+        if deleted:
+            broker.bells.queue_changed(queue.id)
+            return
+        queue = await fresh(broker, queue.name)
+    raise StoreUnavailable(CROWDED)
 
 
 async def show_queue(broker: Broker, name: str) -> Listed:
@@ -86,13 +127,8 @@ async def fresh(broker: Broker, name: str) -> Queue:
     """The queue as it stands in the store, not as remembered: for whoever is about to change it."""
     queue = await broker.store.queues.find(name)
     if queue is None:
-        return await broker.catalogue.named(name)
+        raise broker.catalogue.missing(name)
     return queue
-
-
-def _guard(queue: Queue, expected: int | None) -> None:
-    if expected is not None and queue.version != expected:
-        raise PreconditionFailed(f"Queue {queue.name} is at version {queue.version}, not {expected}.")
 
 
 async def _take_locks(broker: Broker, queue: Queue) -> None:

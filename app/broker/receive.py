@@ -5,12 +5,13 @@ nobody hears of them, come back when their locks run out. A receiver that has go
 began gives them back at once, uncounted. While waiting nothing is held: no transaction and no row.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.ports import Attempt, Once
+from app.broker.search import claim_matching
 from app.domain.delivery import Claim
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
@@ -23,11 +24,7 @@ from app.domain.settlement import (
     Removal,
     is_poison,
 )
-
-LARGEST_LOOK = 500
-"""How many messages a filtered receive reads at a time while it looks for matches."""
-
-Take = Callable[[Claim], Awaitable[list[Message]]]
+from app.runtime.bell import Waiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,15 @@ class Wish:
 async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Messages under lock, in order; empty when none came in time. Refuses with `ReceiveDisabled`."""
     allow_receive(queue)
-    claim = _claim(queue, wish)
-    take = _how_to_take(broker, queue, wish)
     if wish.patience_seconds <= 0 or wish.numbers:
-        return await _deliverable(broker, queue, claim, take)
-    return await _wait(broker, queue, claim, take, wish.patience_seconds)
+        return await _look(broker, queue, wish)
+    deadline = broker.clock.monotonic() + wish.patience_seconds
+    with broker.waiting.waiter(_line(queue, wish)) as waiter:
+        while True:
+            messages = await _look(broker, queue, wish)
+            _answer_ring(waiter, wish, messages)
+            if messages or not await waiter.rung(deadline - broker.clock.monotonic()):
+                return messages
 
 
 async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attempt) -> Once[list[Message]]:
@@ -64,16 +65,26 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
     attempt that was cut while waiting still waits.
     """
     allow_receive(queue)
-    claim = _claim(queue, wish)
     deadline = broker.clock.monotonic() + wish.patience_seconds
-    with broker.waiting.waiter(_line(claim)) as waiter:
+    with broker.waiting.waiter(_line(queue, wish)) as waiter:
         while True:
-            once = await broker.store.claim_once(claim, attempt)
-            if once.replayed or once.answer:
-                waiter.used()
+            once = await broker.store.claim_once(_claim(queue, wish), attempt)
+            if once.replayed:
+                # Nobody has looked at what there is now; leaving passes a ring on.
                 return once
-            if not await waiter.rung(deadline - broker.clock.monotonic()):
+            _answer_ring(waiter, wish, once.answer)
+            if once.answer or not await waiter.rung(deadline - broker.clock.monotonic()):
                 return once
+
+
+async def foresee(broker: Broker, queue: Queue, attempt: Attempt | None) -> None:
+    """Refuse now what a receive would be refused for, before its caller does anything else in the same call.
+
+    Refuses with `ReceiveDisabled` or `KeyReused`.
+    """
+    allow_receive(queue)
+    if attempt is not None:
+        await broker.store.check(attempt)
 
 
 async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
@@ -94,18 +105,6 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
     ]
 
 
-async def give_back(broker: Broker, messages: Sequence[Message]) -> None:
-    """Free messages whose receiver has gone before it was answered: uncounted, in their old place."""
-    moves = [
-        Move(_token(message), message.queue_id, Outcome.RELEASED, message.home_state)
-        for message in messages
-        if message.lock_token is not None
-    ]
-    if moves:
-        await broker.store.move(moves)
-        broker.bells.ring(messages[0].queue_id, len(moves))
-
-
 def _claim(queue: Queue, wish: Wish) -> Claim:
     return Claim(
         queue_id=queue.id,
@@ -116,52 +115,23 @@ def _claim(queue: Queue, wish: Wish) -> Claim:
     )
 
 
-def _line(claim: Claim) -> int:
+def _line(queue: Queue, wish: Wish) -> int:
     """Where receivers wait: for the queue, or apart from those for its dead-letter queue."""
-    return claim.queue_id if claim.source is MessageState.AVAILABLE else -claim.queue_id
+    return queue.id if wish.source is MessageState.AVAILABLE else -queue.id
 
 
-def _how_to_take(broker: Broker, queue: Queue, wish: Wish) -> Take:
-    if wish.numbers:
-        return lambda claim: broker.store.claim_these(claim, wish.numbers)
-    if wish.matching is not None:
-        matching = wish.matching
-        return lambda claim: _take_matching(broker, queue, claim, matching)
-    return broker.store.claim
+def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -> None:
+    """A look that asked for anything, and for more than there was, has looked for everybody; any other may have left
+    something: what its filter kept out, or more than it could take."""
+    if wish.matching is None and len(messages) < wish.most:
+        waiter.used()
+    else:
+        waiter.hand_on()
 
 
-async def _take_matching(broker: Broker, queue: Queue, claim: Claim, matching: Filter) -> list[Message]:
-    """Look through the queue in bites and claim what matches, until there is enough or no more."""
-    taken: list[Message] = []
-    after = 0
-    while len(taken) < claim.most:
-        seen = await broker.store.browse(queue.id, [claim.source], after, LARGEST_LOOK)
-        if not seen:
-            break
-        after = seen[-1].sequence_number
-        numbers = [message.sequence_number for message in await matching.select(seen)]
-        wanted = replace(claim, most=claim.most - len(taken))
-        taken += await broker.store.claim_these(wanted, numbers[: wanted.most])
-    return taken
-
-
-async def _wait(broker: Broker, queue: Queue, claim: Claim, take: Take, patience: float) -> list[Message]:
-    deadline = broker.clock.monotonic() + patience
-    with broker.waiting.waiter(_line(claim)) as waiter:
-        while True:
-            if messages := await _deliverable(broker, queue, claim, take):
-                waiter.used()
-                if len(messages) == claim.most:
-                    # There may be more than one ring told of: let the next in line look too.
-                    broker.waiting.ring(_line(claim))
-                return messages
-            if not await waiter.rung(deadline - broker.clock.monotonic()):
-                return []
-
-
-async def _deliverable(broker: Broker, queue: Queue, claim: Claim, take: Take) -> list[Message]:
+async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Claim, set aside what has been handed out too often, and claim again if nothing else was left."""
-    while messages := await take(claim):
+    while messages := await _take(broker, queue, wish):
         poison = [message for message in messages if is_poison(message, queue.settings)]
         if not poison:
             return messages
@@ -169,6 +139,15 @@ async def _deliverable(broker: Broker, queue: Queue, claim: Claim, take: Take) -
         if len(poison) < len(messages):
             return [message for message in messages if message not in poison]
     return []
+
+
+async def _take(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
+    claim = _claim(queue, wish)
+    if wish.numbers:
+        return await broker.store.claim_these(claim, wish.numbers)
+    if wish.matching is not None:
+        return await claim_matching(broker, claim, wish.matching)
+    return await broker.store.claim(claim)
 
 
 async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
@@ -179,7 +158,7 @@ async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
             Outcome.DEAD_LETTERED,
             MessageState.DEAD_LETTERED,
             dead_letter_reason=LIMIT_REACHED,
-            dead_letter_description=f"Handed out {message.delivery_count} times; its receivers never came back.",
+            dead_letter_description=f"Handed out {message.delivery_count} times, and settled by nobody.",
         )
         for message in poison
     ]

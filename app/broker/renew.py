@@ -62,12 +62,14 @@ async def _promise(
     """What the holder is promised, and what the lock store is told of it.
 
     The deadline that may serve as evidence lies beyond every earlier promise too: whatever was
-    promised before, by the claim or a longer renewal, SQL's `locked_until` was its bound.
+    promised before, by the claim or a longer renewal, SQL's `locked_until` was its bound. That one is
+    read where this renewal follows the others, so of two at once the later one knows of the earlier,
+    even if the earlier one's record comes after its own or never.
     """
     if answer.asked_at is None:
         return Promise(extended.read_at + duration, duration)
     promised_until = answer.asked_at + duration
-    lasting = max(duration, held.locked_until - held.read_at)
+    lasting = max(duration, extended.before - extended.read_at)
     record = LockRecord(extended.generation, lasting, answer.asked_at + ahead - MARGIN, promised_until)
     await broker.locks.record(held.token, record)
     return Promise(promised_until, duration)

@@ -35,7 +35,6 @@ from app.domain.settlement import (
     Outcome,
     Removal,
     Settled,
-    Tombstone,
     cleared,
 )
 
@@ -126,7 +125,7 @@ async def what_happened(broker: Broker, queue: Queue, token: LockToken, asked: O
     if stone.outcome is asked:
         return Settled(token.sequence_number, stone.outcome, stone.state, replayed=True)
     if cause := LOSS_CAUSES.get(stone.outcome):
-        return LockLost(cause, stone.settled_at, await _was_delivered_again(broker, stone))
+        return LockLost(cause, stone.settled_at, await broker.store.delivered_since(stone))
     return AlreadySettled(stone.outcome)
 
 
@@ -174,12 +173,6 @@ async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled 
         if lost := await lose(broker, held, evidence):
             return lost
     raise StoreUnavailable("The message changes faster than it can be looked at.")
-
-
-async def _was_delivered_again(broker: Broker, stone: Tombstone) -> bool:
-    """Whether somebody else has, or had, the message since this delivery ended."""
-    message = await broker.store.read(stone.queue_id, stone.token.sequence_number)
-    return message is None or (message.last_delivered_at or 0) > stone.settled_at
 
 
 def _settled(ending: Ending) -> Settled:

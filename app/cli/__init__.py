@@ -2,6 +2,7 @@
 
 import typer
 
+from app.cli.archive import archive
 from app.cli.keys import key
 from app.cli.messages import browse, receive, send
 from app.cli.queues import dead_letter, queue
@@ -24,6 +25,7 @@ app.command()(send)
 app.command()(receive)
 app.command()(browse)
 app.add_typer(dead_letter, name="dead-letter")
+app.add_typer(archive, name="archive")
 app.add_typer(key, name="key")
 
 

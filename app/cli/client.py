@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from decimal import Decimal
+from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
@@ -18,13 +20,21 @@ out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Url: TypeAlias = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")]
-Key: TypeAlias = Annotated[str | None, typer.Option(envvar="PEEKLOCK_API_KEY", help="API key of the caller.")]
+Key: TypeAlias = Annotated[
+    str | None, typer.Option("--api-key", "--key", envvar="PEEKLOCK_API_KEY", help="API key of the caller.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the server's JSON, one document a line.")]
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 ANSWER_SECONDS = 75.0
 """Above the longest wait of a receive, so that the server answers first."""
+
+
+LONGEST_INT = 18
+"""Digits, with a sign, that surely fit into 64 bits."""
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class Server:
     def call(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> Any:
         """The decoded answer of one call; None for an empty one."""
         response = self.send(method, path, json=body, params=query)
-        return response.json() if response.content else None
+        return read_json(response.content) if response.content else None
 
     def send(self, method: str, path: str, **request: Any) -> httpx.Response:
         """One call, given as httpx takes it."""
@@ -46,6 +56,9 @@ class Server:
         except httpx.HTTPError as error:
             err.print(f"No answer from {self.http.base_url}: {error}", markup=False)
             raise typer.Exit(1) from None
+        except ValueError as error:  # a number that JSON does not have, or text that is none
+            err.print(f"This cannot be sent: {error}", markup=False)
+            raise typer.Exit(2) from None
         if response.is_error:
             self._complain(response)
         return response
@@ -63,9 +76,9 @@ class Server:
     def _complain(self, response: httpx.Response) -> None:
         problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
         with suppress(ValueError):
-            problem.update(response.json())
+            problem.update(read_json(response.content))
         if self.as_json:
-            err.print(json.dumps(problem), markup=False)
+            err.print(_encode(problem).decode(), markup=False)
         else:
             err.print(f"{problem['code']}: {problem['detail']}", markup=False)
             for fault in problem.get("errors", ()):
@@ -75,7 +88,7 @@ class Server:
 
 def connect(url: str, key: str | None, as_json: bool = False) -> Server:
     """A server to speak to."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
     return Server(httpx.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS), as_json)
 
 
@@ -84,9 +97,14 @@ def queue_path(name: str, *rest: str) -> str:
     return "/".join(("/v1/queues", quote(name, safe=""), *rest))
 
 
+def read_json(content: bytes) -> Any:
+    """A JSON document, its numbers as they are written: a message may hold some that no machine number can."""
+    return json.loads(content, parse_float=Decimal, parse_int=_whole)
+
+
 def show(document: Any) -> None:
     """Print a document as JSON, on one line."""
-    typer.echo(json.dumps(document, ensure_ascii=False))
+    typer.echo(_encode(document))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -95,8 +113,26 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*map(_words, row))
     out.print(table)
+
+
+def _words(value: Any) -> str:
+    """A value as a person writes it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return ", ".join(_words(member) if name == "kind" else f"{name} {_words(member)}" for name, member in members)
+    if isinstance(value, list):
+        return ", ".join(map(_words, cast("list[Any]", value)))
+    return str(value)
+
+
+def _whole(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= LONGEST_INT else Decimal(digits)
 
 
 def progress() -> Progress:

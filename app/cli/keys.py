@@ -67,16 +67,20 @@ def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> N
         for one in keys:
             show(one)
         return
-    show_table(COLUMNS, [[_cell(one.get(column)) for column in COLUMNS] for one in keys])
+    show_table(COLUMNS, [[one.get(column) for column in COLUMNS] for one in keys])
 
 
 @key.command("revoke")
-def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID")], url: At = None, api_key: Key = None) -> None:
+def revoke_key(
+    key_id: Annotated[str, typer.Argument(metavar="ID")], url: At = None, api_key: Key = None, as_json: AsJson = False
+) -> None:
     """End a key; running servers follow within five seconds."""
     if url is not None:
-        connect(url, api_key).call("DELETE", f"/v1/keys/{key_id}")
+        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}")
     else:
         _in_database(lambda store: end_key(store.keys, key_id))
+    if as_json:
+        show({"revoked": key_id})
 
 
 async def _create(store: Store, principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
@@ -109,7 +113,3 @@ def _in_database(act: Callable[[Store], Awaitable[Answer]]) -> Answer:
 
 def _plain(one: ApiKey) -> dict[str, Any]:
     return msgspec.to_builtins(key_view(one))
-
-
-def _cell(value: str | list[str] | None) -> str:
-    return ", ".join(value) if isinstance(value, list) else value or ""

@@ -1,11 +1,13 @@
 """`peeklock send | receive | browse`: messages from a terminal or a pipe."""
 
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from app.cli.client import (
@@ -22,9 +24,15 @@ from app.cli.client import (
     show,
     show_table,
 )
+from app.wire.values import says_json
 
+AS_JSON = {"content-type": "application/json"}
 BATCH = 500
 """Lines sent per request."""
+
+
+TEXT = "text/plain"
+"""What a message says of itself where nothing else is said of it."""
 
 
 class Ending(StrEnum):
@@ -53,10 +61,12 @@ def send(
     server = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:
-        _send_lines(server, name, content.splitlines())
+        said = {"content_type": content_type or TEXT, "priority": priority, "delay_seconds": delay}
+        given = {field: value for field, value in said.items() if value is not None}
+        _send_lines(server, name, [{**_body(place, line, content_type), **given} for place, line in _numbered(content)])
         return
     headers = {
-        "content-type": content_type or "text/plain",
+        "content-type": content_type or TEXT,
         "peeklock-priority": priority,
         "peeklock-delay-seconds": delay,
     }
@@ -67,8 +77,10 @@ def send(
 
 def receive(
     name: QueueName,
-    most: Annotated[int, typer.Option("--max", min=1, max=1000, help="At most so many messages.")] = 1,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the first.")] = 0,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, max=1000, help="At most so many messages; 1 by default.")
+    ] = None,
+    wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the first; 0 by default.")] = None,
     ending: Annotated[
         Ending, typer.Option("--then", help="What is done with each after it is printed.")
     ] = Ending.COMPLETE,
@@ -84,8 +96,10 @@ def receive(
     """Receive messages, print them, and settle them as asked; `--then none` leaves them locked."""
     server = connect(url, key, as_json)
     source = "dead_letter" if dead_letter else "queue"
-    wanted: dict[str, Any] = {"max_messages": most, "wait_seconds": wait, "source": source}
+    wanted: dict[str, Any] = {"max_messages": most or 1, "wait_seconds": wait or 0, "source": source}
     if number:
+        if most is not None or wait is not None or dead_letter:
+            raise typer.BadParameter("--number names its messages: --max, --wait and --dead-letter do not go with it.")
         wanted = {"sequence_numbers": number}
     for message in server.call("POST", queue_path(name, "messages", "receive"), wanted)["messages"]:
         _print(message, as_json)
@@ -118,23 +132,39 @@ def browse(
     show_table(columns, [[message.get(column) for column in columns] for message in found])
 
 
-def _send_lines(server: Server, name: str, lines: list[bytes]) -> None:
+def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+    return enumerate(content.splitlines(), start=1)
+
+
+def _body(place: int, line: bytes, content_type: str | None) -> dict[str, Any]:
+    """The body of one line, as the same text sent alone would have it: JSON where that is said, else its bytes."""
+    if not says_json(content_type):
+        return {"body_base64": b64encode(line).decode()}
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        raise typer.BadParameter(f"Line {place} is not JSON: {error}") from None
+    return {"body": msgspec.Raw(line)}
+
+
+def _send_lines(server: Server, name: str, lines: list[dict[str, Any]]) -> None:
     with progress() as bar:
         task = bar.add_task("sent", total=len(lines))
         for start in range(0, len(lines), BATCH):
-            batch = [{"body": line.decode(errors="replace")} for line in lines[start : start + BATCH]]
-            server.call("POST", queue_path(name, "messages", "batch"), {"messages": batch})
+            batch = lines[start : start + BATCH]
+            content = msgspec.json.encode({"messages": batch})
+            server.send("POST", queue_path(name, "messages", "batch"), content=content, headers=AS_JSON)
             bar.update(task, advance=len(batch))
     show({"sent": len(lines)}) if server.as_json else typer.echo(f"sent {len(lines)}")
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:
-    """Print the whole message as JSON, or its body alone: text and bytes as they are."""
+    """Print the whole message as JSON, or its body alone: text and bytes as they are, an empty line for none."""
     if as_json:
         show(message)
     elif "body_base64" in message:
         typer.echo(b64decode(message["body_base64"]))
-    elif isinstance(message["body"], str):
-        typer.echo(message["body"])
+    elif isinstance(message.get("body", ""), str):
+        typer.echo(message.get("body", ""))
     else:
         show(message["body"])

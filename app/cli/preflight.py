@@ -10,6 +10,7 @@ from app.domain.access import EVERY_RIGHT, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
 from app.settings import Settings
+from app.store.current import is_current
 from app.store.open import BadStoreUrl, open_store
 from app.store.presence import DatabaseInUse
 from app.store.sqlite_file import FileInUse
@@ -28,6 +29,7 @@ async def prepare(settings: Settings) -> bool:
     Returns whether callers need a key. Raises `RefusedToStart`.
     """
     _check_processes(settings)
+    await _check_redis_url(settings)
     async with open_database(settings) as store:
         await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
         await _adopt_bootstrap_key(settings, store)
@@ -45,7 +47,11 @@ async def open_database(settings: Settings) -> AsyncGenerator[Store]:
             yield store
         finally:
             await store.close()
-    except (BadStoreUrl, DatabaseInUse, FileInUse, StoreUnavailable) as error:
+    except StoreUnavailable as error:
+        # The driver's own words are for whoever starts a server, and for nobody who asks it.
+        why = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        raise RefusedToStart(f"{error}{why}") from error
+    except (BadStoreUrl, DatabaseInUse, FileInUse) as error:
         raise RefusedToStart(str(error)) from error
 
 
@@ -63,14 +69,31 @@ def _check_processes(settings: Settings) -> None:
         )
 
 
-async def _check_tables(settings: Settings) -> None:
-    from app.store.migrate import is_current, migrate  # noqa: PLC0415  # a second that most commands need not wait
+async def _check_redis_url(settings: Settings) -> None:
+    """Redis itself need not answer: a server does without it until it does."""
+    from app.locks.connect import BadLockUrl, connect  # noqa: PLC0415  # a third of a second for commands without it
 
+    if settings.redis_url is None:
+        return
+    try:
+        await connect(settings.redis_url.get_secret_value()).aclose()
+    except BadLockUrl as error:
+        raise RefusedToStart(f"PEEKLOCK_REDIS_URL: {error}") from None
+
+
+async def _check_tables(settings: Settings) -> None:
+    """An older server goes on serving what a newer one has migrated, so that a new version can be taken back."""
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-        await asyncio.to_thread(migrate, settings.store_url)
-    elif not await asyncio.to_thread(is_current, settings.store_url):
-        raise RefusedToStart("The tables of this database are not those of this version. Run: peeklock migrate")
+    if await is_current(settings.store_url):
+        return
+    from app.store.migrate import Standing, migrate, standing  # noqa: PLC0415  # a second and 30 MiB few need pay
+
+    if await asyncio.to_thread(standing, settings.store_url) is not Standing.BEHIND:
+        return
+    if not settings.is_embedded:
+        raise RefusedToStart("The tables of this database are older than this version. Run: peeklock migrate")
+    await asyncio.to_thread(migrate, settings.store_url)
 
 
 async def _adopt_bootstrap_key(settings: Settings, store: Store) -> None:

@@ -78,11 +78,14 @@ def delete_queue(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove a queue with everything in it."""
     if not yes:
-        typer.confirm(f"Remove queue {name} and all its messages?", abort=True)
-    connect(url, key).call("DELETE", queue_path(name))
+        typer.confirm(f"Remove queue {name} and all its messages?", abort=True, err=True)
+    connect(url, key, as_json).call("DELETE", queue_path(name))
+    if as_json:
+        show({"deleted": name})
 
 
 @queue.command("purge")

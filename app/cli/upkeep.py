@@ -18,13 +18,17 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def migrate() -> None:
     """Create or update the tables of PEEKLOCK_DATABASE_URL."""
-    from app.store.migrate import migrate as migrate_tables  # noqa: PLC0415  # a second that no other command needs
+    from app.store.migrate import DatabaseIsNewer  # noqa: PLC0415  # a second that no other command needs
+    from app.store.migrate import migrate as migrate_tables  # noqa: PLC0415
 
     settings = read_settings()
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     try:
         migrate_tables(settings.store_url)
+    except DatabaseIsNewer as refusal:
+        err.print(str(refusal), markup=False)
+        raise typer.Exit(2) from None
     except (BadStoreUrl, StoreUnavailable) as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(1) from None
@@ -48,4 +52,5 @@ def bench(
             "and runs there, with `python3 dev.py bench`."
         )
         raise typer.Exit(1)
+    os.environ["BENCH_TYPED_AS"] = "peeklock bench"
     os.execv(sys.executable, [sys.executable, str(CHECKOUT / "dev.py"), "bench", *(rest or ())])

@@ -1,9 +1,10 @@
 """Who is next, and what a receiver asks for."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.domain.instant import Duration, Instant
-from app.domain.message import Message, MessageState
+from app.domain.message import HIGHEST_PRIORITY, Message, MessageState, Outline
 from app.domain.queue import QueueSettings
 
 
@@ -21,7 +22,14 @@ class Claim:
     source: MessageState = MessageState.AVAILABLE
 
 
-def place_in_order(message: Message) -> tuple[int, Instant, int]:
+Place: TypeAlias = tuple[int, Instant, int]
+"""Where a message stands in the order of delivery; the lower is handed out first."""
+
+AHEAD_OF_ALL: Place = (-HIGHEST_PRIORITY - 1, 0, 0)
+"""Where no message stands, and behind which all do."""
+
+
+def place_in_order(message: Message | Outline) -> Place:
     """The key by which available messages are handed out: priority, then since when, then number.
 
     The store restates this in SQL; a test compares the two over random messages (S1.79, S1.85,

@@ -130,3 +130,21 @@ class Message:
     dead_letter_description: str | None
     dead_lettered_at: Instant | None
     read_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A message without its body: what whoever chooses among many needs of each."""
+
+    sequence_number: int
+    queue_id: int
+    envelope: Envelope
+    body_bytes: int
+    state: MessageState
+    priority: int
+    available_at: Instant
+    delivery_count: int
+    failure_count: int
+    lock_token: bytes | None
+    last_failure: str | None
+    dead_letter_reason: str | None

@@ -63,7 +63,7 @@ class QueueSettings:
 class Queue:
     """A queue as it stands: settings plus what the store knows of it.
 
-    `version` grows by one at every change and is the queue's ETag.
+    `version` grows by one at every change and begins anew with a queue that is made anew.
     """
 
     id: int
@@ -72,6 +72,11 @@ class Queue:
     version: int
     created_at: Instant
     updated_at: Instant
+
+    @property
+    def edition(self) -> str:
+        """This queue as it stands, and no other queue that ever had its name; its ETag."""
+        return f"{self.id}-{self.version}"
 
 
 @dataclass(frozen=True, slots=True)

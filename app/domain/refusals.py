@@ -27,8 +27,9 @@ class Refusal(Exception):
     code: ClassVar[str] = "refused"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, detail: str | None = None) -> None:
-        super().__init__(detail or (type(self).__doc__ or "").strip())
+    def __init__(self, detail: str | None = None, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(detail or (faults[0].detail if faults else (type(self).__doc__ or "").strip()))
+        self.faults = tuple(faults)
 
     @property
     def detail(self) -> str:
@@ -40,10 +41,6 @@ class InvalidRequest(Refusal):
     """The request does not have the shape that this call asks for."""
 
     code = "invalid-request"
-
-    def __init__(self, detail: str | None = None, faults: Sequence[Fault] = ()) -> None:
-        super().__init__(detail or (faults[0].detail if faults else None))
-        self.faults = tuple(faults)
 
 
 class NotFound(Refusal):

@@ -16,7 +16,7 @@ from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
-WRITTEN_TOKEN = re.compile(r"([0-9]{1,18})\.([0-9a-f]{32})")
+WRITTEN_TOKEN = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})")
 """A token as it was given out. Eighteen digits are more than any sequence number will ever have, and never more
 than a store's 64 bits hold."""
 NO_EVIDENCE = -1

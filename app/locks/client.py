@@ -32,8 +32,12 @@ class Subscription(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def subscribe(self, channel: str) -> None:
-        """Hear this channel from now on."""
+    async def subscribe(self, *_channels: str) -> None:
+        """Hear these channels from now on."""
+        ...
+
+    async def unsubscribe(self, *_channels: str) -> None:
+        """Hear these channels no longer."""
         ...
 
     async def ping(self) -> object:

@@ -18,6 +18,14 @@ PATIENCE_SECONDS = 0.2
 SENTINEL = "redis+sentinel"
 CLUSTER = "redis+cluster"
 DEFAULT_PORTS = {SENTINEL: 26379, CLUSTER: 6379}
+EXAMPLES = (
+    "redis://user:password@host:6379/0, rediss:// the same with TLS, unix:///path/to/socket, "
+    "redis+sentinel://host:26379,host:26379/service or redis+cluster://host:6379,host:6379"
+)
+
+
+class BadLockUrl(ValueError):
+    """The URL names no Redis that can be asked; never tells what stands in it, which may be a password."""
 
 
 def connect(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Client:
@@ -26,16 +34,27 @@ def connect(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Client:
     One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
     The master of a service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
     A cluster: `redis+cluster://[user:password@]host[:port][,host[:port]...]`, any of its nodes.
-    User and password are those of the servers, not of the sentinels. Raises ValueError for anything else.
+    User and password are those of the servers, not of the sentinels. Refuses with `BadLockUrl` anything else.
     """
+    try:
+        return _client(url, _limits(patience_seconds))
+    except BadLockUrl:
+        raise
+    except (ValueError, TypeError):
+        raise BadLockUrl(f"This names no Redis; write a URL like {EXAMPLES}.") from None
+
+
+def _client(url: str, limits: dict[str, Any]) -> Client:
     scheme = urlsplit(url).scheme
-    limits = _limits(patience_seconds)
     if scheme == SENTINEL:
         return _Master(_Addresses.read(url), limits)
     if scheme == CLUSTER:
         return _cluster(_Addresses.read(url), limits)
     redis: Any = Redis  # its options have no types
-    return redis.from_url(url, **limits)
+    client = redis.from_url(url, **limits)
+    # An option that it does not know would otherwise be found out by every single connection.
+    client.connection_pool.make_connection()
+    return client
 
 
 def _limits(patience_seconds: float) -> dict[str, Any]:
@@ -74,7 +93,7 @@ class _Addresses:
 def _address(host: str, default_port: int) -> tuple[str, int]:
     name, _, port = host.partition(":")
     if not name:
-        raise ValueError("A Redis URL names a host that is empty.")
+        raise BadLockUrl("A Redis URL names a host that is empty.")
     return name, int(port or default_port)
 
 
@@ -83,7 +102,7 @@ class _Master:
 
     def __init__(self, addresses: _Addresses, limits: dict[str, Any]) -> None:
         if not addresses.path:
-            raise ValueError(f"{SENTINEL}://host:port,host:port/service[/db] names no service.")
+            raise BadLockUrl(f"A URL {SENTINEL}://host:port,host:port/service[/db] names its service.")
         service, *database = addresses.path
         self._sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
         self._redis: Client = self._sentinel.master_for(

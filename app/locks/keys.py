@@ -40,8 +40,12 @@ class Keys:
         return f"{self.prefix}{{{bucket_of(token)}}}:{token}"
 
     def channel(self) -> str:
-        """The channel on which processes wake each other."""
+        """The channel that every process hears."""
         return f"{self.prefix}wake-ups"
+
+    def channel_of(self, line: int) -> str:
+        """The channel of those processes where somebody waits in this line."""
+        return f"{self.prefix}wake-ups:{line}"
 
     def token(self, record: str) -> LockToken | None:
         """The token that a record's name ends with; None for a name that was never given here."""

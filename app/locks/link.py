@@ -1,6 +1,6 @@
 """The way to Redis: short patience, a circuit breaker, and None instead of every failure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +67,13 @@ class Link:
                 replies[place] = reply
         return replies
 
-    async def publish(self, channel: str, message: bytes) -> int:
-        """Tell whoever is subscribed; how many that were, as far as is known. Lost when Redis is away."""
-        (reached,) = await self._ask([("PUBLISH", channel, message)])
-        return reached if isinstance(reached, int) else 0
+    async def publish(self, messages: Mapping[str, bytes]) -> dict[str, int]:
+        """Tell whoever is subscribed, by channel; how many that were, as far as is known. Lost when Redis is away."""
+        replies = await self._ask([("PUBLISH", channel, message) for channel, message in messages.items()])
+        return {
+            channel: reached if isinstance(reached, int) else 0
+            for channel, reached in zip(messages, replies, strict=True)
+        }
 
     async def close(self) -> None:
         """Let the connections go."""

@@ -1,7 +1,9 @@
-"""Hears what is published on a channel, and subscribes again whenever the subscription is lost."""
+"""Hears what is published on some channels, and subscribes again whenever the subscription is lost."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from contextvars import Context
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -19,7 +21,8 @@ RESTS = Rests(largest_failure_seconds=5.0)
 class Listener:
     """Hands every message of a channel to `hear`, from `start` to `stop`; what comes in between losses is lost.
 
-    Each loss is reported, and the rest before the next try grows.
+    More channels may be joined and left at any time, before the start as well. Each loss is reported, and the rest
+    before the next try grows.
     """
 
     def __init__(
@@ -34,6 +37,10 @@ class Listener:
     ) -> None:
         self._client = client
         self._channel = channel
+        self._wanted = {channel}
+        self._heard: set[str] = set()
+        self._subscription: Subscription | None = None
+        self._tuner: asyncio.Task[None] | None = None
         self._hear = hear
         self._clock = clock
         self._report = report
@@ -46,20 +53,53 @@ class Listener:
 
     async def stop(self) -> None:
         """Stop listening; raises what ended the listening before its time, which would be a bug."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            if not self._task.cancelled():
-                self._task.result()
+        tasks = {task for task in (self._tuner, self._task) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+    def hears(self, channel: str) -> bool:
+        """Whether this channel is joined."""
+        return channel in self._wanted
+
+    def join(self, channel: str) -> None:
+        """Hear this channel too, from some moments after now; harmless when it is heard already."""
+        if channel not in self._wanted:
+            self._wanted.add(channel)
+            self._tune()
+
+    def leave(self, channel: str) -> None:
+        """Hear this channel no longer."""
+        self._wanted.discard(channel)
+        self._tune()
+
+    def _tune(self) -> None:
+        if self._subscription is not None and (self._tuner is None or self._tuner.done()):
+            loop = asyncio.get_running_loop()
+            # In a context of its own: it may be a request that has somebody wait.
+            self._tuner = loop.create_task(self._follow(self._subscription), context=Context())
+
+    async def _follow(self, subscription: Subscription) -> None:
+        """Bring what is heard to what is wanted. Whoever reads the subscription reports when it is lost."""
+        with suppress(RedisError, OSError):
+            while subscription is self._subscription and self._heard != self._wanted:
+                more, fewer = self._wanted - self._heard, self._heard - self._wanted
+                self._heard = set(self._wanted)
+                if more:
+                    await subscription.subscribe(*more)
+                if fewer:
+                    await subscription.unsubscribe(*fewer)
 
     async def _listen(self) -> None:
         failures = 0
         while True:
             try:
                 async with self._client.pubsub() as subscription:
-                    await subscription.subscribe(self._channel)
-                    while True:
-                        message = await self._next(subscription)
+                    async for message in self._messages(subscription):
                         failures = 0
                         if message["type"] == "message":
                             self._hear(message["data"])
@@ -67,6 +107,17 @@ class Listener:
                 failures += 1
                 self._report("wake-ups", error)
                 await self._clock.sleep(RESTS.after_failure(failures))
+
+    async def _messages(self, subscription: Subscription) -> AsyncGenerator[Mapping[str, Any]]:
+        """What comes in, of any type, until the subscription is lost."""
+        self._subscription, self._heard = subscription, set(self._wanted)
+        try:
+            await subscription.subscribe(*self._heard)
+            while True:
+                yield await self._next(subscription)
+        finally:
+            # Joining on what is lost would open it again, for nobody.
+            self._subscription = None
 
     async def _next(self, subscription: Subscription) -> Mapping[str, Any]:
         """The next message or sign of life; raises TimeoutError when there is none."""

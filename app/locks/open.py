@@ -36,8 +36,8 @@ def open_locks(
 ) -> LockRoom:
     """The room for this URL, inside a running event loop. Redis need not answer yet.
 
-    `report` hears of every failure that was answered instead of raised. Raises ValueError for a URL
-    that names no Redis.
+    `report` hears of every failure that was answered instead of raised. Refuses with
+    `BadLockUrl` a URL that names no Redis.
     """
     if url is None:
         locks, wake_ups = MemoryLocks(), LocalWakeUps(bell)
@@ -48,7 +48,7 @@ def open_locks(
 
 def _open_redis(link: Link, bell: Bell[int], clock: Clock, report: Report, keys: Keys) -> LockRoom:
     locks = RedisLocks(link, keys)
-    wake_ups = SharedWakeUps(bell, link, keys.channel(), secrets.token_hex(8), clock, report)
+    wake_ups = SharedWakeUps(bell, link, keys, secrets.token_hex(8), clock, report)
     wake_ups.start()
 
     async def close() -> None:

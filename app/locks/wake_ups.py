@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from app.locks.keys import Keys
 from app.locks.link import Link
 from app.locks.listener import Listener
 from app.runtime.bell import Bell
@@ -66,22 +67,27 @@ class LocalWakeUps:
 
 
 class SharedWakeUps(LocalWakeUps):
-    """Implements `Bells` across processes: what finds nobody waiting here is told to the others."""
+    """Implements `Bells` across processes: what finds nobody waiting here is told to the others.
 
-    def __init__(self, bell: Bell[int], link: Link, channel: str, origin: str, clock: Clock, report: Report) -> None:
+    A ring is told on the channel of its queue, which a process joins when somebody begins to wait there, and leaves
+    when it hears a ring for nobody. So a busy queue that nobody has to wait for costs the others nothing.
+    """
+
+    def __init__(self, bell: Bell[int], link: Link, keys: Keys, origin: str, clock: Clock, report: Report) -> None:
         super().__init__(bell)
         self._link = link
-        self._channel = channel
+        self._keys = keys
         self._origin = origin
         self._clock = clock
         self._report = report
         self._rings = Counter[int]()
         self._changed = set[int]()
         self._teller: asyncio.Task[None] | None = None
-        self._listener = Listener(link.client, channel, self._hear, clock, report)
+        self._listener = Listener(link.client, keys.channel(), self._hear, clock, report)
 
     def start(self) -> None:
         """Begin to hear the other processes."""
+        self._bell.on_line = self._join
         self._listener.start()
 
     def ring(self, queue_id: int, count: int = 1) -> None:
@@ -110,11 +116,21 @@ class SharedWakeUps(LocalWakeUps):
 
     async def _tell_all(self) -> None:
         while self._rings or self._changed:
-            notice = Notice(self._origin, dict(self._rings), list(self._changed))
+            notices = {
+                self._keys.channel_of(queue_id): Notice(self._origin, {queue_id: count})
+                for queue_id, count in self._rings.items()
+            }
+            if self._changed:
+                notices[self._keys.channel()] = Notice(self._origin, changed=list(self._changed))
             self._rings.clear()
             self._changed.clear()
-            reached = await self._link.publish(self._channel, msgspec.json.encode(notice))
-            await self._clock.sleep(GATHER_SECONDS if reached > 1 else ALONE_SECONDS)
+            told = {channel: msgspec.json.encode(notice) for channel, notice in notices.items()}
+            reached = await self._link.publish(told)
+            has_others = any(count > int(self._listener.hears(channel)) for channel, count in reached.items())
+            await self._clock.sleep(GATHER_SECONDS if has_others else ALONE_SECONDS)
+
+    def _join(self, queue_id: int) -> None:
+        self._listener.join(self._keys.channel_of(queue_id))
 
     def _hear(self, message: bytes) -> None:
         try:
@@ -122,9 +138,12 @@ class SharedWakeUps(LocalWakeUps):
         except msgspec.DecodeError as error:
             self._report("wake-ups", error)
             return
-        if notice.origin != self._origin:
-            for queue_id, count in notice.rings.items():
-                self._bell.ring(queue_id, count)
+        is_own = notice.origin == self._origin
+        for queue_id, count in notice.rings.items():
+            woken = 0 if is_own else self._bell.ring(queue_id, count)
+            if not woken and not self._bell.has_line(queue_id):
+                self._listener.leave(self._keys.channel_of(queue_id))
+        if not is_own:
             for queue_id in notice.changed:
                 self.on_queue_changed(queue_id)
 

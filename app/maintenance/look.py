@@ -4,9 +4,10 @@ from app.broker.broker import Broker
 
 
 async def let_one_look(broker: Broker) -> float | None:
-    """Wake the receiver that waits longest on each queue; if it finds something it wakes the next.
+    """Wake the receiver that waits longest on each queue; if it may have left something the next one looks.
 
-    So a thousand receivers on an empty queue cost one look a second, not a thousand.
+    So a thousand receivers on an empty queue cost one look a second, not a thousand; those who wait through a filter
+    see for nobody else and look one after the other.
     """
     for queue_id in broker.waiting.waiting():
         broker.waiting.ring(queue_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 from app.broker.broker import Broker
@@ -10,6 +11,7 @@ from app.maintenance.expiry import expire_locks
 from app.maintenance.look import let_one_look
 from app.maintenance.retention import forget_the_past, retire_messages
 from app.maintenance.schedule import awaken_scheduled
+from app.maintenance.seal import Sealing
 from app.runtime.loop import Loop, Report, Rests
 
 LOOK_SECONDS = 1.0
@@ -19,21 +21,31 @@ Passed = Callable[[str, str], None]
 """Hears the name of a pass that has ended, and `ok` or `failed`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often ended locks and lives are looked for, and how long ended messages gather before they are sealed."""
+
+    sweep_seconds: float
+    gather_seconds: float
+
+
 class Passes:
-    """The loops of one process. `sweep_seconds` is how often ended locks and lives are looked for."""
+    """The loops of one process."""
 
     def __init__(
-        self, broker: Broker, doorkeeper: Doorkeeper | None, sweep_seconds: float, report: Report, passed: Passed
+        self, broker: Broker, doorkeeper: Doorkeeper | None, rhythm: Rhythm, report: Report, passed: Passed
     ) -> None:
         self._passed = passed
         self._report = report
         self._broker = broker
         self._schedule = self._loop("schedule", partial(awaken_scheduled, broker), LOOK_SECONDS)
+        sweep_seconds = rhythm.sweep_seconds
         self._loops = [
             self._loop("expiry", partial(expire_locks, broker), sweep_seconds),
             self._schedule,
             self._loop("retention", partial(retire_messages, broker), sweep_seconds),
             self._loop("forget", partial(forget_the_past, broker), sweep_seconds),
+            self._loop("seal", Sealing(broker, rhythm.gather_seconds).step, rhythm.gather_seconds),
             self._loop("look", partial(let_one_look, broker), LOOK_SECONDS),
         ]
         if doorkeeper is not None:

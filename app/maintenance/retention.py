@@ -18,7 +18,7 @@ async def retire_messages(broker: Broker) -> float | None:
 
 
 async def forget_the_past(broker: Broker) -> float | None:
-    """Remove tombstones, attempts, duplicate marks and archived messages past their time."""
-    forgotten = await broker.store.forget(BITE)
+    """Remove tombstones, attempts, duplicate marks and sealed batches of the archive past their time."""
+    forgotten = await broker.store.forget(BITE) + await broker.store.archive.forget(BITE)
     broker.tally.count("rows_forgotten", forgotten)
     return 0.0 if forgotten >= BITE else FORGET_REST_SECONDS

@@ -1,7 +1,7 @@
 """Callers wait in line under a key until a bell is rung for it, and no ring is lost on one who leaves."""
 
-from collections.abc import Hashable
-from itertools import islice
+from collections.abc import Callable, Hashable
+from itertools import count, islice
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -9,23 +9,27 @@ from app.runtime.clock import Clock, Signal
 
 Key = TypeVar("Key", bound=Hashable)
 
+NO_RING = 0
+"""Stands for the ring of a waiter who has none; rings and places in the line are numbered from 1, in one row."""
+
 
 class Waiter(Generic[Key]):
     """One caller's place in the line of a key, from entering the `with` block to leaving it.
 
     Enter first, then look for what is awaited: a ring that comes during the look is kept for the next
-    `rung`. A ring not known to be used passes on to the next in line when the block ends, even by a
-    cancellation.
+    `rung`. After the look say whether the ring is `used`, or `hand_on` what may be for others. A ring of which
+    neither is known passes on to the next in line when the block ends, even by a cancellation.
     """
 
-    __slots__ = ("_bell", "_heard", "_pending", "_signal", "key")
+    __slots__ = ("_bell", "_heard", "_pending", "_signal", "key", "place")
 
     def __init__(self, bell: "Bell[Key]", key: Key, clock: Clock) -> None:
         self.key = key
+        self.place = 0
         self._bell = bell
         self._signal = Signal(clock)
-        self._pending = False
-        self._heard = False
+        self._pending = NO_RING
+        self._heard = NO_RING
 
     def __enter__(self) -> Self:
         self._bell.join(self)
@@ -35,30 +39,35 @@ class Waiter(Generic[Key]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bell.leave(self)
-        self._bell.ring(self.key, self._pending + self._heard)
+        self._bell.ring(self.key, bool(self._pending) + bool(self._heard))
 
     async def rung(self, timeout_seconds: float) -> bool:
         """Wait to be rung: true at once if a ring is kept, false after the timeout or when the bell is closed.
 
         Asking again says that the ring before led to a look, so that ring counts as used.
         """
-        self._heard = False
+        self._heard = NO_RING
         if not self._pending and not self._bell.closed and timeout_seconds > 0:
             await self._signal.wait(timeout_seconds)
         if not self._pending or self._bell.closed:
             return False
-        self._pending = False
-        self._heard = True
+        self._heard, self._pending = self._pending, NO_RING
         self._bell.join(self)
         return True
 
     def used(self) -> None:
-        """The look after the last ring found something; a ring that came later still passes on."""
-        self._heard = False
+        """The look after the last ring has left nothing for others; a ring that came later still passes on."""
+        self._heard = NO_RING
 
-    def ring(self) -> None:
+    def hand_on(self) -> None:
+        """The look after the last ring may have left something for others: the next in line hears the same ring."""
+        if self._heard:
+            self._bell.hand_on(self.key, self._heard)
+            self._heard = NO_RING
+
+    def ring(self, ring: int) -> None:
         """Called by the bell: keep this ring, and wake the caller if it sleeps."""
-        self._pending = True
+        self._pending = ring
         self._signal.give()
 
     def dismiss(self) -> None:
@@ -70,13 +79,15 @@ class Bell(Generic[Key]):
     """Knows who waits under which key. A waiter costs one future and one timer; nothing runs while all wait.
 
     A ring with nobody in line is forgotten, because whoever comes later looks first. Losing the line with the
-    process is harmless for the same reason.
+    process is harmless for the same reason. `on_line` is told the key of each line that begins.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lines: dict[Key, dict[Waiter[Key], None]] = {}
+        self._order = count(NO_RING + 1)
         self._closed = False
+        self.on_line: Callable[[Key], object] = _unheard
 
     @property
     def closed(self) -> bool:
@@ -91,13 +102,26 @@ class Bell(Generic[Key]):
         """The keys under which a ring would reach somebody."""
         return list(self._lines)
 
+    def has_line(self, key: Key) -> bool:
+        """Whether a ring under this key would reach somebody."""
+        return key in self._lines
+
     def ring(self, key: Key, count: int = 1) -> int:
         """Wake those who have waited longest under this key, as many as `count` and as there are; how many those were."""
         woken = list(islice(self._lines.get(key, ()), count))
+        ring = next(self._order)
         for waiter in woken:
-            self.leave(waiter)
-            waiter.ring()
+            self._wake(waiter, ring)
         return len(woken)
+
+    def hand_on(self, key: Key, ring: int) -> None:
+        """Called by a waiter: let the next in line hear a ring too, unless it has been once round.
+
+        Whoever joined the line after the ring has looked since, or is about to.
+        """
+        first = next(iter(self._lines.get(key, ())), None)
+        if first is not None and first.place < ring:
+            self._wake(first, ring)
 
     def close(self) -> None:
         """Wake everybody with false, and let nobody wait from now on."""
@@ -108,7 +132,12 @@ class Bell(Generic[Key]):
 
     def join(self, waiter: Waiter[Key]) -> None:
         """Called by a waiter: stand at the end of the line, to be rung once."""
-        self._lines.setdefault(waiter.key, {})[waiter] = None
+        waiter.place = next(self._order)
+        line = self._lines.get(waiter.key)
+        if line is None:
+            line = self._lines[waiter.key] = {}
+            self.on_line(waiter.key)
+        line[waiter] = None
 
     def leave(self, waiter: Waiter[Key]) -> None:
         """Called by a waiter: step out of the line; harmless outside it."""
@@ -117,3 +146,11 @@ class Bell(Generic[Key]):
             line.pop(waiter, None)
             if not line:
                 del self._lines[waiter.key]
+
+    def _wake(self, waiter: Waiter[Key], ring: int) -> None:
+        self.leave(waiter)
+        waiter.ring(ring)
+
+
+def _unheard(_key: object) -> None:
+    """Nobody has asked to hear of lines."""

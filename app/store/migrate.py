@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from enum import Enum, auto
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy import Engine as SyncEngine
 from sqlalchemy.engine import URL, make_url
@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from app.domain.refusals import StoreUnavailable
 from app.store.statements import Engine
-from app.store.url import read_url
+from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl, read_url
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
@@ -41,11 +41,26 @@ class MigrationsMissing(Exception):
     """The migrations lie beside the service's code, and are not there."""
 
 
+class Standing(Enum):
+    """How a database's tables stand to this version of the service."""
+
+    BEHIND = auto()
+    """They lack a migration."""
+    CURRENT = auto()
+    AHEAD = auto()
+    """A newer version has migrated them; what it added is nothing that this one would miss."""
+
+
+class DatabaseIsNewer(Exception):
+    """A newer version has migrated this database; this one has nothing to add and has changed nothing."""
+
+
 def migrate(url: str) -> None:
     """Create or change the tables until they are today's; two who do this at once take turns.
 
     Runs an event loop of its own for PostgreSQL, so a coroutine calls it in a thread. A migration that is cut off
-    is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood.
+    is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood. Refuses with
+    `DatabaseIsNewer` where it would have to go back.
     """
     on_connection(url, _upgrade)
 
@@ -57,12 +72,12 @@ def migrate_sqlite(connection: sqlite3.Connection) -> None:
     _on_sync_engine(engine, _upgrade)
 
 
-def is_current(url: str) -> bool:
-    """Whether the tables are exactly today's, by the mark that the last migration left. Changes nothing."""
+def standing(url: str) -> Standing:
+    """How the tables stand to this version, by the mark that the last migration left. Changes nothing."""
     where = read_url(url)
     # Looking into a file that is not there would make it.
     missing = where.engine is Engine.SQLITE and not (where.path and where.path.exists())
-    return not missing and on_connection(url, _is_current)
+    return Standing.BEHIND if missing else on_connection(url, _standing)
 
 
 def configuration(connection: Connection | None = None) -> Config:
@@ -77,14 +92,25 @@ def configuration(connection: Connection | None = None) -> Config:
 
 def _upgrade(connection: Connection) -> None:
     _wait_for_turn(connection)
+    if _standing(connection) is Standing.AHEAD:
+        raise DatabaseIsNewer(
+            "The tables of this database are of a newer version than this one; there is nothing to do, and nothing was "
+            "changed."
+        )
     with ONE_AT_A_TIME:
         command.upgrade(configuration(connection), "head")
     connection.commit()
 
 
-def _is_current(connection: Connection) -> bool:
-    present = MigrationContext.configure(connection).get_current_heads()
-    return set(present) == set(ScriptDirectory.from_config(configuration()).get_heads())
+def _standing(connection: Connection) -> Standing:
+    """A revision that is not known here was made by a newer version."""
+    revision = MigrationContext.configure(connection).get_current_revision()
+    known = sorted(path.name.partition("_")[0] for path in MIGRATIONS.glob("versions/[0-9]*_*.py"))
+    if not known:
+        raise MigrationsMissing(f"there are no migrations in {MIGRATIONS}")
+    if revision == known[-1]:
+        return Standing.CURRENT
+    return Standing.BEHIND if revision is None or revision in known else Standing.AHEAD
 
 
 def _wait_for_turn(connection: Connection) -> None:
@@ -123,6 +149,10 @@ def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
                 return _on_sync_engine(create_engine(_mysql_url(url), poolclass=NullPool), work)
             case Engine.SQLITE:
                 return _on_sync_engine(_sqlite(where.path), work)
+    except RuntimeError as error:
+        if "cryptography" not in str(error):
+            raise
+        raise BadStoreUrl(NEEDS_CRYPTOGRAPHY) from error
     except DBAPIError as error:
         raise StoreUnavailable(f"The database does not do what the migrations ask: {error.orig}.") from error
 

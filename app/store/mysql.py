@@ -18,6 +18,7 @@ from app.store import mysql_attempts as attempts
 from app.store import mysql_receiving as receiving
 from app.store import mysql_sending as sending
 from app.store import mysql_settling as settling
+from app.store.archive_records import ArchiveRecords
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.key_records import KeyRecords
 from app.store.mysql_connect import Connector
@@ -26,6 +27,7 @@ from app.store.pool import Pool
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
 from app.store.records import MessageRecords
+from app.store.url import BadStoreUrl
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -56,7 +58,7 @@ WEAKNESSES: Mapping[str, str] = {
 log = structlog.get_logger("peeklock.store")
 
 
-class ServerTooOld(Exception):
+class ServerTooOld(BadStoreUrl):
     """The server lacks statements that the store is made of."""
 
 
@@ -68,6 +70,7 @@ class MysqlStore(MessageRecords):
         self._pool = pool
         self._presence = presence
         self._observe = observe
+        self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
         self._errands: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 
 from app.store.mysql_session import Session, Wire, translated
 from app.store.mysql_text import Template, templates
-from app.store.url import BadStoreUrl
+from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl
 
 CONNECT_SECONDS = 5
 
@@ -28,8 +28,13 @@ class Connector:
     async def __call__(self) -> Session:
         """A new connection. Raises `StoreUnavailable` where there is none to be had."""
         wire = Wire(**self._options)
-        with translated():
-            await wire.connect()
+        try:
+            with translated():
+                await wire.connect()
+        except RuntimeError as error:
+            if "cryptography" not in str(error):
+                raise
+            raise BadStoreUrl(NEEDS_CRYPTOGRAPHY) from error
         session = Session(wire, self._statements)
         try:
             await session.set_up()

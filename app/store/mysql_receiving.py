@@ -101,7 +101,9 @@ def portions(claims: Iterable[Claim]) -> Iterator[list[Claim]]:
 async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> list[Message]:
     """Lock these messages as far as they are where the claim takes from, in this order."""
     wanted = list(dict.fromkeys(numbers))
-    found = await session.fetch("these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value)
+    found = await session.fetch(
+        "these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value, most=wish.most
+    )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = (by_number[number] for number in wanted if number in by_number)
     (messages,) = await _deliver(session, [_share(in_order, wish)], session.finish)

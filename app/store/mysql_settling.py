@@ -41,7 +41,8 @@ async def extend(session: Session, extensions: Sequence[Extension]) -> list[Exte
         {**_of_token(extension.token), "queue_id": extension.queue_id, "evidence": extension.evidence}
         for extension in extensions
     ]
-    found = {place: Extended(*lock) for place, *lock in await _fetch_locked(session, "extendable", asked)}
+    extendable = await _fetch_locked(session, "extendable", asked)
+    found = {place: Extended(generation, until, now, until) for place, generation, until, now in extendable}
     latest: dict[LockToken, Extended] = {}
     answers: list[Extended | None] = []
     for place, extension in enumerate(extensions):
@@ -58,7 +59,8 @@ async def extend(session: Session, extensions: Sequence[Extension]) -> list[Exte
 async def _move(session: Session, name: str, moves: Sequence[Move]) -> list[bool]:
     took = await _lock(session, name, moves)
     if moved := list(compress(moves, took)):
-        await session.finish(session.text("move", rows=table(map(move_values, moved))), *_tombstones(session, moved))
+        # The tombstones first: they tell when the locks ended, which the rows forget.
+        await session.finish(*_tombstones(session, moved), session.text("move", rows=table(map(move_values, moved))))
     return took
 
 
@@ -95,7 +97,7 @@ def _of_token(token: LockToken) -> dict[str, Any]:
 
 def _prolonged(before: Extended, extension: Extension) -> Extended:
     until = max(before.locked_until, before.read_at + extension.by)
-    return Extended(before.generation + 1, until, before.read_at)
+    return Extended(before.generation + 1, until, before.read_at, before.locked_until)
 
 
 def _extended(token: LockToken, extended: Extended) -> Mapping[str, Any]:

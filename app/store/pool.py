@@ -1,8 +1,7 @@
 """The connections of one process to one database: opened when wanted, lent one at a time, replaced when broken."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.domain.refusals import StoreUnavailable
@@ -19,7 +18,10 @@ Result = TypeVar("Result")
 
 
 class Collision(Exception):
-    """Another transaction stood in the way and this one was undone: repeat it."""
+    """Another transaction stood in the way and this one was undone: repeat it.
+
+    Its text is the driver's, which may quote what was to be stored: not for a client and not for a log.
+    """
 
 
 class Session(records.Session, Protocol):
@@ -71,28 +73,15 @@ class Pool(Generic[AnySession]):
         tries = MOST_TRIES
         while True:
             tries -= 1
+            session = await self._borrow()
             try:
-                async with self.lend() as session:
-                    return await work(session)
+                return await work(session)
             except Collision as collision:
                 if not tries:
-                    raise StoreUnavailable(f"Other transactions kept standing in the way: {collision}.") from collision
-
-    @asynccontextmanager
-    async def lend(self) -> AsyncGenerator[AnySession, None]:
-        """A connection for one piece of work; afterwards it is kept if it is whole and closed otherwise."""
-        await self._wait_for_turn()
-        try:
-            session = await self._whole()
-            try:
-                yield session
+                    raise StoreUnavailable("Other transactions kept standing in the way.") from collision
             finally:
-                if session.is_whole:
-                    self._idle.append(session)
-                else:
-                    session.cut()
-        finally:
-            self._turns.release()
+                # Kept if it is whole, and closed otherwise.
+                self._take_back(session)
 
     async def close(self) -> None:
         """Let go of every connection; none may be lent out any more."""
@@ -100,6 +89,21 @@ class Pool(Generic[AnySession]):
             session = self._idle.pop()
             if session.is_whole:
                 await session.leave()
+            session.cut()
+
+    async def _borrow(self) -> AnySession:
+        await self._wait_for_turn()
+        try:
+            return await self._whole()
+        except BaseException:
+            self._turns.release()
+            raise
+
+    def _take_back(self, session: AnySession) -> None:
+        self._turns.release()
+        if session.is_whole:
+            self._idle.append(session)
+        else:
             session.cut()
 
     async def _whole(self) -> AnySession:

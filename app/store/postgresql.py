@@ -19,6 +19,7 @@ from app.store import postgresql_attempts as attempts
 from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store import postgresql_settling as settling
+from app.store.archive_records import ArchiveRecords
 from app.store.floors import Floors
 from app.store.key_records import KeyRecords
 from app.store.pool import Pool
@@ -57,6 +58,7 @@ class PostgresStore(MessageRecords):
         self._pool = pool
         self._presence = presence
         self._observe = observe
+        self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
         self._floors = Floors()

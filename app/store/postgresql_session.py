@@ -59,18 +59,33 @@ POOLED = (
 KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """The same for this end, as far as the system knows these options."""
 
-CANNOT_ANSWER = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InsufficientResourcesError,  # disk full, no memory, too many connections
-    asyncpg.OperatorInterventionError,  # shutting down, crashed, starting, or it cancelled the statement
-    asyncpg.PostgresSystemError,  # reading or writing failed
-    asyncpg.ReadOnlySQLTransactionError,  # a standby, or what has become one
-    asyncpg.InternalClientError,  # a standby at the start; later a connection that ended while nobody looked
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-)
+SAYINGS: Mapping[str, tuple[type[BaseException], ...]] = {
+    "The database does not answer.": (TimeoutError,),
+    "The database does not let the store in.": (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+    ),
+    "The database takes no more connections.": (asyncpg.TooManyConnectionsError,),
+    "The database cannot be written at present.": (
+        asyncpg.ReadOnlySQLTransactionError,  # a standby, or what has become one
+        asyncpg.TargetServerAttributeNotMatched,  # a standby at the start
+    ),
+    "The disk of the database is full.": (asyncpg.DiskFullError,),
+    "The disk of the database cannot be read or written.": (asyncpg.PostgresSystemError,),
+    "The database has no memory left.": (asyncpg.InsufficientResourcesError,),
+    "The database gave up a statement that took too long.": (asyncpg.QueryCanceledError,),
+    "The database cannot be reached.": (
+        OSError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.OperatorInterventionError,  # shutting down, crashed or starting
+        asyncpg.InternalClientError,  # a connection that ended while nobody looked
+        asyncpg.IdleInTransactionSessionTimeoutError,
+    ),
+}
+"""What the server cannot help, as the one who asked may hear it, special before general; any other error is a mistake
+here. The driver's own words name hosts, roles and rows, which are nobody else's business."""
+
+CANNOT_ANSWER: tuple[type[BaseException], ...] = tuple(kind for kinds in SAYINGS.values() for kind in kinds)
 COLLISIONS = (
     asyncpg.TransactionRollbackError,  # deadlock, serialization
     asyncpg.InvalidCachedStatementError,  # the tables have changed since the statement was prepared
@@ -137,16 +152,22 @@ async def connect(where: Address) -> Wire:
     """A new connection to a server that takes writes."""
     driver: Any = asyncpg
     settings = {"application_name": "peeklock"} | ({} if where.is_pooled else SETTINGS)
-    with translated():
-        wire = await driver.connect(
-            where.url,
-            timeout=CONNECT_SECONDS,
-            statement_cache_size=0 if where.is_pooled else 100,
-            max_cached_statement_lifetime=0,
-            server_settings=settings,
-            target_session_attrs="read-write",
-            connection_class=KeptAlive,
-        )
+    try:
+        with translated():
+            wire = await driver.connect(
+                where.url,
+                timeout=CONNECT_SECONDS,
+                command_timeout=ANSWER_SECONDS,
+                statement_cache_size=0 if where.is_pooled else 100,
+                max_cached_statement_lifetime=0,
+                server_settings=settings,
+                target_session_attrs="read-write",
+                connection_class=KeptAlive,
+            )
+    except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
+        raise BadStoreUrl(
+            "The database URL has an option that is not known here, or a value that it cannot have."
+        ) from error
     wire.keep_alive()
     return wire
 
@@ -232,18 +253,14 @@ class Session:
 
     async def _ask(self, asked: Awaitable[Result]) -> Result:
         self._answered = False
-        with translated():
-            try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    answer = await asked
-            except asyncpg.PostgresError:
-                self._answered = True
-                raise
-            except asyncpg.InterfaceError as error:
-                # The driver says the same of a lost connection as of a value it will not take.
-                if self._wire.is_closed():
+        try:
+            answer = await asked
+        except Exception as error:
+            self._answered = isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError)
+            with translated():
+                if isinstance(error, asyncpg.InterfaceError) and self._wire.is_closed():
+                    # The driver says the same of a lost connection as of a value it will not take.
                     raise ConnectionResetError("the connection is closed") from error
-                self._answered = True
                 raise
         self._answered = True
         return answer
@@ -255,8 +272,8 @@ def translated() -> Generator[None]:
     try:
         yield
     except asyncpg.LockNotAvailableError as error:
-        raise LockWaitEnded(f"PostgreSQL: {error}.") from error
+        raise LockWaitEnded("Another transaction holds what this one needs.") from error
     except COLLISIONS as error:
         raise Collision(str(error)) from error
     except CANNOT_ANSWER as error:
-        raise StoreUnavailable(f"PostgreSQL cannot answer: {error or 'no reply in time'}.") from error
+        raise StoreUnavailable(next(said for said, kinds in SAYINGS.items() if isinstance(error, kinds))) from error

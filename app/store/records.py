@@ -6,9 +6,11 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from app.broker.ports import Awoken, Edit, Redrive, Unlocked, Withdrawal
+from app.broker.ports import Attempt, Awoken, Edit, Redrive, Unlocked, Withdrawal
+from app.domain.delivery import Place
 from app.domain.instant import HOUR, Duration, Instant
-from app.domain.message import Message, MessageState
+from app.domain.message import Message, MessageState, Outline
+from app.domain.refusals import KeyReused
 from app.domain.settlement import Held, LockToken, Move, Outcome, Removal, Tombstone
 from app.store import rows
 from app.store.documents import write_amended, write_properties
@@ -55,7 +57,7 @@ class Database(Session, Protocol):
 
 
 class MessageRecords:
-    """`Upkeep`, and the two looks at deliveries; a store adds the verbs that run for every message."""
+    """`Upkeep`, and the looks at deliveries and attempts; a store adds the verbs that run for every message."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,6 +67,13 @@ class MessageRecords:
         ((now,),) = await self._database.fetch("now")
         return now
 
+    async def revision(self) -> str | None:
+        """See `Store`."""
+        if not await self._database.fetch("was_migrated"):
+            return None
+        marks = await self._database.fetch("revision")
+        return marks[0][0] if marks else None
+
     # ---- looking -----------------------------------------------------------------------------------------------------
 
     async def read(self, queue_id: int, sequence_number: int) -> Message | None:
@@ -73,10 +82,41 @@ class MessageRecords:
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
         """See `Upkeep`."""
+        return [rows.message(row) for row in await self._in_states("browse", queue_id, states, after, most)]
+
+    async def outlines(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Outline]:
+        """See `Upkeep`."""
+        return [rows.outline(row) for row in await self._in_states("outlines", queue_id, states, after, most)]
+
+    async def candidates(self, queue_id: int, source: MessageState, after: Place, most: int) -> list[Outline]:
+        """See `Messages`. Dead-lettered messages stand by number alone."""
+        lowered, available_at, number = after
+        if source is MessageState.DEAD_LETTERED:
+            return await self.outlines(queue_id, [source], number, most)
+        found = await self._database.fetch(
+            "candidates",
+            queue_id=queue_id,
+            priority=-lowered,
+            available_at=available_at,
+            sequence_number=number,
+            most=most,
+        )
+        return [rows.outline(row) for row in found]
+
+    async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+        """See `Upkeep`."""
+        if not numbers:
+            return []
+        found = await self._database.fetch("read_these", queue_id=queue_id, numbers=list(numbers))
+        return [rows.message(row) for row in found]
+
+    async def _in_states(
+        self, name: str, queue_id: int, states: Sequence[MessageState], after: int, most: int
+    ) -> Sequence[Row]:
         wanted = [state.value for state in states]
         first, second, third, fourth, fifth = wanted + [NO_STATE] * (len(MessageState) - len(wanted))
-        found = await self._database.fetch(
-            "browse",
+        return await self._database.fetch(
+            name,
             queue_id=queue_id,
             first=first,
             second=second,
@@ -86,7 +126,6 @@ class MessageRecords:
             after=after,
             most=most,
         )
-        return [rows.message(row) for row in found]
 
     async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
         """See `Messages`."""
@@ -99,6 +138,17 @@ class MessageRecords:
         found = await self._of_numbers("tombstones", tokens)
         by_token = {stone.token: stone for stone in map(rows.tombstone, found)}
         return [by_token.get(token) for token in tokens]
+
+    async def delivered_since(self, stone: Tombstone) -> bool:
+        """See `Messages`."""
+        number, settled_at = stone.token.sequence_number, stone.settled_at
+        return bool(await self._database.fetch("delivered_since", sequence_number=number, settled_at=settled_at))
+
+    async def check(self, attempt: Attempt) -> None:
+        """See `Messages`."""
+        for (fingerprint,) in await self._database.fetch("payload_of_attempt", key=attempt.key):
+            if fingerprint != attempt.fingerprint:
+                raise KeyReused
 
     async def ended_locks(self, most: int) -> list[Held]:
         """See `Upkeep`."""
@@ -198,7 +248,7 @@ class MessageRecords:
     async def forget(self, most: int) -> int:
         """See `Upkeep`; at most so many rows of each kind."""
         gone = 0
-        for name in ("forget_settlements", "forget_attempts", "forget_recent_ids", "forget_archived"):
+        for name in ("forget_settlements", "forget_attempts", "forget_recent_ids"):
             gone += await self._database.change(name, most=most)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             gone += await self._database.change("forget_orphans", queue_id=queue_id, most=most)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from app.domain.access import ApiKey
-from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
+from app.domain.archive import ArchiveBatch, RemovalCause
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline
 from app.domain.queue import Queue
 from app.domain.settlement import Held, LockToken, Outcome, Tombstone
 from app.store.documents import (
@@ -114,6 +115,45 @@ def message(row: Row) -> Message:
         dead_letter_description,
         dead_lettered_at,
         read_at,
+    )
+
+
+OUTLINE_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "state",
+    "priority",
+    "available_at",
+    "delivery_count",
+    "failure_count",
+    "lock_token",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_bytes",
+    "dead_letter_reason",
+)
+
+
+def outline(row: Row) -> Outline:
+    """The message of a row of `OUTLINE_COLUMNS`, without its body."""
+    number, queue_id, state, priority, available_at, deliveries, failures, lock_token, last_failure = row[:9]
+    message_id, group_id, headers, properties, body_bytes, dead_letter_reason = row[9:]
+    return Outline(
+        number,
+        queue_id,
+        _envelope(message_id, group_id, headers, properties),
+        body_bytes,
+        STATES[state],
+        priority,
+        available_at,
+        deliveries,
+        failures,
+        lock_token,
+        last_failure,
+        dead_letter_reason,
     )
 
 
@@ -234,6 +274,18 @@ def tombstone(row: Row) -> Tombstone:
     return Tombstone(
         LockToken(number, secret), queue_id, OUTCOMES[outcome], None if state is None else STATES[state], settled_at
     )
+
+
+# ---- the archive's batches -------------------------------------------------------------------------------------------
+
+BATCH_COLUMNS = ("number", "row_count", "digest", "sealed_at", "remove_at", "removed_at", "removal")
+
+
+def batch(row: Row) -> ArchiveBatch:
+    """The batch of a row of `BATCH_COLUMNS`."""
+    number, row_count, digest, sealed_at, remove_at, removed_at, removal = row
+    cause = None if removal is None else RemovalCause(removal)
+    return ArchiveBatch(number, row_count, digest, sealed_at, remove_at, removed_at, cause)
 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------

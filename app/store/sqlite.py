@@ -14,6 +14,7 @@ from app.domain.refusals import KeyReused
 from app.domain.settlement import LockToken, Move, Outcome, Removal
 from app.runtime.clock import Clock
 from app.store import rows
+from app.store.archive_records import ArchiveRecords
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.key_records import KeyRecords
 from app.store.queue_records import QueueRecords
@@ -32,6 +33,7 @@ class SqliteStore(MessageRecords):
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
         self.database = database
+        self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
 
@@ -226,7 +228,7 @@ def _remove(transaction: Transaction, removal: Removal) -> bool:
             retention=removal.retention,
         )
     if removal.retention < TOMBSTONE_KEEP:
-        transaction.count("remember", **tombstone_values(removal))
+        transaction.count("entomb", **tombstone_values(removal))
     transaction.count("delete_messages", numbers=numbers)
     return True
 
@@ -256,21 +258,23 @@ def _holds(transaction: Transaction, fence: str, ending: Move | Removal, **gener
 
 def _end(transaction: Transaction, move: Move) -> bool:
     """End the lock as the move says; its fence has been looked at in this transaction."""
+    transaction.count("entomb", **tombstone_values(move))
     transaction.count("end_lock", **move_values(move))
-    transaction.count("remember", **tombstone_values(move))
     return True
 
 
 def _extend(transaction: Transaction, extension: Extension) -> Extended | None:
+    number = extension.token.sequence_number
+    before = transaction.rows("end_of_lock", sequence_number=number)
     found = transaction.rows(
         "extend",
-        sequence_number=extension.token.sequence_number,
+        sequence_number=number,
         lock_token=extension.token.secret,
         queue_id=extension.queue_id,
         by=extension.by,
         evidence=extension.evidence,
     )
-    return Extended(*found[0]) if found else None
+    return Extended(*found[0], *before[0]) if found else None
 
 
 def _earlier(transaction: Transaction, attempt: Attempt) -> str | None:

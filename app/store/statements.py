@@ -7,9 +7,10 @@ A file is a row of blocks. A block begins with a line `-- name: its purpose` and
 `@in(:numbers)`   among a list of integers, handed over as a Python list that is not empty
 `@for_update`     lock the rows that are read; nothing on SQLite, where only one writer runs at a time
 `@skip_locked`    the same, leaving out rows that another transaction holds
-`@message`, `@held`, `@tombstone`, `@queue`, `@api_key`
+`@message`, `@outline`, `@held`, `@tombstone`, `@batch`, `@queue`, `@api_key`
                   the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
 `@archived`       the columns that a message and the archive share
+`@outlines(name)` the statement of this name in the same file, with `@outline` in the place of `@message`
 """
 
 import re
@@ -49,15 +50,22 @@ SKIP_LOCKED = {
 }
 COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
+    "outline": rows.OUTLINE_COLUMNS,
     "archived": rows.ARCHIVED_COLUMNS,
     "held": rows.HELD_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
+    "batch": rows.BATCH_COLUMNS,
     "queue": rows.QUEUE_COLUMNS,
     "api_key": rows.API_KEY_COLUMNS,
 }
 
+CALCULATED = {"read_at": "@now AS read_at", "body_bytes": "LENGTH(body) AS body_bytes"}
+"""What is no column of the table; the length is told without reading the body."""
+
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"[ \t]*--.*$", re.MULTILINE)
+OUTLINES = re.compile(r"@outlines\(([a-z_]+)\)")
+WHOLE = re.compile(r"@((?:[a-z]+\.)?)message\b")
 LIST = re.compile(r"@in\((:[a-z_]+)\)")
 COLUMN_LIST = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
 # A colon that follows another one is a cast of PostgreSQL.
@@ -102,9 +110,11 @@ def parse(text: str, engine: Engine) -> list[Statement]:
     names, purposes, bodies = parts[0::3], parts[1::3], parts[2::3]
     if len(set(names)) < len(names):
         raise ValueError(f"{engine}: a statement is named twice among {sorted(names)}")
+    by_name = dict(zip(names, bodies, strict=True))
+    whole = [OUTLINES.sub(lambda match: WHOLE.sub(r"@\1outline", by_name[match[1]]), body) for body in bodies]
     return [
         Statement(name, purpose, spell(body, engine))
-        for name, purpose, body in zip(names, purposes, bodies, strict=True)
+        for name, purpose, body in zip(names, purposes, whole, strict=True)
     ]
 
 
@@ -121,4 +131,4 @@ def spell(body: str, engine: Engine) -> str:
 
 def _columns(of: str, table: str | None) -> str:
     prefix = f"{table}." if table else ""
-    return ", ".join("@now AS read_at" if column == "read_at" else prefix + column for column in COLUMNS[of])
+    return ", ".join(CALCULATED.get(column, prefix + column) for column in COLUMNS[of])

@@ -147,10 +147,13 @@ Every statement adds a row of its own, because nobody could change the same one 
 
 
 class ArchiveRow(SQLModel, table=True):
-    """A message as it ended; `lock_token` is the token that settled it, its tombstone."""
+    """A message as it ended; `lock_token` is the token that settled it, its tombstone.
+
+    `export_batch` is the batch it was sealed in, null until then.
+    """
 
     __tablename__: ClassVar[TableName] = "archive"
-    __table_args__ = (Index("archive_remove_at", "remove_at"),)
+    __table_args__ = (Index("archive_export", "export_batch", "remove_at"),)
 
     sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
     queue_id: int = Field(sa_column=Column(Integer, nullable=False))
@@ -177,6 +180,22 @@ class ArchiveRow(SQLModel, table=True):
     body: bytes = Field(sa_column=Column(Body, nullable=False))
     dead_letter_reason: str | None = Field(sa_column=Column(Text))
     dead_letter_description: str | None = Field(sa_column=Column(Text))
+    export_batch: int | None = Field(sa_column=Column(BigInteger))
+
+
+class ExportBatchRow(SQLModel, table=True):
+    """A sealed batch of the archive, kept for a year after its messages were removed."""
+
+    __tablename__: ClassVar[TableName] = "export_batch"
+    __table_args__ = (Index("export_batch_remove_at", "removed_at", "remove_at"),)
+
+    number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
+    row_count: int = Field(sa_column=Column(Integer, nullable=False))
+    digest: str = Field(sa_column=Column(Word, nullable=False))
+    sealed_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    removed_at: int | None = Field(sa_column=Column(BigInteger))
+    removal: str | None = Field(sa_column=Column(Word))
 
 
 class SettlementRow(SQLModel, table=True):

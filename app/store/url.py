@@ -15,6 +15,12 @@ SERVERS = {
     "mariadb": Engine.MYSQL,
 }
 
+NEEDS_CRYPTOGRAPHY = (
+    "This user's password (caching_sha2_password or sha256_password, as MySQL 8 makes them) may not travel without TLS: "
+    "put ?ssl_ca=... into the database URL, or install the Python package cryptography beside the server."
+)
+"""What both drivers of MySQL want to say where they would have to encrypt the password by themselves."""
+
 
 class BadStoreUrl(ValueError):
     """The URL names no database that can be opened."""
@@ -41,8 +47,11 @@ def read_url(url: str) -> StoreUrl:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError as error:
-        raise BadStoreUrl(f"{_shown(url)} cannot be read: {error}.") from error
+    except ValueError:
+        # The reason may quote a password, where one with a slash was not percent-encoded.
+        raise BadStoreUrl(
+            f"{_shown(url)} cannot be read: its port is no number, or a mark in its password is not percent-encoded."
+        ) from None
     if scheme == "sqlite":
         return StoreUrl(Engine.SQLITE, url, _sqlite_path(parts))
     if scheme not in SERVERS:

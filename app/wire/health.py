@@ -12,7 +12,11 @@ class Liveness(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """The server takes work. Without its lock store (`degraded`) locks are kept in the message store alone."""
+    """The server takes work.
+
+    Its lock store answers (`ok`), or is left alone while it does not (`degraded`), or there is none (`none`), because
+    no Redis was named for this server. Without one, locks are kept in the message store alone.
+    """
 
     lock_store: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
     status: Literal["ready"] = "ready"

@@ -50,12 +50,14 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
 
-    def letter(self, new_id: Callable[[], str], traceparent: str | None = None, pointer: str = "") -> Letter:
+    def letter(
+        self, new_id: Callable[[], str], traceparent: str | None = None, locate: Callable[[str], str] = str
+    ) -> Letter:
         """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other.
 
-        `new_id` makes a message id where there is none; `pointer` is where the message stands in the request.
+        `new_id` makes a message id where there is none; `locate` says where in the request a field was found.
         """
-        body, kind = self._content(pointer)
+        body, kind = self._content(locate)
         return Letter(
             envelope=Envelope(
                 message_id=self.message_id or new_id(),
@@ -66,32 +68,32 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 to=self.to,
                 group_id=self.group_id,
                 traceparent=traceparent,
-                properties=property_bytes(self.properties, f"{pointer}/properties") if self.properties else b"",
+                properties=property_bytes(self.properties, locate("/properties")) if self.properties else b"",
             ),
             body=body,
             body_kind=kind,
             priority=self.priority,
-            available_at=self._due(pointer),
+            available_at=self._due(locate),
             delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
             ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
             durability=self.durability,
         )
 
-    def _content(self, pointer: str) -> tuple[bytes, BodyKind]:
+    def _content(self, locate: Callable[[str], str]) -> tuple[bytes, BodyKind]:
         if self.body_base64 is None:
             if self.body is msgspec.UNSET:
                 return b"", BodyKind.NONE
             return bytes(self.body), BodyKind.JSON
         if self.body is not msgspec.UNSET:
-            raise at(f"{pointer}/body_base64", "Give body or body_base64, not both.")
-        return base64_bytes(self.body_base64, f"{pointer}/body_base64"), BodyKind.BYTES
+            raise at(locate("/body_base64"), "Give body or body_base64, not both.")
+        return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES
 
-    def _due(self, pointer: str) -> Instant | None:
+    def _due(self, locate: Callable[[str], str]) -> Instant | None:
         if self.available_at is None:
             return None
         if self.delay_seconds is not None:
-            raise at(f"{pointer}/delay_seconds", "Give available_at or delay_seconds, not both.")
-        return due_time(self.available_at, f"{pointer}/available_at")
+            raise at(locate("/delay_seconds"), "Give available_at or delay_seconds, not both.")
+        return due_time(self.available_at, locate("/available_at"))
 
 
 class SendBatch(msgspec.Struct, forbid_unknown_fields=True):

@@ -27,6 +27,12 @@ def due_time(moment: datetime, pointer: str) -> Instant:
     return from_wire(moment)
 
 
+def says_json(content_type: str | None) -> bool:
+    """Whether a media type is one of JSON."""
+    essence = (content_type or "").partition(";")[0].strip().lower()
+    return essence == "application/json" or essence.endswith("+json")
+
+
 def base64_bytes(text: str, pointer: str) -> bytes:
     """The bytes of standard base64 with its padding."""
     try:

@@ -9,7 +9,7 @@ from tests.api.house import House, open_house, problem
 
 OPEN = {"check_live", "check_ready", "read_metrics"}
 GUARDED = [operation for operation in OPERATIONS if operation.name not in OPEN]
-ALL_NAMES = ("/v1/queues", "/v1/keys", "/v1/keys/{key_id}")
+ALL_NAMES = ("/v1/queues", "/v1/archive/batches", "/v1/archive/trim", "/v1/keys", "/v1/keys/{key_id}")
 
 each = pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
 

@@ -17,6 +17,13 @@ async def test_a_server_is_ready_with_its_rooms(house: House) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "none"})
 
 
+async def test_the_document_says_what_each_state_of_the_lock_store_means(house: House) -> None:
+    readiness = (await house.http.get("/openapi.json")).json()["components"]["schemas"]["Readiness"]
+    states = readiness["properties"]["lock_store"]["enum"]
+    assert states == ["ok", "degraded", "none"]
+    assert all(f"`{state}`" in readiness["description"] for state in states)
+
+
 async def test_a_server_that_stops_takes_no_new_work(house: House) -> None:
     house.front.draining = True
     answer = await house.http.get("/readyz")

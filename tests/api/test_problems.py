@@ -76,6 +76,37 @@ async def test_what_is_not_json_is_refused_and_changes_nothing(house: House, con
     assert (await house.ask("GET", "/queues"))["items"] == []
 
 
+async def test_of_a_name_given_twice_the_last_value_counts_except_in_a_body(house: House) -> None:
+    body = b'{"a":1,"a":2}'
+    await house.http.post(SEND, content=b'{"subject": "first", "body": %b, "subject": "last"}' % body)
+    (message,) = (await house.ask("GET", "/queues/orders/messages"))["items"]
+    assert message["subject"] == "last"
+    assert (await house.http.get(f"{SEND}/1/body")).content == body
+    assert "the last value counts" in (await house.http.get("/openapi.json")).json()["info"]["description"]
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDBFFx", "\\ud800\\ud800", "\\\\\\ud83d", "\\ud83d\\u0041"])
+async def test_half_a_surrogate_pair_is_called_by_its_name(house: House, half: str) -> None:
+    answer = await house.http.post(SEND, content=f'{{"body": "{half}"}}'.encode())
+    assert "surrogate pair" in problem(answer, 422, "invalid-request")["detail"]
+
+
+@pytest.mark.parametrize("cut", ['{"body": "', '{"body": "\\ud83d\\ude00', '{"body": "\\\\ud800'])
+async def test_a_text_that_ends_too_soon_is_called_so(house: House, cut: str) -> None:
+    answer = await house.http.post(SEND, content=cut.encode())
+    assert problem(answer, 422, "invalid-request")["detail"] == "Input data was truncated."
+
+
+async def test_a_problem_does_not_send_a_long_request_back(house: House) -> None:
+    for answer in (
+        await house.http.get("/" + "a" * 20_000),
+        await house.http.post(SEND, json={"a" * 20_000: 1}),
+        await house.http.post(SEND, json={"durability": "a" * 20_000}),
+    ):
+        assert len(answer.json()["detail"]) < 1000
+        assert answer.is_client_error
+
+
 @pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
 async def test_every_body_is_held_to_its_shape(house: House, operation: Operation) -> None:
     await house.send()
@@ -115,6 +146,18 @@ class TestSize:
         answer = await house.http.post(SEND + "/raw", content=endless())
         problem(answer, 413, "message-too-large")
         assert read <= (4 << 20) + 2 * chunk
+
+    async def test_a_request_that_says_that_it_is_too_long_is_not_read_at_all(self, house: House) -> None:
+        async def unread():
+            pytest.fail("it was read")
+            yield b""
+
+        answer = await house.http.post(SEND + "/raw", content=unread(), headers={"Content-Length": "99999999999"})
+        problem(answer, 413, "message-too-large")
+
+    async def test_who_may_not_call_is_told_so_first(self, guarded: House) -> None:
+        answer = await guarded.http.post(SEND + "/raw", content=b"", headers={"Content-Length": "99999999999"})
+        problem(answer, 401, "unauthenticated")
 
     async def test_a_message_may_be_as_large_as_its_queue_allows(self, house: House) -> None:
         assert (await house.http.post(SEND + "/raw", content=b"x" * (1 << 20))).status_code == 201

@@ -1,5 +1,6 @@
 """Queues: made, changed under the eyes of whoever looked first, emptied and removed."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -148,22 +149,100 @@ class TestVersions:
         assert (await self.change(house, method, tag)).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    @pytest.mark.parametrize("tag", ['"1"', '"99"', "garbled", '"x"', ""])
+    @pytest.mark.parametrize("tag", ["{}", '"1"', "garbled", '"x"', "", "*, {}", '"x", "y"'])
     async def test_a_change_to_what_has_changed_is_refused(self, house: House, method: str, tag: str) -> None:
-        await house.ask("PUT", "/queues/orders")
+        tag = tag.format((await house.call("PUT", "/queues/orders")).headers["etag"])
         await house.ask("PATCH", "/queues/orders", {"max_delivery_count": 5})
         problem(await self.change(house, method, tag), 412, "precondition-failed")
         assert (await house.ask("GET", "/queues/orders"))["max_delivery_count"] == 5
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
     async def test_a_star_means_whatever_is_there(self, house: House, method: str) -> None:
-        problem(await self.change(house, method, "*"), 404, "queue-not-found")
+        missing = await self.change(house, method, "*")
+        problem(missing, *((412, "precondition-failed") if method == "PUT" else (404, "queue-not-found")))
         await house.ask("PUT", "/queues/orders")
         assert (await self.change(house, method, "*")).is_success
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+    @pytest.mark.parametrize("tags", ["{}", "W/{}", '"x", {}', '{},"x"', ' "a,b" , W/{} ,', '"", {}'])
+    async def test_one_of_several_tags_is_enough(self, house: House, method: str, tags: str) -> None:
+        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+        assert (await self.change(house, method, tags.format(tag))).is_success
+
+    async def test_tags_may_stand_in_several_lines(self, house: House) -> None:
+        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+        headers = [("If-Match", '"x"'), ("If-Match", tag)]
+        assert (await house.call("DELETE", "/queues/orders", headers=headers)).is_success
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+    async def test_a_queue_that_was_made_anew_is_another_one(self, house: House, method: str) -> None:
+        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+        await house.ask("DELETE", "/queues/orders")
+        again = await house.call("PUT", "/queues/orders")
+        assert again.headers["etag"] != tag
+        problem(await self.change(house, method, tag), 412, "precondition-failed")
 
     async def test_a_version_of_what_is_not_there_matches_nothing(self, house: House) -> None:
         problem(await self.change(house, "PUT", '"1"'), 412, "precondition-failed")
         assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+class TestManyAtOnce:
+    """Of several changes at once each takes effect on what the others left, unless its author wants none to come first."""
+
+    async def test_no_change_is_lost_or_refused(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders")
+        patches = [
+            {"max_delivery_count": 7},
+            {"max_messages": 8},
+            {"description": "mine"},
+            {"lock_duration_seconds": 9},
+        ]
+        await asyncio.gather(*(house.ask("PATCH", "/queues/orders", patch) for patch in patches * 5))
+        seen = await house.ask("GET", "/queues/orders")
+        assert all(seen[name] == value for patch in patches for name, value in patch.items())
+
+    async def test_one_of_several_replacements_is_the_last(self, house: House) -> None:
+        wanted = [{"max_delivery_count": n} for n in range(1, 21)]
+        made = await asyncio.gather(*(house.call("PUT", "/queues/orders", body) for body in wanted))
+        assert sorted(answer.status_code for answer in made) == [200] * 19 + [201]
+
+    async def test_a_queue_may_be_changed_and_removed_at_once(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders")
+        removal = house.call("DELETE", "/queues/orders")
+        changes = [house.call("PUT", "/queues/orders", {"max_delivery_count": n}) for n in range(1, 9)]
+        removed, *changed = await asyncio.gather(removal, *changes)
+        assert removed.status_code == 204
+        assert {answer.status_code for answer in changed} <= {200, 201}
+
+    @pytest.mark.parametrize("method", ["PUT", "PATCH"])
+    async def test_of_those_who_name_an_edition_one_succeeds(self, house: House, method: str) -> None:
+        headers = {"If-Match": (await house.call("PUT", "/queues/orders")).headers["etag"]}
+        bodies = [{"max_delivery_count": n} for n in range(1, 9)]
+        answers = await asyncio.gather(
+            *(house.call(method, "/queues/orders", body, headers=headers) for body in bodies)
+        )
+        assert sorted(answer.status_code for answer in answers) == [200] + [412] * 7
+
+
+class TestIfNoneMatch:
+    """If-None-Match guards what is there already."""
+
+    async def make(self, house: House, tag: str) -> httpx.Response:
+        return await house.call("PUT", "/queues/orders", {"max_delivery_count": 7}, headers={"If-None-Match": tag})
+
+    async def test_a_star_makes_and_never_replaces(self, house: House) -> None:
+        assert (await self.make(house, "*")).status_code == 201
+        problem(await self.make(house, "*"), 412, "precondition-failed")
+
+    async def test_only_one_of_many_makes_it(self, house: House) -> None:
+        answers = await asyncio.gather(*(self.make(house, "*") for _ in range(8)))
+        assert sorted(answer.status_code for answer in answers) == [201] + [412] * 7
+
+    async def test_a_tag_protects_that_edition_alone(self, house: House) -> None:
+        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+        problem(await self.make(house, f'"x", {tag}'), 412, "precondition-failed")
+        assert (await self.make(house, '"x"')).status_code == 200
 
 
 class TestPatch:
@@ -298,7 +377,7 @@ class TestPurge:
         message = await self.fill(house)
         assert await self.purge(house, states=["locked", "locked"]) == 1
         lost = problem(await house.settle(message, "complete"), 410, "lock-lost")
-        assert lost["cause"] == "settled_by_administrator"
+        assert (lost["cause"], lost["delivered_again"]) == ("settled_by_administrator", False)
 
     async def test_states_filter_and_limit_choose(self, house: House) -> None:
         await self.fill(house)

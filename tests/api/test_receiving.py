@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.domain.queue import QueueStatus
 from tests.api.house import House, pointers, problem
 from tests.clock import settle
 
@@ -24,13 +26,34 @@ async def test_a_received_message_is_hidden_from_others(house: House) -> None:
     assert await house.receive() == []
 
 
-@pytest.mark.behaviour("S0.4")
 async def test_a_browser_sees_a_locked_message_but_not_its_token(house: House) -> None:
     await house.send()
     await house.receive()
     seen = await house.ask("GET", "/queues/orders/messages/1")
     assert seen["state"] == "locked"
     assert "lock_token" not in seen
+
+
+@pytest.mark.behaviour("S0.4")
+@pytest.mark.parametrize(("abandons", "refusal"), [(False, (410, "lock-lost")), (True, (409, "already-settled"))])
+async def test_of_a_receive_that_has_lost_its_lock_nothing_is_left_to_see(
+    house: House, abandons: bool, refusal: tuple[int, str]
+) -> None:
+    """The message is as available as one that was never received, and its token is refused whatever it asks."""
+    await house.send()
+    never_received = await house.ask("GET", "/queues/orders/messages/1")
+    (message,) = await house.receive()
+    if abandons:
+        await house.settle(message, "abandon", count=False)
+    else:
+        await house.pass_time(30)
+    seen = await house.ask("GET", "/queues/orders/messages/1")
+    assert seen.keys() - never_received.keys() <= {"last_failure"}
+    assert seen["state"] == "available"
+    assert await house.counts() == {"available": 1}
+    for verb in ("renew", "complete", "dead-letter", "defer"):
+        problem(await house.settle(message, verb), *refusal)
+    assert await house.ask("GET", "/queues/orders/messages/1") == seen
 
 
 @pytest.mark.behaviour("S3.14")
@@ -251,6 +274,8 @@ class TestIdempotencyKey:
 class TestSettlingFirst:
     """A worker's loop is one request a message: it settles the one before and receives the next."""
 
+    PATH = "/queues/orders/messages/receive"
+
     async def test_the_settlement_comes_before_the_receive(self, house: House) -> None:
         await house.send(body="once")
         (message,) = await house.receive()
@@ -278,6 +303,29 @@ class TestSettlingFirst:
             wanted = {"settlements": settlements, **({} if extra else wrong)}
             pointers(await house.call("POST", "/queues/orders/messages/receive", wanted, **extra))
         assert await house.counts() == {"locked": 1}
+
+    async def test_nothing_is_settled_where_the_receive_is_refused(self, house: House) -> None:
+        await house.send()
+        (message,) = (await house.call("POST", self.PATH, {}, headers=KEY)).json()["messages"]
+        wanted = {"settlements": [{"action": "complete", "lock_token": message["lock_token"]}]}
+        problem(await house.call("POST", self.PATH, wanted, headers=KEY), 422, "idempotency-key-reused")
+        assert await house.counts() == {"locked": 1}
+        house.broker.catalogue.forget_all()
+        queue = await house.broker.catalogue.named("orders")
+        await house.broker.store.queues.change(queue, replace(queue.settings, status=QueueStatus.RECEIVE_DISABLED))
+        house.broker.catalogue.forget_all()
+        problem(await house.call("POST", self.PATH, wanted), 403, "receive-disabled")
+        assert await house.counts() == {"locked": 1}
+
+    async def test_a_repeat_hears_its_settlements_and_messages_again(self, house: House) -> None:
+        await house.send()
+        (message,) = await house.receive()
+        await house.send()
+        wanted = {"settlements": [{"action": "complete", "lock_token": message["lock_token"]}]}
+        first = await house.ask("POST", self.PATH, wanted, headers=KEY)
+        again = await house.ask("POST", self.PATH, wanted, headers=KEY)
+        assert again["messages"] == first["messages"]
+        assert (first["settled"][0]["replayed"], again["settled"][0]["replayed"]) == (False, True)
 
 
 class TestGone:

@@ -111,6 +111,16 @@ async def test_a_caller_who_asks_first_is_told_to_go_on(server: PeeklockServer) 
     await socket.close()
 
 
+async def test_a_caller_who_asks_first_for_too_much_is_refused_at_once(server: PeeklockServer) -> None:
+    socket = await Socket.open(server)
+    length = "Content-Length: 99999999999"
+    await socket.say("POST /v1/queues/first/messages/raw HTTP/1.1", length, "Expect: 100-continue")
+    status, headers = await socket.hear()
+    assert (status, (await socket.body(headers))["code"]) == (413, "message-too-large")
+    assert await socket.is_closed()
+    await socket.close()
+
+
 async def test_a_connection_serves_one_request_after_the_other(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     for method in ("HEAD", "GET", "HEAD", "DELETE"):

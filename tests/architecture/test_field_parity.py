@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import SECOND
-from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Receipt
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import Held, LockToken, Outcome, Tombstone
@@ -87,6 +87,14 @@ def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
     assert rows.message(row) == expected(Message, envelope=ENVELOPE)
 
 
+def test_every_column_of_an_outline_lands_in_the_field_of_its_name() -> None:
+    row = [
+        ENVELOPE_COLUMNS.get(name, value)
+        for name, value in zip(rows.OUTLINE_COLUMNS, stored(rows.OUTLINE_COLUMNS), strict=True)
+    ]
+    assert rows.outline(row) == expected(Outline, envelope=ENVELOPE)
+
+
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
     token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
     assert rows.held(stored(rows.HELD_COLUMNS)) == expected(Held, token=token)
@@ -133,7 +141,8 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
         (rows.QUEUE_COLUMNS, tables.QueueRow, set()),
         (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
         (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
-        (rows.ARCHIVED_COLUMNS, tables.ArchiveRow, {"queue", "outcome", "settled_at", "remove_at"}),
+        (rows.ARCHIVED_COLUMNS, tables.ArchiveRow, {"queue", "outcome", "settled_at", "remove_at", "export_batch"}),
+        (rows.BATCH_COLUMNS, tables.ExportBatchRow, set()),
     ],
 )
 def test_every_column_of_a_table_is_read(

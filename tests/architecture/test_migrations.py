@@ -1,17 +1,29 @@
 """The migrations make exactly the tables that the models describe, on every engine, also when two run at once."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-from app.store.migrate import is_current, migrate, on_connection
+from app.store import current
+from app.store.migrate import (
+    ONE_AT_A_TIME,
+    DatabaseIsNewer,
+    Standing,
+    configuration,
+    migrate,
+    on_connection,
+    standing,
+)
 from app.store.tables import SQLModel
 from tests.databases import Run
 
@@ -71,7 +83,8 @@ def description(connection: Connection) -> list[Any]:
     match connection.dialect.name:
         case "sqlite":
             question = "SELECT sql FROM sqlite_master WHERE name <> 'alembic_version' AND tbl_name <> 'alembic_version'"
-            return sorted(row[0] for row in connection.execute(text(question)) if row[0])
+            # A column that was added later stands on the line of the one before it.
+            return sorted("".join(row[0].split()) for row in connection.execute(text(question)) if row[0])
         case "postgresql":
             columns = (
                 "SELECT table_name, ordinal_position, column_name, data_type, character_maximum_length, is_nullable,"
@@ -87,6 +100,15 @@ def description(connection: Connection) -> list[Any]:
             return [sorted(line.rstrip(",") for line in table.splitlines()) for table in made]
 
 
+def is_current(url: str) -> bool:
+    """What a server asks when it starts."""
+    return asyncio.run(current.is_current(url))
+
+
+def test_the_newest_migration_is_known_by_its_name_as_alembic_knows_it() -> None:
+    assert ScriptDirectory.from_config(configuration()).get_heads() == [current.newest_migration()]
+
+
 def test_the_tables_are_those_of_the_models(empty: str, modelled: str) -> None:
     migrate(empty)
     assert on_connection(empty, differences) == []
@@ -94,18 +116,20 @@ def test_the_tables_are_those_of_the_models(empty: str, modelled: str) -> None:
 
 
 def test_a_database_is_current_once_it_was_migrated_and_stays_so(empty: str) -> None:
+    assert standing(empty) is Standing.BEHIND
     assert not is_current(empty)
     migrate(empty)
+    assert standing(empty) is Standing.CURRENT
     assert is_current(empty)
     migrate(empty)
-    assert is_current(empty)
+    assert standing(empty) is Standing.CURRENT
 
 
 def test_several_who_migrate_at_once_take_turns(empty: str) -> None:
     with ProcessPoolExecutor(3, get_context("spawn")) as several:
         for done in [several.submit(migrate, empty) for _ in range(3)]:
             done.result()
-    assert is_current(empty)
+    assert standing(empty) is Standing.CURRENT
     assert on_connection(empty, differences) == []
 
 
@@ -118,6 +142,73 @@ def test_a_migration_that_was_cut_off_is_made_good_by_the_next_one(empty: str) -
         connection.commit()
 
     on_connection(empty, forget_that_it_ended)
-    assert not is_current(empty)
+    assert standing(empty) is Standing.BEHIND
     migrate(empty)
     assert on_connection(empty, differences) == []
+
+
+ARCHIVED = """
+INSERT INTO archive (
+    sequence_number, queue_id, queue, outcome, settled_at, remove_at, priority, enqueued_at, available_at,
+    delivery_count, failure_count, message_id, body_kind, body
+)
+VALUES (7, 1, 'orders', 'completed', 5, 9, 4, 1, 1, 1, 0, 'id', 1, '{}')
+"""
+
+
+def move_to(revision: str) -> Callable[[Connection], None]:
+    """Upgrade or downgrade to a revision, as `alembic` does from its command line."""
+
+    def move(connection: Connection) -> None:
+        with ONE_AT_A_TIME:
+            step = command.upgrade if standing_at(connection) < revision else command.downgrade
+            step(configuration(connection), revision)
+        connection.commit()
+
+    return move
+
+
+def standing_at(connection: Connection) -> str:
+    """The revision of the tables, before all others where there are none."""
+    return MigrationContext.configure(connection).get_current_revision() or ""
+
+
+def test_what_the_first_release_has_archived_is_unsealed(empty: str) -> None:
+    on_connection(empty, move_to("0001"))
+    first = on_connection(empty, description)
+
+    def fill(connection: Connection) -> None:
+        connection.execute(text(ARCHIVED))
+        connection.commit()
+
+    def archived(connection: Connection) -> list[tuple[Any, ...]]:
+        found = connection.execute(text("SELECT sequence_number, message_id, export_batch FROM archive"))
+        return [tuple(row) for row in found]
+
+    on_connection(empty, fill)
+    migrate(empty)
+    assert on_connection(empty, differences) == []
+    assert on_connection(empty, archived) == [(7, "id", None)]
+    on_connection(empty, move_to("0001"))
+    assert on_connection(empty, description) == first
+    migrate(empty)
+    assert on_connection(empty, archived) == [(7, "id", None)]
+
+
+def grow(connection: Connection) -> None:
+    """What a newer version's migration may do while this one still serves: add."""
+    connection.execute(text("CREATE TABLE topic (id INTEGER)"))
+    connection.execute(text("ALTER TABLE queue ADD COLUMN colour INTEGER"))
+    connection.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
+    connection.commit()
+
+
+def test_a_database_that_a_newer_version_migrated_is_served_and_left_alone(empty: str) -> None:
+    migrate(empty)
+    on_connection(empty, grow)
+    before = on_connection(empty, description)
+    assert standing(empty) is Standing.AHEAD
+    with pytest.raises(DatabaseIsNewer):
+        migrate(empty)
+    assert on_connection(empty, description) == before
+    assert standing(empty) is Standing.AHEAD

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.store.migrate import is_current
+from app.store.migrate import Standing, standing
 from tests.databases import Run
 from tests.engines import ENGINES
 from tests.servers import MariaServer, PostgresServer, RedisServer, Server
@@ -100,8 +100,8 @@ def test_a_copied_database_has_the_tables_and_rows_of_its_template(
 def test_migrated_databases_have_the_tables_of_today(
     postgres_url: str, mariadb_url: str, sqlite_url: str, empty_postgres_url: str, empty_mariadb_url: str
 ) -> None:
-    assert all(is_current(url) for url in (postgres_url, mariadb_url, sqlite_url))
-    assert not any(is_current(url) for url in (empty_postgres_url, empty_mariadb_url))
+    assert all(standing(url) is Standing.CURRENT for url in (postgres_url, mariadb_url, sqlite_url))
+    assert all(standing(url) is Standing.BEHIND for url in (empty_postgres_url, empty_mariadb_url))
 
 
 def _execute(url: str, *statements: str) -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
+from app.broker.ports import Redrive, Unlocked
 from app.broker.receive import Wish, receive
 from app.broker.send import send
 from app.broker.settling import settle_one
@@ -66,6 +67,23 @@ async def test_a_message_handed_out_twice_as_often_as_it_may_fail_is_not_handed_
     assert message.sequence_number == healthy, "its place is taken by the next one at once"
     (buried,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
     assert (buried.sequence_number, buried.dead_letter_reason) == (poison, LIMIT_REACHED)
+
+
+@pytest.mark.behaviour("S2.21", "S2.27")
+async def test_a_message_that_was_only_ever_given_back_is_set_aside_by_the_same_limit_and_can_be_redriven(
+    broker: Broker, queue: Queue
+) -> None:
+    """Whether a receiver stops in order or because of the message, the server cannot tell; docs/behaviours.md says so."""
+    (number,) = await sent(broker, queue, 1)
+    for _ in range(2 * LIMIT):
+        (message,) = await receive(broker, queue, Wish())
+        assert message.failure_count == 0
+        await drain(broker, queue, message)
+    assert await receive(broker, queue, Wish()) == []
+    row = Unlocked(number, queue.id, MessageState.DEAD_LETTERED)
+    assert await broker.store.redrive([Redrive(row, queue.id)]) == [True]
+    (message,) = await receive(broker, queue, Wish())
+    assert (message.sequence_number, message.delivery_count, message.failure_count) == (number, 1, 0)
 
 
 @pytest.mark.behaviour("S2.3")

@@ -45,6 +45,15 @@ def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
+def test_an_end_is_a_document_where_json_is_asked_for(serve: Callable[..., Service], tmp_path: Path) -> None:
+    first, second = (key(tmp_path, "create", "--principal", "somebody") for _ in range(2))
+    assert key(tmp_path, "revoke", first["id"]) == {"revoked": first["id"]}
+    at = {"url": serve().url, "api_key": second["secret"]}
+    again = peeklock("key", "revoke", first["id"], "--json", directory=tmp_path, **at)
+    assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "key-not-found")
+    assert key(tmp_path, "revoke", second["id"], **at) == {"revoked": second["id"]}
+
+
 def test_the_secret_alone_is_printed(tmp_path: Path) -> None:
     done = peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
     assert done.stdout.startswith("pk_")

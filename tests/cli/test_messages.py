@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
+from decimal import Decimal
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Terminal
@@ -38,6 +42,47 @@ def test_every_line_is_a_message(terminal: Terminal) -> None:
     assert shown["counts"]["available"] == 201
 
 
+def test_what_is_said_with_lines_is_said_of_each(terminal: Terminal) -> None:
+    terminal.see("send", "said-lines", "--lines", "--priority", "9", "--delay", "3600", stdin=b"one\ntwo")
+    found = terminal.read("browse", "said-lines")
+    assert [(b64decode(one["body_base64"]), one["priority"], one["state"]) for one in found] == [
+        (b"one", 9, "scheduled"),
+        (b"two", 9, "scheduled"),
+    ]
+
+
+@pytest.mark.parametrize("said", [(), ("--content-type", "application/json"), ("--content-type", "text/csv")])
+def test_a_line_is_the_message_that_its_text_alone_would_be(terminal: Terminal, said: tuple[str, ...]) -> None:
+    queue = f"alike-{len(said)}-{said[-1].partition('/')[2] if said else 'plain'}"
+    terminal.see("send", queue, '{"a": 1e999}', *said)
+    terminal.see("send", queue, "--lines", *said, stdin=b'{"a": 1e999}\n')
+    alone, line = terminal.read("browse", queue)
+    for name in ("body", "body_base64", "content_type"):
+        assert alone.get(name) == line.get(name)
+
+
+def test_a_line_that_is_not_the_json_it_should_be_is_named(terminal: Terminal) -> None:
+    done = terminal.type("send", "broken", "--lines", "--content-type", "application/json", stdin=b'{"a": 1}\n{"a"\n')
+    assert (done.returncode, done.stdout, "Line 2 is not JSON" in done.stderr) == (2, "", True)
+    assert terminal.refusal("queue", "show", "broken").startswith("queue-not-found")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e-999", "123456789012345678901234567890", "0.1", "1.0", "17"])
+def test_a_number_is_printed_as_large_as_it_was_sent(terminal: Terminal, number: str) -> None:
+    terminal.see("send", "numbers", f'{{"n": {number}}}', "--content-type", "application/json")
+    printed = terminal.see("receive", "numbers", "--json")
+    (shown,) = re.findall(r'"n": ?([^}]*)}', printed)
+    assert Decimal(shown) == Decimal(number)
+    assert "Infinity" not in printed
+
+
+def test_a_message_without_a_body_is_an_empty_line(terminal: Terminal) -> None:
+    httpx.post(f"{terminal.url}/v1/queues/bodiless/messages").raise_for_status()
+    assert terminal.see("receive", "bodiless") == "\n"
+    (shown,) = terminal.read("queue", "show", "bodiless")
+    assert set(shown["counts"].values()) == {0}
+
+
 @pytest.mark.parametrize(
     ("ending", "state"),
     [("abandon", "available"), ("dead-letter", "dead_lettered"), ("defer", "deferred"), ("none", "locked")],
@@ -59,6 +104,13 @@ def test_a_deferred_message_is_received_by_its_number(terminal: Terminal) -> Non
     assert terminal.see("receive", "later", "--number", number) == "work\n"
 
 
+@pytest.mark.parametrize("option", [("--max", "2"), ("--wait", "1"), ("--dead-letter",)])
+def test_numbers_and_a_search_do_not_go_together(terminal: Terminal, option: tuple[str, ...]) -> None:
+    done = terminal.type("receive", "later", "--number", "1", *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert option[0] in done.stderr
+
+
 def test_what_was_received_is_completed_by_default(terminal: Terminal) -> None:
     terminal.see("send", "done", "work")
     terminal.see("receive", "done", "--wait", "1")
@@ -74,9 +126,9 @@ def test_dead_letters_are_received(terminal: Terminal) -> None:
 
 def test_messages_are_looked_at_by_state_filter_and_limit(terminal: Terminal) -> None:
     terminal.see("send", "seen", "--lines", stdin=b"a\nbb\ncc\n")
-    assert [one["body"] for one in terminal.read("browse", "seen", "--limit", "2")] == ["a", "bb"]
-    long = ("--filter", "message.body_bytes == 4")
-    assert [one["body"] for one in terminal.read("browse", "seen", *long)] == ["bb", "cc"]
+    assert [b64decode(one["body_base64"]) for one in terminal.read("browse", "seen", "--limit", "2")] == [b"a", b"bb"]
+    long = ("--filter", "message.body_bytes == 2")
+    assert [b64decode(one["body_base64"]) for one in terminal.read("browse", "seen", *long)] == [b"bb", b"cc"]
     assert terminal.read("browse", "seen", "--state", "locked") == []
     assert "sequence_number" in terminal.see("browse", "seen")
     assert terminal.refusal("browse", "seen", "--filter", "message.").startswith("invalid-request: ")

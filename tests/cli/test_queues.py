@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from tests.cli.conftest import Terminal
 
 
@@ -22,6 +26,30 @@ def test_a_queue_is_made_shown_changed_listed_and_removed(terminal: Terminal) ->
     assert terminal.refusal("queue", "show", "life").startswith("queue-not-found: ")
 
 
+def test_a_removal_is_a_document_where_json_is_asked_for(terminal: Terminal) -> None:
+    terminal.see("queue", "create", "gone")
+    assert terminal.read("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]
+    assert json.loads(terminal.refusal("queue", "delete", "gone", "--yes", "--json"))["code"] == "queue-not-found"
+
+
+def test_a_table_is_in_words(terminal: Terminal) -> None:
+    settings = ("--set", "dead_letter_on_expiry=true", "--set", 'retry={"kind": "fixed", "delay_seconds": 5}')
+    lines = [line.split(maxsplit=1) for line in terminal.see("queue", "create", "words", *settings).splitlines()]
+    shown = {line[0]: line[1].strip() for line in lines if len(line) > 1}
+    assert (shown["dead_letter_on_expiry"], shown["retry"]) == ("yes", "fixed, delay_seconds 5.0")
+    terminal.see("queue", "update", "words", "--set", "dead_letter_on_expiry=false")
+    assert "dead_letter_on_expiry               no" in terminal.see("queue", "show", "words")
+
+
+@pytest.mark.parametrize("option", ["--key", "--api-key"])
+@pytest.mark.parametrize("command", [("queue", "list"), ("key", "list")])
+def test_a_key_is_given_in_either_spelling_everywhere(
+    terminal: Terminal, command: tuple[str, ...], option: str
+) -> None:
+    assert terminal.refusal(*command, option, "pk_x").startswith("unauthenticated: ")
+    assert "--api-key, --key" in " ".join(terminal.see(*command, "--help").split())
+
+
 def test_a_queue_is_removed_only_when_that_is_confirmed(terminal: Terminal) -> None:
     terminal.see("queue", "create", "kept")
     assert terminal.type("queue", "delete", "kept", stdin=b"n\n").returncode == 1
@@ -40,7 +68,7 @@ def test_settings_that_are_refused_are_named(terminal: Terminal) -> None:
 
 def test_messages_are_purged_by_filter_limit_and_state(terminal: Terminal) -> None:
     terminal.see("send", "full", "--lines", stdin=b"1\n22\n3\n4\n5\n")
-    assert terminal.read("queue", "purge", "full", "--filter", "message.body_bytes == 4") == [{"removed": 1}]
+    assert terminal.read("queue", "purge", "full", "--filter", "message.body_bytes == 2") == [{"removed": 1}]
     assert terminal.see("queue", "purge", "full", "--limit", "3") == "3 removed\n"
     assert terminal.read("queue", "purge", "full", "--state", "scheduled") == [{"removed": 0}]
     assert terminal.read("queue", "purge", "full") == [{"removed": 1}]
@@ -51,9 +79,26 @@ def test_dead_letters_are_listed_and_sent_back_to_work(terminal: Terminal) -> No
     terminal.see("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
     listed = terminal.read("dead-letter", "list", "dead")
     assert [one["dead_letter_reason"] for one in listed] == ["no-such-article"] * 2
-    assert "no-such-article" in terminal.see("dead-letter", "list", "dead", "--filter", "message.body_bytes == 3")
-    assert terminal.read("dead-letter", "redrive", "dead", "--filter", "message.body_bytes == 3") == [{"moved": 1}]
+    assert "no-such-article" in terminal.see("dead-letter", "list", "dead", "--filter", "message.body_bytes == 1")
+    assert terminal.read("dead-letter", "redrive", "dead", "--filter", "message.body_bytes == 1") == [{"moved": 1}]
     assert terminal.see("receive", "dead") == "a\n"
     terminal.see("queue", "create", "elsewhere")
     assert terminal.see("dead-letter", "redrive", "dead", "--to-queue", "elsewhere") == "1 moved\n"
     assert terminal.see("receive", "elsewhere") == "bb\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queue", "create", "odd", "--set", "lock_duration_seconds=NaN"),
+        ("dead-letter", "redrive", "odd", "--rate", "inf"),
+        ("key", "create", "--principal", "odd", "--days", "nan"),
+        ("send", "odd", "text", "--content-type", "café"),
+    ],
+)
+def test_what_cannot_be_written_in_a_request_is_refused_in_a_sentence(
+    terminal: Terminal, command: tuple[str, ...]
+) -> None:
+    done = terminal.type(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("This cannot be sent: ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -29,7 +31,19 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"database_url": "oracle://host/database"}, "There is no store on oracle"),
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
-        ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, ""),
+        ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
+        (
+            {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslmode=perhaps"},
+            "an option that is not known",
+        ),
+        ({"database_url": "postgresql://nobody:hunter2/x@127.0.0.1:1/none"}, "cannot be read"),
+        (
+            {"redis_url": "gopher://user:hunter2@host"},
+            "PEEKLOCK_REDIS_URL: This names no Redis; write a URL like redis://",
+        ),
+        ({"redis_url": "redis://user:hunter2/x@host"}, "PEEKLOCK_REDIS_URL: This names no Redis"),
+        ({"redis_url": "redis://:hunter2@host?patience=1"}, "PEEKLOCK_REDIS_URL: This names no Redis"),
+        ({"redis_url": "redis+sentinel://:hunter2@host"}, "names its service"),
     ],
 )
 def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dict[str, object], why: str) -> None:
@@ -56,6 +70,21 @@ def test_tables_of_another_version_are_refused_until_they_are_migrated(
     assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
     server = serve(database_url=empty_postgres_url)
     assert "-X PUT" in server.printed()  # queues are not made by themselves there, so the first steps make one
+
+
+def test_a_server_goes_on_over_tables_that_a_newer_version_has_migrated(
+    serve: Callable[..., Service], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/newer.db"
+    assert peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
+        connection.execute("CREATE TABLE topic (id INTEGER)")
+        connection.execute("UPDATE alembic_version SET version_num = 'ffff'")
+    refused = peeklock("migrate", directory=tmp_path, database_url=url)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.splitlines()[-1].endswith("and nothing was changed.")
+    server = serve(database_url=url)
+    assert status(f"{server.url}/readyz") == 200
 
 
 def test_a_file_is_served_by_one_process(serve: Callable[..., Service], tmp_path: Path) -> None:
@@ -98,6 +127,12 @@ def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
     ]
 
 
+def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(serve: Callable[..., Service]) -> None:
+    service = serve(wroker="2", log_levels="info", service_host="10.0.0.1", api_key="of another command")
+    warned = {line["given"]: line["nearest"] for line in service.lines() if "nearest" in line}
+    assert warned == {"PEEKLOCK_WROKER": "PEEKLOCK_WORKERS", "PEEKLOCK_LOG_LEVELS": "PEEKLOCK_LOG_LEVEL"}
+
+
 def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
     said = peeklock("serve", "--help", directory=tmp_path).stdout
     assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in said] == []
@@ -122,7 +157,7 @@ def test_the_document_is_printed(tmp_path: Path) -> None:
 
 def test_the_benchmark_of_the_source_tree_is_run(tmp_path: Path) -> None:
     done = peeklock("bench", "--help", directory=tmp_path)
-    assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: dev.py bench")
+    assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: peeklock bench")
 
 
 def status(url: str, authorization: str | None = None) -> int:

@@ -1,5 +1,6 @@
 """A store under test: its queues, its time, and a look at its tables from outside."""
 
+import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -136,6 +137,14 @@ class PostgresSubject(Subject):
         untrue = await self.execute(UNTRUE_DEPTHS)
         await self._connection.close()
         assert untrue == []
+
+    async def until_somebody_waits(self) -> None:
+        """Return when a statement waits for a row that another transaction holds."""
+        for _ in range(6000):
+            if await self.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody waits")
 
     async def open_another(self) -> Store:
         return await open_store(self._url, SystemClock())

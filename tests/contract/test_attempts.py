@@ -56,6 +56,19 @@ async def test_a_key_with_another_payload_is_refused_and_stores_nothing(subject:
     assert len(await subject.claim(queue)) == 1
 
 
+async def test_a_look_at_a_key_refuses_another_payload_and_changes_nothing(subject: Subject, queue: Queue) -> None:
+    one = attempt()
+    await subject.store.check(one)
+    await subject.store.check(with_another_payload(one))
+    await subject.send(queue, b"body")
+    assert not (await subject.store.claim_once(claim(queue), one)).replayed
+    await subject.store.check(one)
+    with pytest.raises(KeyReused):
+        await subject.store.check(with_another_payload(one))
+    await subject.pass_time(HOUR // SECOND + 1)
+    await subject.store.check(with_another_payload(one))
+
+
 async def test_a_refused_attempt_spoils_nothing_beside_it(subject: Subject, queue: Queue) -> None:
     one = attempt()
     await subject.store.send_once([draft(queue)], one)

@@ -237,7 +237,7 @@ async def test_of_two_acts_on_one_message_the_first_takes_effect(
     assert took == [True, False]
 
 
-@pytest.mark.parametrize("number", ["0", "1000000", "9" * 18])
+@pytest.mark.parametrize("number", ["1", "1000000", "9" * 18])
 async def test_tokens_of_no_message_are_nothing_to_anybody(subject: Subject, queue: Queue, number: str) -> None:
     nobody = LockToken.parse(f"{number}.{'00' * 16}")
     assert await subject.store.held([nobody]) == [None]

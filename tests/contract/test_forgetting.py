@@ -1,10 +1,14 @@
 """What is past its time goes, in bites, and nothing else does."""
 
+import asyncio
 import secrets
+from collections import defaultdict
+from itertools import pairwise
 
-from app.broker.ports import Attempt
+from app.broker.ports import Attempt, Store
+from app.domain.archive import Bound
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
-from app.domain.message import MessageState
+from app.domain.message import MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from tests.contract.subject import Subject, abandonment, completion, draft, token
 
@@ -17,9 +21,11 @@ async def sizes(subject: Subject) -> dict[str, int]:
 
 
 async def forget_everything(subject: Subject) -> int:
-    """Let the store forget until there is nothing left to."""
+    """Let the store forget until there is nothing left to; the archive in sealed batches."""
+    while first := await subject.store.archive.first_unsealed(0):
+        await subject.store.archive.seal(first, Bound(messages=2))
     gone = 0
-    while bite := await subject.store.forget(3):
+    while bite := await subject.store.forget(3) + await subject.store.archive.forget(3):
         assert bite <= 3 * len(TABLES)
         gone += bite
     return gone
@@ -33,7 +39,7 @@ async def test_everything_is_kept_for_its_time_and_no_longer(subject: Subject) -
         released = await subject.locked(queue)
         await subject.store.move([abandonment(released, state=MessageState.DEFERRED)])
         one = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), 3 * HOUR)
-        await subject.store.send_once([draft(queue, message_id=f"{place}", duplicate_window=4 * HOUR)], one)
+        await subject.store.send_once([draft(queue, message_id=f"{place}", duplicate_window=4 * HOUR - MINUTE)], one)
         await subject.claim(queue, lock_duration=DAY)
     kept = {"archive": 7, "settlement": 7, "attempt": 7, "recent_id": 7, "message": 14}
     assert await sizes(subject) == kept
@@ -43,6 +49,42 @@ async def test_everything_is_kept_for_its_time_and_no_longer(subject: Subject) -
         assert await forget_everything(subject) == 7
         kept[table] = 0
         assert await sizes(subject) == kept
+
+
+async def test_a_message_id_outlives_its_window_by_any_send_under_way(subject: Subject, queue: Queue) -> None:
+    """A send reads the clock before it waits for the mark: found gone, it would store a duplicate of that moment."""
+    await subject.send(queue, b"body", message_id="id", duplicate_window=HOUR)
+    await subject.pass_time(3601)
+    assert await forget_everything(subject) == 0
+    (receipt,) = await subject.store.send([draft(queue, message_id="id", duplicate_window=HOUR)])
+    assert not receipt.duplicate
+    await subject.pass_time(3661)
+    assert await forget_everything(subject) == 1
+
+
+async def test_forgetting_stands_in_nobodys_way(subject: Subject, queue: Queue, stores: list[Store]) -> None:
+    """Several who forget and several who send the same ids neither fail nor store one id twice within its window."""
+    window = 3 * SECOND // 1000
+
+    async def send(store: Store) -> list[Receipt]:
+        asked = [
+            [draft(queue, message_id=f"{n % 5}-{m}", duplicate_window=window) for m in range(3)] for n in range(40)
+        ]
+        return [receipt for drafts in asked for receipt in await store.send(drafts)]
+
+    async def forget(store: Store) -> None:
+        for _ in range(40):
+            await store.forget(500)
+
+    sends = [send(stores[place % 2]) for place in range(4)]
+    answers = await asyncio.gather(*sends, *(forget(store) for store in stores))
+    stored: defaultdict[str, list[int]] = defaultdict(list)
+    for receipts in answers[: len(sends)]:
+        for receipt in receipts or ():
+            if not receipt.duplicate:
+                stored[receipt.message_id].append(receipt.enqueued_at)
+    times = [sorted(one) for one in stored.values()]
+    assert all(later - earlier >= window for one in times for earlier, later in pairwise(one))
 
 
 async def test_a_forgotten_delivery_is_unknown(subject: Subject, queue: Queue) -> None:

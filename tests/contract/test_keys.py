@@ -106,3 +106,14 @@ async def test_whether_any_key_lives(subject: Subject) -> None:
     assert await keys.any_live()
     await subject.pass_time(61)
     assert not await keys.any_live()
+
+
+async def test_one_secret_added_by_several_at_once_is_stored_once(subject: Subject, stores: list[Store]) -> None:
+    secret = secrets.token_bytes(32)
+    wishes = [replace(await key(subject, f"{place}"), secret_hash=secret) for place in range(6)]
+    assert all(await asyncio.gather(*(stores[p % 2].keys.add(wish, 1) for p, wish in enumerate(wishes))))
+    (stored,) = await subject.store.keys.page()
+    assert stored.secret_hash == secret
+    assert await subject.store.keys.revoke(stored.id)
+    assert await stores[1].keys.add(wishes[0], 1)
+    assert not await subject.store.keys.any_live()

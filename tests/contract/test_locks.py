@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.broker.ports import Extension, Store
-from app.domain.instant import MINUTE, SECOND
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LIMIT_REACHED, LOCK_EXPIRED, NO_EVIDENCE, Outcome, cleared
@@ -62,6 +62,19 @@ async def test_a_renewal_never_shortens_a_lock_and_counts_each_time(subject: Sub
     assert longer is not None
     assert [first.generation, shorter.generation, longer.generation] == [1, 2, 3]
     assert shorter.locked_until == first.locked_until < longer.locked_until
+    assert first.before == message.locked_until
+    assert (shorter.before, longer.before) == (first.locked_until, shorter.locked_until)
+
+
+async def test_of_renewals_at_once_each_knows_how_far_those_before_it_went(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    calls = [subject.store.extend([extension(queue, message, by)]) for by in (MINUTE, 3 * MINUTE, 2 * MINUTE)]
+    calls.append(subject.store.extend([extension(queue, message, MINUTE), extension(queue, message, 4 * MINUTE)]))
+    answers = [answer for answers in await asyncio.gather(*calls) for answer in answers]
+    in_order = sorted((answer for answer in answers if answer is not None), key=lambda answer: answer.generation)
+    assert [answer.before for answer in in_order] == [
+        message.locked_until, *(answer.locked_until for answer in in_order[:-1])
+    ]  # fmt: skip
 
 
 async def test_renewals_of_one_call_are_answered_in_order(subject: Subject, queue: Queue) -> None:
@@ -112,11 +125,33 @@ async def test_an_ended_lock_is_found_and_its_message_freed(subject: Subject, qu
 async def test_an_ended_lock_leaves_a_tombstone(subject: Subject, queue: Queue) -> None:
     message = await subject.locked(queue)
     await subject.pass_time(ENDED)
-    now = await subject.store.now()
     await subject.store.release([expiry(message)])
     (stone,) = await subject.store.tombstones([token(message)])
     assert stone is not None
     assert (stone.outcome, stone.state) == (Outcome.LOCK_EXPIRED, MessageState.AVAILABLE)
+
+
+async def test_the_tombstone_says_when_the_lock_ended_not_when_that_was_seen(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    assert message.locked_until is not None
+    late = 3600
+    await subject.pass_time(late)
+    await subject.store.release([expiry(message)])
+    (stone,) = await subject.store.tombstones([token(message)])
+    assert stone is not None
+    # What is an instant of the past on a clock that tests move, is one shifted back on a clock that they do not.
+    assert stone.settled_at in (message.locked_until, message.locked_until - late * SECOND)
+
+
+async def test_the_tombstone_of_a_lock_that_evidence_ended_says_when_that_was_acted_upon(
+    subject: Subject, queue: Queue
+) -> None:
+    message = await subject.locked(queue, lock_duration=HOUR)
+    await subject.store.extend([extension(queue, message)])
+    now = await subject.store.now()
+    assert await subject.store.release([replace(expiry(message), fence=cleared(1))]) == [True]
+    (stone,) = await subject.store.tombstones([token(message)])
+    assert stone is not None
     assert is_close(stone.settled_at, now)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.instant import HOUR, SECOND
-from app.domain.message import MessageState
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueCounts
 from tests.contract.subject import Subject, abandonment, claim, completion, is_close, numbers
 
@@ -26,6 +26,27 @@ async def test_every_state_is_shown_by_number(subject: Subject, queue: Queue) ->
     shown = await subject.store.browse(queue.id, list(MessageState), 0, 100)
     assert numbers(shown) == sorted(by_state.values())
     assert {message.state: message.sequence_number for message in shown} == by_state
+
+
+async def test_outlines_tell_of_messages_all_but_their_bodies(subject: Subject, queue: Queue) -> None:
+    await one_in_every_state(subject, queue)
+    (long,) = await subject.send(queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", "type", properties=b'{"a":1}'))
+    shown = await subject.store.browse(queue.id, list(MessageState), 0, 100)
+    outlines = await subject.store.outlines(queue.id, list(MessageState), 0, 100)
+    assert [(one.sequence_number, one.envelope, one.body_bytes, one.state, one.lock_token) for one in outlines] == [
+        (one.sequence_number, one.envelope, len(one.body), one.state, one.lock_token) for one in shown
+    ]
+    assert outlines[-1].body_bytes == 100_000
+    half = await subject.store.outlines(queue.id, [MessageState.AVAILABLE], outlines[-2].sequence_number, 1)
+    assert [one.sequence_number for one in half] == [long]
+
+
+async def test_messages_are_read_by_number_where_they_are_still_in_the_queue(subject: Subject, queue: Queue) -> None:
+    by_state = await one_in_every_state(subject, queue)
+    (elsewhere,) = await subject.send(await subject.queue(), b"body")
+    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    assert numbers(await subject.store.read_these(queue.id, asked)) == sorted(by_state.values())
+    assert await subject.store.read_these(queue.id, []) == []
 
 
 @pytest.mark.parametrize("state", list(MessageState))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.delivery import is_deliverable, place_in_order
+from app.domain.delivery import AHEAD_OF_ALL, is_deliverable, place_in_order
 from app.domain.instant import MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue
@@ -50,8 +50,20 @@ async def test_messages_are_claimed_in_the_order_of_the_rules(
     everything = await subject.store.browse(queue.id, list(MessageState), 0, 1000)
     now = await subject.store.now()
     expected = [m for m in sorted(everything, key=place_in_order) if is_deliverable(m, now)]
+    assert await candidates(subject, queue, bites[0]) == numbers(expected)
     claimed = [await subject.claim(queue, most) for most in (*bites, 1000)]
     assert numbers([message for bite in claimed for message in bite]) == numbers(expected)
+
+
+async def candidates(subject: Subject, queue: Queue, bite: int) -> list[int]:
+    """The numbers of what may be claimed, looked at in bites."""
+    found: list[int] = []
+    after = AHEAD_OF_ALL
+    while seen := await subject.store.candidates(queue.id, MessageState.AVAILABLE, after, bite):
+        assert len(seen) <= bite
+        found += [one.sequence_number for one in seen]
+        after = place_in_order(seen[-1])
+    return found
 
 
 async def live(subject: Subject, queue: Queue, lives: list[Life]) -> None:

@@ -7,17 +7,30 @@ from typing import Any, TypeVar
 
 import pytest
 
+from app.domain.message import MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import NO_EVIDENCE, cleared
 from app.store.pool import Pool
 from app.store.postgresql import PostgresStore
 from app.store.postgresql_session import Session, address, connect
 from app.store.statements import Engine, load
 from tests.contract.claims import WatchedClaims
-from tests.contract.subject import LOCK, TABLES, PostgresSubject, bodies, claim, completion, numbers
+from tests.contract.subject import (
+    LOCK,
+    TABLES,
+    PostgresSubject,
+    abandonment,
+    bodies,
+    claim,
+    completion,
+    numbers,
+    token,
+)
 
 Result = TypeVar("Result")
 
-GROWING = ("message", "archive", "settlement", "attempt", "recent_id")
+GROWING = ("message", "archive", "export_batch", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
 
 
@@ -67,6 +80,7 @@ async def test_every_plan_finds_rows_by_an_index_whatever_the_planner_believes(
         values = f"({', '.join(['NULL'] * len(parameters))})" if parameters else ""
         plan = "\n".join(row[0] for row in await wire.fetch(f"EXPLAIN EXECUTE {name}{values}"))
         assert not walks_a_whole_table(name, plan), f"{name}:\n{plan}"
+        assert name in ANY_ENTRY_WILL_DO or not leaves_out_a_column(plan), f"{name}:\n{plan}"
     await wire.close()
 
 
@@ -74,8 +88,16 @@ FIRST_COLUMNS = {
     **{f"{table.name}_pkey": column.name for table in TABLES.values() for column in list(table.primary_key)[:1]},
     **{str(index.name): index.columns[0].name for table in TABLES.values() for index in table.indexes},
 }
+INDEX_COLUMNS = {
+    str(index.name): [str(expression).split()[0].rpartition(".")[2] for expression in index.expressions]
+    for table in TABLES.values()
+    for index in table.indexes
+}
 WALKED_IN_ORDER = {"until_next_due", "orphaned_queues"}
 """Statements that want but the first entry of an index."""
+
+ANY_ENTRY_WILL_DO = {"ready"}
+"""Statements that stop at the first entry, which nearly always has what they ask for."""
 
 SCAN = re.compile(rf"Index (?:Only )?Scan using (\w+) on (?:{'|'.join(GROWING)})\b.*\n(.*)")
 
@@ -90,6 +112,18 @@ def walks_a_whole_table(name: str, plan: str) -> bool:
         if not re.search(rf"Index Cond: .*\b{FIRST_COLUMNS[index]}\b", condition)
     ]
     return bool(walked) and name not in WALKED_IN_ORDER
+
+
+def leaves_out_a_column(plan: str) -> bool:
+    """Whether a plan has a condition on a column of an index and none on one before it: then the search cannot begin
+    or end there, and goes past every entry that the columns before leave.
+    """
+    for index, condition in SCAN.findall(plan):
+        columns = INDEX_COLUMNS.get(index, ())
+        named = [bool(re.search(rf"Index Cond: .*\b{column}\b", condition)) for column in columns]
+        if named != sorted(named, reverse=True):
+            return True
+    return False
 
 
 async def test_a_claim_goes_past_nothing_but_what_it_takes(subject: PostgresSubject, queue: Queue) -> None:
@@ -170,3 +204,61 @@ async def test_the_depth_of_a_deleted_queue_is_forgotten(subject: PostgresSubjec
     await subject.store.queues.delete(queue)
     await subject.store.forget(100)
     assert await subject.execute("SELECT FROM depth") == []
+
+
+# ---- rows that change while they are waited for ----------------------------------------------------------------------
+
+RENEWED = "UPDATE message SET lock_generation = lock_generation + 1"
+
+
+@pytest.mark.parametrize("verb", ["complete", "abandon"])
+async def test_an_ending_that_meets_a_renewal_takes_effect_whole_or_not_at_all(
+    subject: PostgresSubject, queue: Queue, verb: str
+) -> None:
+    message = await subject.locked(queue)
+
+    async def end() -> bool:
+        if verb == "complete":
+            (took,) = await subject.store.remove([completion(queue, message, fence=cleared(NO_EVIDENCE))])
+        else:
+            (took,) = await subject.store.move([abandonment(message, fence=cleared(NO_EVIDENCE))])
+        return took
+
+    async def meet_a_renewal(renewal: Session) -> bool:
+        await renewal._wire.execute("BEGIN")
+        await renewal._wire.execute(RENEWED)
+        ending = asyncio.create_task(end())
+        await subject.until_somebody_waits()
+        await renewal._wire.execute("COMMIT")
+        return await ending
+
+    took = await pool_of(subject).repeat(meet_a_renewal)
+    assert took == (await subject.state(message) is not MessageState.LOCKED)
+    assert took == bool(await subject.store.tombstones([token(message)]) != [None])
+    assert took or await end()
+    assert await subject.state(message) is not MessageState.LOCKED
+
+
+# ---- sealing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_dies_while_sealing_has_sealed_nothing(subject: PostgresSubject) -> None:
+    """The rows are numbered and the batch is not noted yet when the connection ends."""
+    queue = await subject.queue()
+    for _ in range(3):
+        message = await subject.locked(queue)
+        assert await subject.store.remove([completion(queue, message)]) == [True]
+    first = await subject.store.archive.first_unsealed(0)
+    assert first is not None
+    await subject.execute("BEGIN")
+    await subject.execute("LOCK TABLE export_batch IN SHARE MODE")
+    sealing = asyncio.create_task(subject.store.archive.seal(first))
+    await subject.until_somebody_waits()
+    await subject.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    with pytest.raises(StoreUnavailable):
+        await sealing
+    await subject.execute("COMMIT")
+    assert await subject.execute("SELECT count(export_batch) FROM archive") == [(0,)]
+    batch = await subject.store.archive.seal(first)
+    assert batch is not None
+    assert (batch.number, batch.row_count) == (1, 3)

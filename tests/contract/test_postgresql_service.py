@@ -1,10 +1,12 @@
 """What is particular to the service of PostgreSQL: who may serve a database, poolers, lost connections."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 import pytest
@@ -42,6 +44,11 @@ async def opened(url: str) -> AsyncIterator[PostgresStore]:
         yield store
     finally:
         await store.close()
+
+
+async def ask(store: PostgresStore, sql: str) -> Sequence[Any]:
+    """The rows of a query over one of the store's own connections."""
+    return await store._pool.repeat(lambda session: session._wire.fetch(sql))
 
 
 # ---- who serves a database -------------------------------------------------------------------------------------------
@@ -119,9 +126,8 @@ async def test_behind_a_pooler_nothing_outlasts_a_transaction(subject: PostgresS
         await store.send([draft(queue)])
         (message,) = await other.claim(claim(queue))
         assert await store.remove([completion(queue, message)]) == [True]
-        async with store._pool.lend() as session:
-            assert await session._wire.fetch("SELECT name FROM pg_prepared_statements") == []
-            assert await session._wire.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
+        assert await ask(store, "SELECT name FROM pg_prepared_statements") == []
+        assert await ask(store, "SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
 
 
 def test_the_statement_cache_is_on_or_off() -> None:
@@ -132,6 +138,19 @@ def test_the_statement_cache_is_on_or_off() -> None:
 
 
 # ---- outages ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_silent_counts_as_gone(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.postgresql_session.ANSWER_SECONDS", 3.0)
+    async with opened(postgres_url) as store:
+        ((backend,),) = await ask(store, "SELECT pg_backend_pid()")
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable, match="does not answer"):
+                await store.now()
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        await store.now()
 
 
 async def end_connections(url: str) -> None:
@@ -254,5 +273,8 @@ async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_second
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_the_driver_says(error: Exception, meaning: type[Exception]) -> None:
-    with pytest.raises(meaning), translated():
+    with pytest.raises(meaning) as raised, translated():
         raise error
+    if isinstance(raised.value, StoreUnavailable):  # which a client hears
+        assert str(raised.value).startswith(("The database", "The disk of the database", "Another transaction"))
+        assert str(error) not in str(raised.value) or not str(error)

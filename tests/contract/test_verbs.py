@@ -1,8 +1,9 @@
 """The verbs keep their promises over every store together with every lock store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,18 @@ from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
+from app.broker.ports import LockRecord
 from app.broker.queues import change_queue
 from app.broker.receive import Wish, receive
 from app.broker.renew import renew
 from app.broker.send import send
 from app.broker.settling import Ask, settle, settle_one
+from app.domain.instant import SECOND
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, LockLost, LossCause
 from app.domain.sending import Letter
-from app.domain.settlement import LockToken, Outcome, Settled
+from app.domain.settlement import Held, LockToken, Outcome, Settled
 from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
 from tests.clock import VirtualClock
@@ -159,11 +162,69 @@ async def test_a_lock_that_is_renewed_in_time_is_kept(house: House, queue: Queue
     await settle_one(house.broker, queue, complete(queue, token))
 
 
+class Meanwhile:
+    """A store in which another renewal happens right after a row was looked at, once."""
+
+    def __init__(self, store: Any, renewal: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._renewal: Callable[[], Awaitable[object]] | None = renewal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
+        found = await self._store.held(tokens)
+        if self._renewal is not None:
+            renewal, self._renewal = self._renewal, None
+            await renewal()
+        return found
+
+
+class HeldUp:
+    """A lock store whose records are written when they are let go."""
+
+    def __init__(self, locks: Any) -> None:
+        self._locks = locks
+        self._records: list[tuple[LockToken, LockRecord]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._locks, name)
+
+    async def record(self, token: LockToken, record: LockRecord) -> None:
+        self._records.append((token, record))
+
+    async def let_go(self) -> None:
+        for token, record in self._records:
+            await self._locks.record(token, record)
+
+
+@pytest.mark.behaviour("S3.15")
+@pytest.mark.parametrize("held_up", [False, True])
+@pytest.mark.parametrize("long", [True, False])
+async def test_of_two_renewals_at_once_the_longer_promise_holds(
+    house: House, queue: Queue, long: bool, held_up: bool
+) -> None:
+    token = await house.locked(queue)
+    late = HeldUp(house.broker.locks)
+    lasting = {True: 10 * LOCK_SECONDS * SECOND, False: LOCK_SECONDS * SECOND}
+    first = replace(house.broker, locks=late) if held_up else house.broker
+    second = replace(
+        house.broker, store=Meanwhile(house.broker.store, lambda: renew(first, queue, token, lasting[long]))
+    )
+    await renew(second, queue, token, lasting[not long])
+    await late.let_go()
+    for _ in range(2):
+        await house.pass_time(4 * LOCK_SECONDS, token)
+        await expire_locks(house.broker)
+        assert await house.state(queue, token) is MessageState.LOCKED
+    await settle_one(house.broker, queue, complete(queue, token))
+
+
 @pytest.mark.behaviour("S3.33")
 async def test_a_change_of_what_holders_rely_on_takes_their_locks(house: House, queue: Queue) -> None:
     token = await house.locked(queue)
     await renew(house.broker, queue, token)
-    await change_queue(house.broker, queue, replace(queue.settings, max_delivery_count=3))
+    await change_queue(house.broker, queue, lambda settings: replace(settings, max_delivery_count=3))
     with pytest.raises(LockLost) as lost:
         await renew(house.broker, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED

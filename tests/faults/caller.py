@@ -30,13 +30,12 @@ class NotAnswered(Exception):
 
 
 class Caller:
-    """Speaks to one queue through any of several servers. A refusal is an answer; a 5xx or a lost connection is none."""
+    """Speaks to one queue through several servers in turn. A refusal is an answer; a 5xx or a lost connection is none."""
 
     def __init__(self, urls: Sequence[str], queue: str, log: Path, *, keep_alive: bool = True) -> None:
         self.journal = Journal(log)
         self._path = f"/v1/queues/{queue}"
         self._urls = itertools.cycle(urls)
-        self._url = next(self._urls)
         limits = httpx.Limits(max_keepalive_connections=None if keep_alive else 0)
         self._client = httpx.AsyncClient(timeout=ANSWER_SECONDS, limits=limits)
 
@@ -86,6 +85,10 @@ class Caller:
         path = f"/locks/{token}/{verb.replace('_', '-')}"
         return await self._insist(verb, path, more, {"token": token})
 
+    async def ask(self, verb: str, method: str, path: str, payload: Any = None) -> tuple[int, dict[str, Any]]:
+        """Anything else, of which the checker knows nothing, repeating until it is answered or refused."""
+        return await self._insist(verb, path, payload, {}, method=method)
+
     # ---- the road of all of them -------------------------------------------------------------------------------------
 
     async def _insist(
@@ -98,7 +101,6 @@ class Caller:
                 return status, answer
             if time.monotonic() > deadline:
                 raise NotAnswered(f"{verb} {path}: {status} {answer}")
-            self._url = next(self._urls)
             await asyncio.sleep(PAUSE)
 
     async def _once(
@@ -106,8 +108,9 @@ class Caller:
     ) -> tuple[int, dict[str, Any]]:
         number = self.journal.intend(verb, **asked)
         try:
-            reply = await self._client.request(method, self._url + self._path + path, json=payload, headers=headers)
-            status, answer = reply.status_code, reply.json()
+            url = next(self._urls) + self._path + path
+            reply = await self._client.request(method, url, json=payload, headers=headers)
+            status, answer = reply.status_code, reply.json() if reply.content else {}
         except httpx.TransportError as error:
             status, answer = NOT_HEARD, {"error": type(error).__name__}
         self.journal.hear(number, status, _noted(verb, answer) if 200 <= status < 300 else answer)

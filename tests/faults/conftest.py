@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.databases import Run
+from tests.faults.crash_walk import Place, open_place
 from tests.faults.fleet import Fleet
 from tests.servers import Server
 
@@ -39,3 +40,23 @@ def fleet(start_fleet: StartFleet, postgres_url: str, redis_url: str) -> Fleet:
 def sqlite_fleet(start_fleet: StartFleet, run: Run, tmp_path: Path) -> Fleet:
     """A fleet of one on a SQLite file."""
     return start_fleet(f"sqlite:///{shutil.copy(run.sqlite_template(), tmp_path / 'peeklock.sqlite3')}")
+
+
+@pytest.fixture(scope="module")
+def sqlite_place(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Servers to be killed on a SQLite file."""
+    directory = tmp_path_factory.mktemp("crash")
+    database = f"sqlite:///{shutil.copy(run.sqlite_template(), directory / 'peeklock.sqlite3')}"
+    yield from open_place(directory, database)
+
+
+@pytest.fixture(scope="module")
+def postgres_place(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Servers to be killed on PostgreSQL and Redis."""
+    yield from open_place(tmp_path_factory.mktemp("crash"), postgres_url, PEEKLOCK_REDIS_URL=redis_url)
+
+
+@pytest.fixture(scope="module")
+def mariadb_place(mariadb_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Servers to be killed on MariaDB and Redis."""
+    yield from open_place(tmp_path_factory.mktemp("crash"), mariadb_url, PEEKLOCK_REDIS_URL=redis_url)

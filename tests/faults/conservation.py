@@ -17,6 +17,9 @@ SETTLEMENTS = frozenset({"complete", "abandon", "dead_letter", "defer"})
 FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
 """Settlements after which a load client never sees the message again, and what the service then calls it."""
 
+UNAVAILABLE = 503
+"""The only failure that a client may be told of."""
+
 EARLY = frozenset({"early redelivery", "early loss"})
 """What cannot be held against the service where a test or a fault has made its clock jump."""
 
@@ -162,6 +165,15 @@ def _duplicates(history: History) -> Iterator[Finding]:
             yield Finding("duplicated", message_id, f"it is {sorted(found)}")
 
 
+def _in_two_places(history: History) -> Iterator[Finding]:
+    """A message is in its queue or in the archive, and there once."""
+    seen: set[int] = set()
+    for remnant in history.remnants:
+        if remnant.sequence_number in seen:
+            yield Finding("in two places", remnant.message_id, f"{remnant.sequence_number} is also {remnant.state}")
+        seen.add(remnant.sequence_number)
+
+
 def _two_effects(history: History) -> Iterator[Finding]:
     """A delivery ends in one way, and one delivery of a message ends it for good."""
     enders: defaultdict[str, set[str]] = defaultdict(set)
@@ -189,6 +201,15 @@ def _after_completion(history: History) -> Iterator[Finding]:
             yield Finding("delivered after completion", delivery.message_id, evidence)
 
 
+def _after_ending(history: History) -> Iterator[Finding]:
+    """No renewal that was asked for after an ending was acknowledged takes effect."""
+    for token, message_id in history.message_of.items():
+        ended = min((call.done for call in history.effects(token)), default=float("inf"))
+        for call in history.by_token.get(token, ()):
+            if call.verb == "renew" and call.is_acknowledged and call.at > ended:
+                yield Finding("renewed after its end", message_id, f"{token} was, {call.at - ended:.3f} s after")
+
+
 def _early(history: History) -> Iterator[Finding]:
     """While a promise lasts that its holder has not given up, nobody else gets the message."""
     for message_id, deliveries in history.by_message.items():
@@ -212,6 +233,15 @@ def _lost_early(history: History) -> Iterator[Finding]:
                 yield Finding("early loss", delivery.message_id, evidence)
 
 
+def _unclear(history: History) -> Iterator[Finding]:
+    """What cannot be carried out is answered with 503, after which a repeat is the right thing to do, or not at all."""
+    for call in history.calls:
+        if call.status >= 500 and call.status != UNAVAILABLE:
+            token = call.asked.get("token", "")
+            message_id = call.asked.get("message_id") or history.message_of.get(token, "")
+            yield Finding("unclear failure", message_id, f"{call.verb} heard {call.status}: {call.answer}")
+
+
 def _changed_bodies(history: History) -> Iterator[Finding]:
     """What comes out is what went in."""
     for seen in (*history.deliveries, *history.remnants):
@@ -224,10 +254,13 @@ RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _undone,
     _phantoms,
     _duplicates,
+    _in_two_places,
     _two_effects,
     _after_completion,
+    _after_ending,
     _early,
     _lost_early,
+    _unclear,
     _changed_bodies,
 )
 

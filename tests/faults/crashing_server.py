@@ -130,7 +130,7 @@ def _watch(writer: sqlite3.Connection, mine: Mine) -> None:
 
 
 class MinedServer(main.Server):
-    """The application with a mine before each reply; a path is known by its last part."""
+    """The application with a mine before each reply; a path is known by its last part, that of a message by its verb."""
 
     def __init__(self, settings: Settings, mine: Mine) -> None:
         super().__init__(settings)
@@ -139,7 +139,8 @@ class MinedServer(main.Server):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_mined(event: Any) -> None:
             if event["type"] == "http.response.start":
-                self._mine.tread("reply", scope["path"].rpartition("/")[2], "before")
+                last = scope["path"].rpartition("/")[2]
+                self._mine.tread("reply", scope["method"] if last.isdigit() else last, "before")
             await send(event)
 
         await super().__call__(scope, receive, send_mined)

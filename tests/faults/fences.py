@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from app.broker.ports import Attempt, Edit, Extension, Redrive, Store, Unlocked, Withdrawal
+from app.domain.archive import ArchiveBatch, RemovalCause
 from app.domain.delivery import Claim
-from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.instant import HOUR, MINUTE, SECOND, Duration
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import NEVER_RENEWED, NO_EVIDENCE, Fence, LockToken, Move, Outcome, Removal, cleared
@@ -267,6 +268,55 @@ async def a_message_within_its_life_is_not_overdue(scene: Scene) -> None:
     assert number not in [row.sequence_number for row in await scene.store.overdue(1000)]
 
 
+# ---- the archive -----------------------------------------------------------------------------------------------------
+
+
+async def _archive(scene: Scene, retention: Duration) -> None:
+    """A message of its own that has ended."""
+    queue = await scene.queue()
+    token = token_of(await scene.lock(queue))
+    removal = Removal(token, queue.id, queue.name, Outcome.COMPLETED, retention, NEVER_RENEWED)
+    assert await scene.store.remove([removal]) == [True]
+
+
+async def _seal(scene: Scene) -> ArchiveBatch:
+    """Seal what is not to be removed yet."""
+    first = await scene.store.archive.first_unsealed(await scene.store.now())
+    assert first is not None
+    batch = await scene.store.archive.seal(first)
+    assert batch is not None
+    return batch
+
+
+async def a_message_is_sealed_once(scene: Scene) -> None:
+    await scene.let_pass(HOUR)  # away from what earlier scenarios have archived
+    await _archive(scene, HOUR)
+    assert (await _seal(scene)).row_count == 1
+    await _archive(scene, HOUR - SECOND)
+    assert (await _seal(scene)).row_count == 1
+
+
+async def a_batch_goes_when_it_may_and_once(scene: Scene) -> None:
+    await scene.let_pass(HOUR)
+    await _archive(scene, HOUR)
+    batch = await _seal(scene)
+    for passing, removal in ((MINUTE, None), (HOUR, RemovalCause.EXPIRED), (HOUR, RemovalCause.EXPIRED)):
+        before = await _batch(scene, batch.number)
+        await scene.let_pass(passing)
+        await scene.store.archive.forget(20)
+        after = await _batch(scene, batch.number)
+        assert after.removal is removal
+        assert before.removed_at is None or after.removed_at == before.removed_at - passing
+
+
+async def _batch(scene: Scene, number: int) -> ArchiveBatch:
+    (batch,) = await scene.store.archive.batches(number - 1, 1)
+    return batch
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------
+
+
 async def a_queue_is_changed_only_as_it_was_seen(scene: Scene) -> None:
     seen = await scene.queue()
     assert await scene.store.queues.change(seen, QueueSettings(max_delivery_count=3)) is not None
@@ -297,5 +347,7 @@ SCENARIOS: Sequence[Scenario] = (
     acts_on_a_message_leave_a_locked_one_alone,
     an_edit_finds_the_message_as_it_was_seen,
     a_message_within_its_life_is_not_overdue,
+    a_message_is_sealed_once,
+    a_batch_goes_when_it_may_and_once,
     a_queue_is_changed_only_as_it_was_seen,
 )

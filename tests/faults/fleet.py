@@ -16,7 +16,7 @@ from typing import Any
 
 import app
 from tests.faults import journal
-from tests.faults.caller import Caller
+from tests.faults.caller import ANSWER_SECONDS, Caller
 from tests.faults.conservation import Finding, check
 from tests.faults.outside import remnants
 from tests.faults.waiting import until
@@ -49,6 +49,11 @@ class PeeklockServer(Server):
                 return reply.status == 200
         except (OSError, urllib.error.URLError):
             return False
+
+    def lock_store(self) -> str:
+        """What it says of its lock store."""
+        with urllib.request.urlopen(f"{self.url}/readyz", timeout=ANSWER_SECONDS) as reply:
+            return json.load(reply)["lock_store"]
 
     def initialise(self, data: Path) -> None:
         """Nothing to fill: the database was migrated before."""
@@ -107,12 +112,14 @@ class Fleet:
         self._environment = {"PEEKLOCK_DATABASE_URL": database, **environment}
         self._start = start
         self._clients: list[Clients] = []
+        self.servers: list[PeeklockServer] = []
 
     async def serve(self, **environment: str) -> PeeklockServer:
         """One more server, ready."""
         settings = [f"{name}={value}" for name, value in (self._environment | environment).items()]
         server = await asyncio.to_thread(self._start, PeeklockServer, *settings)
         assert isinstance(server, PeeklockServer)
+        self.servers.append(server)
         return server
 
     def caller(self, *urls: str, **more: Any) -> Caller:

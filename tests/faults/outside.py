@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 from sqlalchemy import Connection, text
 
 from app.domain.instant import Duration
@@ -38,6 +39,38 @@ def let_pass(url: str, duration: Duration) -> None:
     """Let time pass for every row: all its times move back, since no test may set a server's clock."""
     for table, columns in TIMES.items():
         execute(url, f"UPDATE {table} SET {', '.join(f'{name} = {name} - :by' for name in columns)}", by=duration)
+
+
+EARLIER = """
+for _, index in ipairs(redis.call('KEYS', '*:deadlines')) do
+  for _, key in ipairs(redis.call('ZRANGE', index, 0, -1)) do
+    redis.call('ZINCRBY', index, -ARGV[1], key)
+  end
+end
+local shifted = 0
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+  local generation, deadline, bound = string.match(value, '^(%d+) (%d+) (%d+)$')
+  if generation then
+    value = string.format('%s %.0f %.0f', generation, deadline - ARGV[1], bound - ARGV[1])
+    redis.call('SET', key, value, 'KEEPTTL')
+    shifted = shifted + 1
+  end
+end
+return shifted
+"""
+
+
+def let_pass_for_locks(url: str, duration: Duration) -> int:
+    """Let time pass for every lock record in Redis, or come back: its times move; how many there were."""
+    with redis.Redis.from_url(url) as client:
+        return int(client.eval(EARLIER, 0, duration))
+
+
+def forget_locks(url: str) -> None:
+    """Empty this numbered database of Redis."""
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
 
 
 def remnants(url: str, queue: str) -> list[Remnant]:

@@ -29,6 +29,12 @@ UPDATE attempt SET remove_at = remove_at - :by;
 -- let_pass_for_ids: move the times of all message ids back
 UPDATE recent_id SET enqueued_at = enqueued_at - :by, remove_at = remove_at - :by;
 
+-- let_pass_for_archive: move the times of all archived messages back
+UPDATE archive SET settled_at = settled_at - :by, remove_at = remove_at - :by;
+
+-- let_pass_for_batches: move the times of all batches back
+UPDATE export_batch SET sealed_at = sealed_at - :by, remove_at = remove_at - :by, removed_at = removed_at - :by;
+
 -- put: set a state and nothing else, as only a broken writer would: a token stays behind
 UPDATE message SET state = :state WHERE sequence_number = :sequence_number;
 """
@@ -77,7 +83,7 @@ class Scene:
 
     async def let_pass(self, duration: Duration) -> None:
         """Let time pass for every row."""
-        for rows in ("messages", "attempts", "ids"):
+        for rows in ("messages", "attempts", "ids", "archive", "batches"):
             await self.database.change(f"let_pass_for_{rows}", by=duration)
 
 

@@ -127,6 +127,10 @@ def deliver_twice(story: Story) -> None:
     story.deliver("m2", 8, at=5, secret="c")
 
 
+def leave_it_beside_its_archived_self(story: Story) -> None:
+    story.remnants.insert(0, Remnant(1, "m1", DIGEST, "locked"))
+
+
 def settle_one_delivery_in_two_ways(story: Story) -> None:
     story.tell("abandon", 5, 200, token="1.a")
 
@@ -143,6 +147,10 @@ def deliver_what_was_completed(story: Story) -> None:
     story.deliver("m1", 1, at=5, secret="b", claimed=2)
 
 
+def renew_what_was_completed(story: Story) -> None:
+    story.tell("renew", 5, 200, {"remaining": 10.0}, token="1.a")
+
+
 def redeliver_early(story: Story) -> None:
     story.deliver("m2", 2, at=5, secret="b")
     story.deliver("m2", 2, at=14, secret="c", claimed=2)
@@ -157,6 +165,11 @@ def redeliver_what_was_renewed(story: Story) -> None:
 def lose_a_lock_early(story: Story) -> None:
     story.deliver("m2", 2, at=5, secret="b")
     story.tell("complete", 14, 410, token="2.b")
+
+
+def fail_without_saying_whether_to_repeat(story: Story) -> None:
+    story.deliver("m2", 2, at=5, secret="b")
+    story.tell("complete", 6, 500, token="2.b")
 
 
 def change_a_body(story: Story) -> None:
@@ -178,12 +191,15 @@ def change_a_stored_body(story: Story) -> None:
         (keep_a_phantom, "phantom", "m9"),
         (store_twice, "duplicated", "m2"),
         (deliver_twice, "duplicated", "m2"),
+        (leave_it_beside_its_archived_self, "in two places", "m1"),
         (settle_one_delivery_in_two_ways, "two effects", "m1"),
         (settle_two_deliveries, "two effects", "m2"),
         (deliver_what_was_completed, "delivered after completion", "m1"),
+        (renew_what_was_completed, "renewed after its end", "m1"),
         (redeliver_early, "early redelivery", "m2"),
         (redeliver_what_was_renewed, "early redelivery", "m2"),
         (lose_a_lock_early, "early loss", "m2"),
+        (fail_without_saying_whether_to_repeat, "unclear failure", "m2"),
         (change_a_body, "changed body", "m2"),
         (change_a_stored_body, "changed body", "m2"),
     ],

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.domain.instant import HOUR
-from tests.databases import Run
 from tests.faults.caller import Caller
-from tests.faults.conservation import EARLY, check
-from tests.faults.crashing_server import Nursery, Step
-from tests.faults.fleet import SETTINGS
-from tests.faults.journal import read
-from tests.faults.outside import execute, remnants
-
-MOMENTS = ("before", "commit", "after")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Servers to be killed, and the database they leave behind."""
-
-    nursery: Nursery
-    database: str
-    directory: Path
-
-    def end_locks_except(self, messages: Collection[dict[str, Any]]) -> None:
-        """Let time pass for every lock that is not one of these: nobody has heard of them."""
-        heard = ", ".join(str(message["sequence_number"]) for message in messages) or "0"
-        statement = "UPDATE message SET locked_until = locked_until - :by WHERE sequence_number NOT IN"
-        execute(self.database, f"{statement} ({heard})", by=HOUR)
+from tests.faults.crash_walk import AROUND, MOMENTS, Place, apart, chosen, prove, whole
+from tests.faults.crashing_server import Step
 
 
 async def walk_every_verb(caller: Caller, place: Place) -> Counter[str]:
@@ -94,25 +66,19 @@ async def let_a_lock_run_out(caller: Caller, place: Place) -> Counter[str]:
     return Counter(completed=2)
 
 
-Walk = Callable[[Caller, Place], Awaitable[Counter[str]]]
-
 VERBS = [
     *(Step("store", method, moment) for method in ("send_once", "claim_once", "send", "claim") for moment in MOMENTS),
     *(Step("store", method, moment) for method in ("extend", "remove", "claim_these") for moment in MOMENTS),
     *(Step("store", "move", moment, nth) for nth in (1, 2, 3) for moment in MOMENTS),
-    *(Step("store", method, moment) for method in ("held", "tombstones") for moment in ("before", "after")),
+    *(Step("store", method, moment) for method in ("held", "tombstones") for moment in AROUND),
     *(Step("reply", path) for path in ("messages", "receive", "renew", "complete", "abandon", "dead-letter", "defer")),
 ]
 SWEEPS = [
     *(Step("store", "release", moment) for moment in MOMENTS),
-    *(Step("store", method, moment) for method in ("ended_locks", "awaken") for moment in ("before", "after")),
+    *(Step("store", method, moment) for method in ("ended_locks", "awaken") for moment in AROUND),
 ]
-LOCK_VERBS = [
-    Step("locks", method, moment)
-    for method in ("renew", "record", "evidence", "drop")
-    for moment in ("before", "after")
-]
-LOCK_SWEEPS = [Step("locks", "expired", moment) for moment in ("before", "after")]
+LOCK_VERBS = [Step("locks", method, moment) for method in ("renew", "record", "evidence", "drop") for moment in AROUND]
+LOCK_SWEEPS = [Step("locks", "expired", moment) for moment in AROUND]
 """Steps of the lock store; without Redis it has none that could be left half done."""
 
 SHORT = {
@@ -131,90 +97,23 @@ SHORT = {
 """Where most has gone wrong in systems like this one; these are tried in every run."""
 
 
-def chosen(steps: Sequence[Step]) -> list[Any]:
-    """The steps as parameters: few for every run, the others for `--faults=all`."""
-    return [pytest.param(step, id=str(step), marks=pytest.mark.faults(_selection(step))) for step in steps]
-
-
-def _selection(step: Step) -> str:
-    return "short" if step in SHORT else "all"
-
-
-def whole(steps: Sequence[Step]) -> list[Any]:
-    """The steps without those at a COMMIT, which cannot be told apart from other statements on this engine."""
-    return [pytest.param(step, id=str(step)) for step in steps if step.moment != "commit"]
-
-
-def apart(steps: Sequence[Step]) -> list[Step]:
-    """Those that exist on a server, where the COMMIT of most verbs is part of their one statement."""
-    return [step for step in steps if step.moment != "commit" or step.what in ("send_once", "claim_once")]
-
-
-@pytest.fixture(scope="module")
-def sqlite_place(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    directory = tmp_path_factory.mktemp("crash")
-    database = f"sqlite:///{shutil.copy(run.sqlite_template(), directory / 'peeklock.sqlite3')}"
-    yield from open_place(directory, database)
-
-
-@pytest.fixture(scope="module")
-def postgres_place(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield from open_place(tmp_path_factory.mktemp("crash"), postgres_url, PEEKLOCK_REDIS_URL=redis_url)
-
-
-@pytest.fixture(scope="module")
-def mariadb_place(mariadb_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield from open_place(tmp_path_factory.mktemp("crash"), mariadb_url, PEEKLOCK_REDIS_URL=redis_url)
-
-
-def open_place(directory: Path, database: str, **environment: str) -> Iterator[Place]:
-    """Servers on this database."""
-    place = Place(Nursery(directory, PEEKLOCK_DATABASE_URL=database, **environment), database, directory)
-    yield place
-    place.nursery.kill()
-
-
-@asynccontextmanager
-async def calling(place: Place, step: Step) -> AsyncIterator[tuple[Caller, str]]:
-    """A client of a new queue on a server that will die at this step, and be replaced."""
-    queue = f"crash-{secrets.token_hex(4)}"
-    await asyncio.to_thread(place.nursery.start, step)
-    replacement = asyncio.create_task(place.nursery.restart_after_death())
-    try:
-        async with Caller([place.nursery.url], queue, place.directory / queue) as caller:
-            await caller.create_queue(**SETTINGS)
-            yield caller, queue
-        await replacement  # which fails where the step was never reached
-    finally:
-        replacement.cancel()
-        place.nursery.kill()
-
-
-async def prove(place: Place, step: Step, walk: Walk) -> None:
-    """Walk past the step and hold what is left against what was promised."""
-    async with calling(place, step) as (caller, queue):
-        expected = await walk(caller, place)
-    left = remnants(place.database, queue)
-    assert [one for one in check(read([place.directory / queue]), left) if one.kind not in EARLY] == []
-    assert Counter(remnant.state for remnant in left) == expected
-
-
-@pytest.mark.parametrize("step", chosen(VERBS))
+@pytest.mark.behaviour("S2.11")
+@pytest.mark.parametrize("step", chosen(VERBS, SHORT))
 async def test_a_verb_on_sqlite(sqlite_place: Place, step: Step) -> None:
     await prove(sqlite_place, step, walk_every_verb)
 
 
-@pytest.mark.parametrize("step", chosen(SWEEPS))
+@pytest.mark.parametrize("step", chosen(SWEEPS, SHORT))
 async def test_the_sweep_on_sqlite(sqlite_place: Place, step: Step) -> None:
     await prove(sqlite_place, step, let_a_lock_run_out)
 
 
-@pytest.mark.parametrize("step", chosen(apart(VERBS) + LOCK_VERBS))
+@pytest.mark.parametrize("step", chosen(apart(VERBS) + LOCK_VERBS, SHORT))
 async def test_a_verb_on_postgresql_with_redis(postgres_place: Place, step: Step) -> None:
     await prove(postgres_place, step, walk_every_verb)
 
 
-@pytest.mark.parametrize("step", chosen(apart(SWEEPS) + LOCK_SWEEPS))
+@pytest.mark.parametrize("step", chosen(apart(SWEEPS) + LOCK_SWEEPS, SHORT))
 async def test_the_sweep_on_postgresql_with_redis(postgres_place: Place, step: Step) -> None:
     await prove(postgres_place, step, let_a_lock_run_out)
 

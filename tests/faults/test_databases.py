@@ -1,7 +1,7 @@
 """Databases that die, cut, forget to answer, fill up or tell another time: 503, recovery, and no promise broken.
 
-What cannot be brought about without rights that a test run does not have: a clock of Redis that jumps, and a disk of
-PostgreSQL that is full. For the second stands a PostgreSQL that says so.
+What cannot be brought about without rights that a test run does not have: a clock that jumps, and a disk of PostgreSQL
+that is full. For the first stand stored times that jump, for the second a PostgreSQL that says so.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from app.store.migrate import migrate
 from tests.engines import ENGINES, apart
 from tests.faults.caller import Caller
 from tests.faults.conftest import StartFleet
-from tests.faults.conservation import EARLY
+from tests.faults.conservation import EARLY, UNAVAILABLE
 from tests.faults.fleet import Fleet
 from tests.faults.outside import execute, let_pass
 from tests.faults.proxy import Wire
 from tests.faults.waiting import until
+from tests.faults.worker import HABITS
 from tests.servers import MariaServer, PostgresServer, Server
-
-UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,11 @@ class Database:
 
 
 @pytest.fixture
-def own_database(private_server: Callable[..., Server]) -> Callable[[type[Server]], Database]:
-    """Make a migrated database on a private server of this kind."""
+def own_database(private_server: Callable[..., Server]) -> Callable[..., Database]:
+    """Make a migrated database on a private server of this kind, started with these options."""
 
-    def make(kind: type[Server]) -> Database:
-        server = private_server(kind)
+    def make(kind: type[Server], *options: str) -> Database:
+        server = private_server(kind, *options)
         url = ENGINES[server.kind].create(server.url, "peeklock")
         apart(lambda: migrate(url))
         return Database(server, url)
@@ -61,7 +60,7 @@ MARIADB = pytest.param(MariaServer, id="mariadb", marks=pytest.mark.faults("all"
 
 @pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
 async def test_the_database_is_killed_and_started_again(
-    start_fleet: StartFleet, own_database: Callable[[type[Server]], Database], redis_url: str, kind: type[Server]
+    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str, kind: type[Server]
 ) -> None:
     database = own_database(kind)
     fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
@@ -82,7 +81,7 @@ async def test_the_database_is_killed_and_started_again(
 
 @pytest.mark.faults("all")
 async def test_a_server_without_a_database_says_when_to_come_back(
-    start_fleet: StartFleet, own_database: Callable[[type[Server]], Database], redis_url: str
+    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str
 ) -> None:
     database = own_database(PostgresServer)
     fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
@@ -119,6 +118,25 @@ async def test_backends_are_terminated(
         for (done,) in await asyncio.to_thread(execute, url, TERMINATE[urlsplit(url).scheme]):
             if isinstance(done, str):
                 await asyncio.to_thread(execute, url, done)
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
+# ---- a slow disk -----------------------------------------------------------------------------------------------------
+
+SLOW_COMMITS = ("-c", "commit_delay=20000", "-c", "commit_siblings=0")
+"""Every COMMIT takes 20 ms, as on a busy disk, and until then its rows stay locked: statements meet there."""
+
+
+@pytest.mark.faults("short")
+async def test_completions_meet_renewals_where_commits_take_long(
+    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str
+) -> None:
+    fleet = start_fleet(own_database(PostgresServer, *SLOW_COMMITS).url, PEEKLOCK_REDIS_URL=redis_url)
+    servers = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(servers[0].url)
+    others = [habit for habit in HABITS if habit != "renew while completing"]
+    clients = await fleet.work(*(server.url for server in servers), messages=60, without=others)
     await clients.end()
     assert fleet.broken_promises() == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from app.domain.instant import MINUTE
 from tests.faults.conftest import StartFleet
 from tests.faults.conservation import EARLY
-from tests.faults.fleet import Clients, Fleet
+from tests.faults.fleet import Clients, Fleet, PeeklockServer
 from tests.faults.journal import NOT_HEARD
+from tests.faults.outside import let_pass, let_pass_for_locks
 from tests.faults.proxy import Wire
-from tests.faults.waiting import GLANCE, meanwhile
+from tests.faults.waiting import GLANCE, PATIENCE, meanwhile, until
 from tests.servers import RedisServer, Server
 
 
@@ -41,6 +44,16 @@ async def working_fleet(
     assert [call for call in fleet.calls() if call.status == NOT_HEARD or call.status >= 500] == []
 
 
+async def until_it_says(server: PeeklockServer, state: str) -> None:
+    """Return once the server says so of its lock store, for which it does not ask it."""
+    await until(lambda: server.lock_store() == state, f"the lock store is {state}")
+
+
+RECORD = re.compile(rb"peeklock:\{\d+\}:\d+\.[0-9a-f]{32}")
+"""The key of the record of a lock."""
+
+
+@pytest.mark.behaviour("S3.32")
 @pytest.mark.faults("short")
 async def test_redis_is_killed_and_comes_back_empty(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
@@ -51,7 +64,9 @@ async def test_redis_is_killed_and_comes_back_empty(
         await clients.until_sent(20)
         lock_store.kill()
         await clients.until_sent(40)
+        await until_it_says(fleet.servers[0], "degraded")
         await asyncio.to_thread(lock_store.start)
+        await until_it_says(fleet.servers[0], "ok")
     assert fleet.broken_promises() == []
 
 
@@ -59,30 +74,39 @@ async def test_redis_is_killed_and_comes_back_empty(
 async def test_redis_forgets_everything_again_and_again(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
+    forgotten = 0
+
     async def forget() -> None:
+        nonlocal forgotten
         async with redis.asyncio.Redis.from_url(lock_store.url) as client:
             while True:
                 await asyncio.sleep(3)
+                forgotten += len(await records(client))
                 await client.flushall()
 
     urls = (lock_store.url, lock_store.url)
     async with meanwhile(forget()), working_fleet(start_fleet, postgres_url, *urls, messages=1000) as (fleet, _):
         pass
+    assert forgotten
     assert fleet.broken_promises() == []
 
 
 @pytest.mark.faults("all")
 async def test_redis_evicts_records(start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer) -> None:
+    evicted = 0
+
     async def evict() -> None:
+        nonlocal evicted
         async with redis.asyncio.Redis.from_url(lock_store.url) as client:
             while True:
                 if (key := await client.randomkey()) is not None:
-                    await client.delete(key)
+                    evicted += await client.delete(key) if RECORD.fullmatch(key) else 0
                 await asyncio.sleep(GLANCE)
 
     urls = (lock_store.url, lock_store.url)
     async with meanwhile(evict()), working_fleet(start_fleet, postgres_url, *urls, messages=400) as (fleet, _):
         pass
+    assert evicted
     assert fleet.broken_promises() == []
 
 
@@ -94,13 +118,19 @@ async def test_a_stale_replica_of_redis_is_promoted(
         redis.asyncio.Redis.from_url(lock_store.url) as client,
         working_fleet(start_fleet, postgres_url, lock_store.url, lock_store.url, messages=400) as (fleet, clients),
     ):
+        lost = stale = 0
         for sent in (100, 200, 300):
-            old = {key: await client.dump(key) async for key in client.scan_iter()}
+            await clients.until_sent(sent - 50)
+            old = await dump(client)
             await clients.until_sent(sent)
+            lost += len(await records(client) - old.keys())
+            stale += len(old.keys() - await records(client))
             await client.flushall()
             for key, value in old.items():
                 if value is not None:
                     await client.restore(key, 0, value, replace=True)
+        assert lost
+        assert stale
     assert fleet.broken_promises(excused=EARLY) == []
 
 
@@ -112,8 +142,10 @@ async def test_redis_answers_late(start_fleet: StartFleet, postgres_url: str, lo
     ):
         await clients.until_sent(100)
         wire.delay = 0.3
+        await until_it_says(fleet.servers[0], "degraded")
         await clients.until_sent(300)
         wire.delay = 0.0
+        await until_it_says(fleet.servers[0], "ok")
     assert fleet.broken_promises() == []
 
 
@@ -127,8 +159,12 @@ async def test_redis_takes_everything_and_answers_nothing(
     ):
         await clients.until_sent(100)
         wire.fall_silent()
+        for server in fleet.servers:
+            await until_it_says(server, "degraded")
         await clients.until_sent(300)
         wire.speak()
+        for server in fleet.servers:
+            await until_it_says(server, "ok")
     assert fleet.broken_promises() == []
 
 
@@ -143,8 +179,12 @@ async def test_redis_is_cut_off_for_one_replica(
         await clients.until_sent(100)
         wire.is_closed = True
         wire.cut()
+        cut_off, connected = fleet.servers
+        await until_it_says(cut_off, "degraded")
         await clients.until_sent(300)
+        assert await asyncio.to_thread(connected.lock_store) == "ok"
         wire.is_closed = False
+        await until_it_says(cut_off, "ok")
     assert fleet.broken_promises() == []
 
 
@@ -159,9 +199,75 @@ async def test_redis_is_stopped_and_goes_on(
         for sent in (100, 250):
             await clients.until_sent(sent)
             lock_store.pause()
-            await asyncio.sleep(5)
+            for server in fleet.servers:
+                await until_it_says(server, "degraded")
+            await asyncio.sleep(5)  # longer than the locks of this queue
             lock_store.resume()
+            for server in fleet.servers:
+                await until_it_says(server, "ok")
     assert fleet.broken_promises() == []
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.faults("short")
+@pytest.mark.parametrize(
+    ("jump", "passed"),
+    [
+        pytest.param(2 * MINUTE, 0, id="a record ends before its lock"),
+        pytest.param(-2 * MINUTE, 10 * MINUTE, id="a record outlives its lock"),
+    ],
+)
+async def test_the_clock_of_redis_jumps_under_one_lock(
+    start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer, jump: int, passed: int
+) -> None:
+    """The stored times jump instead, which is the same to every script; SQL, on its own clock, decides all the same."""
+    fleet = start_fleet(postgres_url, PEEKLOCK_REDIS_URL=lock_store.url)
+    server = await fleet.serve()
+    await fleet.create_queue(server.url)
+    async with fleet.caller(server.url) as holder, fleet.caller(server.url) as rival:
+        await holder.send("m0", b"body")
+        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=60)
+        assert (await holder.settle("renew", held["lock_token"], lock_seconds=60))[0] == 200
+        assert await asyncio.to_thread(let_pass_for_locks, lock_store.url, jump) == 1
+        await asyncio.to_thread(let_pass, postgres_url, passed)
+        (again,) = await rival.receive_something(wait_seconds=5, lock_seconds=60)
+        assert (await holder.settle("complete", held["lock_token"]))[0] == 410
+        assert (await rival.settle("complete", again["lock_token"]))[0] == 200
+    assert fleet.broken_promises(excused=EARLY) == []
+
+
+@pytest.mark.faults("all")
+async def test_the_clock_of_redis_jumps_a_minute(
+    start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
+) -> None:
+    urls = (lock_store.url, lock_store.url)
+    async with working_fleet(start_fleet, postgres_url, *urls, messages=400) as (fleet, clients):
+        moved = 0
+        for sent, jump in ((80, MINUTE), (140, -MINUTE), (200, MINUTE), (260, MINUTE), (320, -MINUTE), (380, MINUTE)):
+            await clients.until_sent(sent)
+            moved += await asyncio.to_thread(let_pass_for_locks, lock_store.url, jump)
+        assert moved
+    assert fleet.broken_promises(excused=EARLY) == []
+
+
+# ---- what tests do to it ---------------------------------------------------------------------------------------------
+
+
+async def dump(client: redis.asyncio.Redis) -> dict[bytes, bytes | None]:
+    """All that it holds, once a lock is among it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            held = {key: await client.dump(key) async for key in client.scan_iter()}
+            if any(map(RECORD.fullmatch, held)):
+                return held
+            await asyncio.sleep(GLANCE)
+
+
+async def records(client: redis.asyncio.Redis) -> set[bytes]:
+    """The keys of all records of locks."""
+    return {key async for key in client.scan_iter() if RECORD.fullmatch(key)}
 
 
 def way(wire: Wire) -> str:

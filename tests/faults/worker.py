@@ -17,13 +17,15 @@ from typing import Any, Self
 from tests.faults.caller import PAUSE, Caller
 from tests.faults.waiting import PATIENCE
 
+OK = 200
 WAIT_SECONDS = 2
 LARGEST_BODY = 3000
 
 HABITS = {
-    "complete": 56,
+    "complete": 50,
     "complete twice": 6,
     "renew and complete": 10,
+    "renew while completing": 6,
     "abandon": 8,
     "dead_letter": 6,
     "defer": 4,
@@ -31,6 +33,9 @@ HABITS = {
     "renew and forget": 5,
 }
 """What a receiver does with a delivery, and how often among a hundred."""
+
+LONGEST_LEAD_SECONDS = 600
+"""The lock store grants no renewal of that length by itself, so that every one writes SQL."""
 
 
 class Dice(random.Random):
@@ -116,6 +121,8 @@ async def _treat(caller: Caller, message: dict[str, Any], dice: Dice) -> bool:
             await caller.settle("complete", token)
         case "renew and complete":
             await caller.settle("renew", token)
+        case "renew while completing":
+            return await _completes_meanwhile(caller, token)
         case "dead_letter":
             return await _ends(caller, "dead_letter", token, reason="set aside")
         case "abandon":
@@ -142,9 +149,27 @@ async def _complete_deferred(caller: Caller, number: int) -> bool:
         await asyncio.sleep(PAUSE)
 
 
+async def _completes_meanwhile(caller: Caller, token: str) -> bool:
+    """Complete among renewals that go to other servers too, each of which writes SQL; whether the message has ended."""
+    await caller.settle("renew", token, lock_seconds=LONGEST_LEAD_SECONDS)
+    async with asyncio.TaskGroup() as tasks:
+        ending = tasks.create_task(_ends(caller, "complete", token))
+        for _ in range(2):
+            tasks.create_task(_renew(caller, token))
+    return ending.result()
+
+
+async def _renew(caller: Caller, token: str) -> None:
+    """Renew a few times, as long as there is a lock."""
+    for _ in range(4):
+        status, _ = await caller.settle("renew", token, lock_seconds=LONGEST_LEAD_SECONDS)
+        if status != OK:
+            return
+
+
 async def _ends(caller: Caller, verb: str, token: str, **more: Any) -> bool:
     status, _ = await caller.settle(verb, token, **more)
-    return status == 200
+    return status == OK
 
 
 if __name__ == "__main__":

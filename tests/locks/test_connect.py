@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from app.broker.ports import LockRecord, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EVIDENCE
-from app.locks.connect import connect
+from app.locks.connect import BadLockUrl, connect
 from app.locks.keys import BUCKETS, Keys
 from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
@@ -112,8 +112,15 @@ async def joined(address: str) -> None:
         "redis+cluster://",
         "redis+cluster://localhost,",
         "redis+cluster://localhost:many",
+        "redis://:many/x@localhost",
+        "redis://[::1",
+        "redis://localhost?socket_timeout=many",
+        "redis://localhost?many=1",
+        "redis+sentinel://localhost/main/many",
     ],
 )
 def test_an_address_that_names_no_redis_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(BadLockUrl) as refused:
         connect(url)
+    assert "many" not in str(refused.value)
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None

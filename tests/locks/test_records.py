@@ -179,7 +179,7 @@ async def test_only_expired_records_are_evidence_each_with_its_own_generation(
 async def test_expired_locks_are_named_until_they_are_dropped(
     redis_locks: RedisLocks, records: Records, new_token: NewToken
 ) -> None:
-    tokens = [new_token(64 * number) for number in range(BUCKETS)]
+    tokens = [new_token(64 * number) for number in range(1, BUCKETS + 1)]
     bound = await records.now() + MINUTE
     await asyncio.gather(*(redis_locks.record(token, LockRecord(2, D, bound, PROMISED)) for token in tokens))
     await records.pass_time(*tokens[:10], by=D)
@@ -193,7 +193,7 @@ async def test_expired_locks_are_named_until_they_are_dropped(
 async def test_no_more_expired_locks_are_named_than_asked_for(
     redis_locks: RedisLocks, records: Records, new_token: NewToken, most: int
 ) -> None:
-    tokens = [new_token(3 * number) for number in range(64)]
+    tokens = [new_token(3 * number) for number in range(1, 65)]
     bound = await records.now() + MINUTE
     await asyncio.gather(*(redis_locks.record(token, LockRecord(1, D, bound, PROMISED)) for token in tokens))
     await records.pass_time(*tokens, by=D)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ class Process:
         self.bell = Bell[int](SystemClock())
         self.failures: list[BaseException] = []
         self.link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), self.report)
-        self.wake_ups = SharedWakeUps(self.bell, self.link, keys.channel(), origin, self.clock, self.report)
+        self.wake_ups = SharedWakeUps(self.bell, self.link, keys, origin, self.clock, self.report)
         self.forgotten: list[int] = []
         self.wake_ups.on_queue_changed = self.forgotten.append
         self.wake_ups.start()
@@ -62,10 +62,11 @@ class Channel:
         """Say something to every process."""
         await self.redis.publish(self.keys.channel(), message)
 
-    async def has(self, listeners: int) -> None:
-        """Wait until so many listen."""
+    async def has(self, listeners: int, queue_id: int | None = None) -> None:
+        """Wait until so many listen, to what is said of a queue or else to what is said to all."""
+        name = self.keys.channel() if queue_id is None else self.keys.channel_of(queue_id)
         async for _ in glances():
-            ((_, count),) = await self.redis.pubsub_numsub(self.keys.channel())
+            ((_, count),) = await self.redis.pubsub_numsub(name)
             if count == listeners:
                 return
 
@@ -75,6 +76,8 @@ async def channel(redis_url: str, keys: Keys) -> AsyncIterator[Channel]:
     """The channel of this test."""
     async with Redis.from_url(redis_url) as redis, redis.pubsub() as subscription:
         await subscription.subscribe(keys.channel())
+        await subscription.get_message(timeout=WAIT_SECONDS)
+        await subscription.psubscribe(keys.channel() + ":*")
         await subscription.get_message(timeout=WAIT_SECONDS)
         yield Channel(redis, keys, subscription)
 
@@ -97,9 +100,10 @@ async def there(redis_url: str, keys: Keys, here: Process, channel: Channel) -> 
 
 
 @pytest.fixture
-def waiter(there: Process) -> Iterator[Waiter[int]]:
+async def waiter(there: Process, channel: Channel) -> AsyncIterator[Waiter[int]]:
     """Somebody in the other process who waits for orders."""
     with there.bell.waiter(ORDERS) as waiter:
+        await channel.has(1, ORDERS)
         yield waiter
 
 
@@ -124,7 +128,7 @@ async def test_who_waits_here_is_rung_first_and_only_the_rest_is_told(here: Proc
     assert (await channel.next()).rings == {ORDERS: 4}
 
 
-async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_with_the_sum(
+async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_a_queue_with_the_sum(
     here: Process, channel: Channel
 ) -> None:
     here.wake_ups.ring(ORDERS)
@@ -134,7 +138,8 @@ async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_with_the_s
         await settle()
     here.wake_ups.ring(BILLS, 7)
     await gathered(here)
-    assert (await channel.next()).rings == {ORDERS: 50, BILLS: 7}
+    assert (await channel.next()).rings == {ORDERS: 50}
+    assert (await channel.next()).rings == {BILLS: 7}
 
 
 async def test_after_silence_a_ring_leaves_at_once_again(here: Process, channel: Channel) -> None:
@@ -152,6 +157,29 @@ async def test_who_reaches_nobody_speaks_seldom(redis_url: str, keys: Keys) -> N
         assert alone.clock.timers == 1, "it still rests"
         await alone.clock.advance(ALONE_SECONDS)
         assert alone.clock.timers == 0
+
+
+async def test_a_process_hears_of_a_queue_from_its_first_wait_until_a_ring_finds_nobody(
+    here: Process, there: Process, channel: Channel
+) -> None:
+    await channel.has(0, ORDERS)
+    for _ in range(2):
+        with there.bell.waiter(ORDERS) as waiter:
+            await channel.has(1, ORDERS)
+            here.wake_ups.ring(ORDERS)
+            assert await waiter.rung(WAIT_SECONDS)
+            waiter.used()
+        await gathered(here)
+        here.wake_ups.ring(ORDERS)
+        await channel.has(0, ORDERS)
+        await gathered(here)
+
+
+async def test_a_process_does_not_go_on_hearing_itself(here: Process, channel: Channel) -> None:
+    with here.bell.waiter(ORDERS):
+        await channel.has(1, ORDERS)
+    here.wake_ups.ring(ORDERS)
+    await channel.has(0, ORDERS)
 
 
 async def test_nobody_hears_an_echo_of_himself(here: Process, channel: Channel) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import asyncpg
 
 from tests.main.asking import ask
 from tests.main.conftest import Serve
-from tests.service import peeklock
+from tests.servers import PATIENCE
+from tests.service import environment, peeklock
 
 BODY = "a-body-that-nobody-else-may-read"
 OTHER_BODY = "another-body-of-the-same-kind"
@@ -34,9 +37,10 @@ def test_logs_tell_neither_bodies_nor_tokens_nor_keys(serve: Serve, empty_postgr
     assert (broken.status_code, broken.json()["code"]) == (500, "internal-error")
     ask(service, "POST", f"/v1/queues/private/locks/{token}/complete", {}, headers=key)
 
-    (line,) = [line for line in service.lines() if line.get("request_id") == "the-broken-one"]
+    line, answered = [line for line in service.lines() if line.get("request_id") == "the-broken-one"]
     assert (line["level"], line["message"], line["operation"]) == ("error", "unexpected error", "send_message")
     assert line["exception"]
+    assert (answered["level"], answered["operation"], answered["status"]) == ("debug", "send_message", 500)
     said = service.log()
     assert [secret for secret in (BODY, OTHER_BODY, KEY, token, token.partition(".")[2]) if secret in said] == []
 
@@ -55,10 +59,33 @@ def test_a_terminal_may_have_text(tmp_path: Path) -> None:
     assert not first.startswith("{")
 
 
+UNCHECKED = """
+import typer
+from app.cli.listening import bind, run
+from app.logs import configure
+from app.settings import Settings
+
+settings = Settings()
+configure(settings.log_format, settings.log_level)
+try:
+    run(settings, bind(settings.host, settings.port), print)
+except typer.Exit as end:
+    raise SystemExit(end.exit_code) from None
+"""
+
+
 def test_a_server_that_cannot_open_its_rooms_says_why_and_fails(tmp_path: Path, postgres_url: str) -> None:
     for workers in (1, 2):
         settings = {"database_url": postgres_url, "redis_url": "gopher://host", "workers": workers, "port": 0}
-        done = peeklock("serve", directory=tmp_path, **settings)
+        done = subprocess.run(
+            [sys.executable, "-c", UNCHECKED],
+            cwd=tmp_path,
+            env=environment(**settings),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
         assert (done.returncode, done.stdout) == (3, "")
         lines = [json.loads(line) for line in done.stderr.splitlines()]
         (reason, *_) = [line["reason"] for line in lines if line["message"] == "cannot serve"]

@@ -18,17 +18,18 @@ RECEIVERS = 6
 def test_waiting_receivers_are_answered_at_once(
     serve: Serve, postgres_url: str, redis_url: str, processes: int
 ) -> None:
-    service = serve(workers=processes, database_url=postgres_url, redis_url=redis_url)
+    """Nothing but the stop can end these polls while anybody here has patience, nor is there any haste in the stop."""
+    slow = {"long_poll_cap_seconds": 3600, "shutdown_grace_seconds": 600}
+    service = serve(workers=processes, database_url=postgres_url, redis_url=redis_url, **slow)
     ask(service, "PUT", "/v1/queues/quiet", {})
     with ThreadPoolExecutor(RECEIVERS) as threads:
-        wish = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 50})
+        wish = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 3600})
         waiting = [threads.submit(ask, service, *wish) for _ in range(RECEIVERS)]
         until(lambda: meter(service, WAITING) == RECEIVERS, "all receivers wait")
         service.terminate()
         answers = [one.result() for one in waiting]
     assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})] * RECEIVERS
     assert {answer.headers["connection"] for answer in answers} == {"close"}
-    assert max(answer.elapsed.total_seconds() for answer in answers) < 50
     assert service.wait() == 0
 
 

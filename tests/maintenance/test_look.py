@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from app.broker.receive import Wish, receive
 from app.domain.message import Envelope
 from app.domain.sending import Letter, accept
@@ -17,6 +19,7 @@ async def test_one_receiver_of_each_queue_looks(house: House) -> None:
         assert [await each.rung(0) for each in (first, second, other)] == [True, False, True]
 
 
+@pytest.mark.behaviour("S2.30")
 async def test_a_message_that_came_without_a_wake_up_is_found(house: House) -> None:
     queue = await house.queue()
     receivers = [asyncio.create_task(receive(house.broker, queue, Wish(patience_seconds=20))) for _ in range(3)]

@@ -10,11 +10,11 @@ from app.broker.ports import Store
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.refusals import StoreUnavailable
-from app.maintenance.passes import Passes
+from app.maintenance.passes import Passes, Rhythm
 from tests.maintenance.house import House
 
 ACTING = {"expiry", "schedule", "retention"}
-PASSES = {*ACTING, "forget", "look"}
+PASSES = {*ACTING, "forget", "seal", "look"}
 GLANCES, GLANCE_SECONDS = 1000, 0.01  # for what happens within moments unless the machine is very busy
 
 
@@ -27,7 +27,11 @@ class Loops:
         self.failures: list[BaseException] = []
         broker = replace(house.broker, store=store or house.broker.store)
         self.passes = Passes(
-            broker, None, 1.0, lambda _, error: self.failures.append(error), lambda *heard: self.passed.append(heard)
+            broker,
+            None,
+            Rhythm(1.0, 10.0),
+            lambda _, error: self.failures.append(error),
+            lambda *heard: self.passed.append(heard),
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -103,7 +107,9 @@ class Away:
         self.back = False
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name) if self.back else self._fail
+        if self.back:
+            return getattr(self._store, name)
+        return self if name == "archive" else self._fail
 
     async def _fail(self, *_: object) -> None:
         raise StoreUnavailable

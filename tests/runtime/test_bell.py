@@ -147,6 +147,45 @@ async def test_using_one_ring_does_not_use_a_later_one(bell: Bell[str]) -> None:
     bell.leave(stays)
 
 
+async def test_a_ring_that_was_of_no_use_goes_once_round(bell: Bell[str], three: list[Waiter[str]]) -> None:
+    bell.ring("orders")
+    for place, waiter in enumerate(three):
+        assert await are_rung(three) == [place == other for other in range(3)]
+        waiter.hand_on()
+    assert await are_rung(three) == [False, False, False]
+
+
+async def test_a_ring_is_not_handed_on_to_who_came_after_it(bell: Bell[str], three: list[Waiter[str]]) -> None:
+    first, second, third = three
+    bell.ring("orders", 2)
+    assert await are_rung(three) == [True, True, False]
+    with bell.waiter("orders") as late:
+        second.hand_on()
+        assert await third.rung(0)
+        first.hand_on()
+        assert await are_rung([late, *three]) == [False, False, False, False], "all have looked since"
+
+
+async def test_without_a_ring_there_is_nothing_to_hand_on(bell: Bell[str], three: list[Waiter[str]]) -> None:
+    bell.ring("orders")
+    first = three[0]
+    first.hand_on()
+    assert await first.rung(0), "it has not been heard yet"
+    first.used()
+    first.hand_on()
+    assert await are_rung(three) == [False, False, False]
+
+
+async def test_what_was_handed_on_does_not_pass_on_again(bell: Bell[str]) -> None:
+    with bell.waiter("orders") as leaves:
+        bell.ring("orders")
+        assert await leaves.rung(0)
+        leaves.hand_on()
+        stays = bell.waiter("orders").__enter__()
+    assert not await stays.rung(0)
+    bell.leave(stays)
+
+
 async def test_one_cancelled_in_the_moment_it_is_rung_passes_the_ring_on(bell: Bell[str]) -> None:
     async def wait() -> bool:
         with bell.waiter("orders") as waiter:

@@ -255,7 +255,15 @@ async def test_everything_is_there_after_a_restart(path: Path) -> None:
 
 # ---- how statements are run ------------------------------------------------------------------------------------------
 
-IN_ORDER = {"next_available", "next_dead_lettered", "ended_locks", "due", "until_next_due", "locks_of_queue"}
+IN_ORDER = {
+    "next_available",
+    "next_dead_lettered",
+    "candidates",
+    "ended_locks",
+    "due",
+    "until_next_due",
+    "locks_of_queue",
+}
 
 
 @pytest.mark.parametrize("statement", load(Engine.SQLITE).values(), ids=lambda statement: statement.name)

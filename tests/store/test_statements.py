@@ -6,7 +6,9 @@ import pytest
 
 from app.store.statements import Engine, Statement, load, parse, spell
 
-WORD = re.compile(r"@(now|in\(|for_update|skip_locked|([a-z]+\.)?(message|archived|held|tombstone|queue|api_key))|--")
+WORD = re.compile(
+    r"@(now|in\(|for_update|skip_locked|outlines\(|([a-z]+\.)?(message|outline|archived|held|tombstone|queue|api_key))|--"
+)
 TEXT = """
 -- A file begins with what it holds.
 
@@ -63,6 +65,14 @@ def test_every_word_is_spelled_out(engine: Engine) -> None:
 def test_columns_may_be_those_of_a_table_by_its_name() -> None:
     assert spell("SELECT @q.queue FROM queue AS q", Engine.SQLITE).startswith("SELECT q.id, q.name")
     assert spell("SELECT @held", Engine.SQLITE).endswith("properties, :now AS read_at")
+
+
+@pytest.mark.parametrize("engine", list(Engine))
+def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> None:
+    browse, outlines = (load(engine)[name] for name in ("browse", "outlines"))
+    assert re.findall(r"\bbody\b", outlines.text) == ["body"]
+    assert "LENGTH(body)" in outlines.text
+    assert outlines.text.partition("FROM")[2] == browse.text.partition("FROM")[2]
 
 
 @pytest.mark.parametrize("engine", list(Engine))

@@ -1,5 +1,10 @@
 -- The cold statements, in words that every engine understands.
 
+-- ---- the tables ------------------------------------------------------------------------------------------------------
+
+-- revision: the migration that made the tables what they are
+SELECT version_num FROM alembic_version;
+
 -- ---- looking ---------------------------------------------------------------------------------------------------------
 
 -- now: the store's clock
@@ -48,6 +53,16 @@ WHERE sequence_number IN (
 ORDER BY sequence_number
 LIMIT :most;
 
+-- outlines: the same messages without their bodies
+@outlines(browse)
+
+-- read_these: messages of a queue by number, in whatever state
+SELECT @message
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id
+ORDER BY sequence_number;
+
 -- held: the facts of locked messages
 SELECT @held
 FROM message
@@ -70,6 +85,29 @@ SELECT sequence_number, lock_token, queue_id, outcome, NULL, settled_at
 FROM archive
 WHERE sequence_number @in(:numbers)
   AND lock_token IS NOT NULL;
+
+-- delivered_since: a row for each trace of a delivery of a message after one that ended
+SELECT 1
+FROM message
+WHERE sequence_number = :sequence_number
+  AND last_delivered_at > :settled_at
+UNION ALL
+SELECT 1
+FROM archive
+WHERE sequence_number = :sequence_number
+  AND last_delivered_at > :settled_at
+UNION ALL
+SELECT 1
+FROM settlement
+WHERE sequence_number = :sequence_number
+  AND settled_at > :settled_at;
+
+-- payload_of_attempt: the fingerprint that a key stands for, of an attempt that has been answered
+SELECT fingerprint
+FROM attempt
+WHERE attempt_key = :key
+  AND answer IS NOT NULL
+  AND remove_at > @now;
 
 -- ended_locks: locks whose time has passed, oldest first
 SELECT @held
@@ -229,15 +267,11 @@ WHERE (sequence_number, lock_token) IN (
 DELETE FROM attempt
 WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
 
--- forget_recent_ids: message ids whose window has passed
+-- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
 DELETE FROM recent_id
 WHERE (queue_id, message_id) IN (
-    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
 );
-
--- forget_archived: archived messages past their time
-DELETE FROM archive
-WHERE sequence_number IN (SELECT sequence_number FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
 
 -- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
 WITH RECURSIVE named (id) AS (
@@ -254,6 +288,77 @@ WHERE id IS NOT NULL
 DELETE FROM message
 WHERE sequence_number IN (
     SELECT sequence_number FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most
+);
+
+-- ---- the archive's batches -------------------------------------------------------------------------------------------
+
+-- first_unsealed: of the unsealed messages not to be removed before some time, the one to be removed first
+SELECT sequence_number, remove_at, @now - settled_at
+FROM archive
+WHERE export_batch IS NULL
+  AND remove_at >= :since
+ORDER BY export_batch, remove_at
+LIMIT 1;
+
+-- take_turn_if_free: lock the one row that every database has, unless somebody else holds it at this moment
+SELECT version_num FROM alembic_version @skip_locked;
+
+-- unsealed: unsealed messages to be removed within a stretch of time, and nobody else's until the transaction ends
+SELECT sequence_number, remove_at, LENGTH(body)
+FROM archive
+WHERE export_batch IS NULL  -- fence: sealed
+  AND remove_at >= :since
+  AND remove_at <= :until
+ORDER BY export_batch, remove_at
+LIMIT :most
+@skip_locked;
+
+-- next_batch: the number that follows the last one
+SELECT COALESCE(MAX(number), 0) + 1, @now FROM export_batch;
+
+-- seal: put messages that this transaction holds into a batch
+UPDATE archive
+SET export_batch = :batch
+WHERE sequence_number @in(:numbers);
+
+-- add_batch: note what a batch is made of
+INSERT INTO export_batch (@batch)
+VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal);
+
+-- batches: sealed batches by number
+SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :most;
+
+-- hold_batch: when a batch was removed, null if it is there; then nobody else's until the transaction ends
+SELECT removed_at FROM export_batch WHERE number = :number @for_update;
+
+-- ended_of_batch: the messages of a batch, and how long ago each ended
+SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :number;
+
+-- expired_batch: a batch past its time whose messages are there, and nobody else's until the transaction ends
+SELECT number
+FROM export_batch
+WHERE removed_at IS NULL  -- fence: state
+  AND remove_at <= @now  -- fence: time
+ORDER BY removed_at, remove_at
+LIMIT 1
+@skip_locked;
+
+-- delete_batch: remove the messages of a batch
+DELETE FROM archive WHERE export_batch = :number;
+
+-- note_removal: a batch is gone, and why
+UPDATE export_batch
+SET removed_at = @now,
+    removal = :removal
+WHERE number = :number;
+
+-- forget_batches: batches that were removed long ago
+DELETE FROM export_batch
+WHERE number IN (
+    SELECT number FROM export_batch
+    WHERE removed_at <= @now - :keep
+      AND number < :before
+    ORDER BY removed_at LIMIT :most
 );
 
 -- ---- queues ----------------------------------------------------------------------------------------------------------

@@ -85,7 +85,37 @@ ORDER BY sequence_number
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- these: lock messages of one queue by their numbers, as far as they are in one state
+-- candidates: available messages behind a place in the order of delivery, without their bodies
+SELECT @m.outline
+FROM (
+    (
+        SELECT priority, available_at, sequence_number FROM message FORCE INDEX (message_next)
+        WHERE queue_id = :queue_id
+          AND state = 1
+          AND priority = :priority
+          AND available_at >= :available_at
+          AND (available_at > :available_at OR sequence_number > :sequence_number)
+          AND available_at <= @now
+          AND (expires_at IS NULL OR expires_at > @now)
+        ORDER BY available_at, sequence_number LIMIT :most
+    )
+    UNION ALL
+    (
+        SELECT priority, available_at, sequence_number FROM message FORCE INDEX (message_next)
+        WHERE queue_id = :queue_id
+          AND state = 1
+          AND priority < :priority
+          AND available_at <= @now
+          AND (expires_at IS NULL OR expires_at > @now)
+        ORDER BY priority DESC, available_at, sequence_number LIMIT :most
+    )
+    ORDER BY priority DESC, available_at, sequence_number
+    LIMIT :most
+) AS chosen
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
+ORDER BY chosen.priority DESC, chosen.available_at, chosen.sequence_number;
+
+-- these: lock messages of one queue by their numbers, as far as they are in one state, and no more than are wanted
 SELECT @m.message
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
@@ -93,6 +123,7 @@ WHERE m.queue_id = :queue_id
   AND m.state = :source
   AND (m.state <> 1 OR m.available_at <= @now)
   AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
+LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
 -- lock: give messages that were locked and read to their receivers
@@ -198,17 +229,18 @@ DELETE m
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS given
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
--- entomb: leave tombstones of deliveries that end without an archived message
+-- entomb: leave tombstones of deliveries that end here, from when the lock ended: where its time has passed, that was then
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-SELECT sequence_number, FROM_BASE64(lock_token), queue_id, outcome, state, @now, @now + keep
+SELECT
+    m.sequence_number, m.lock_token, m.queue_id, given.outcome, given.state,
+    LEAST(m.locked_until, @now), @now + given.keep
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
-    lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    queue_id INT PATH '$.queue_id',
     outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     state SMALLINT PATH '$.state',
     keep BIGINT PATH '$.keep'
-)) AS given;
+)) AS given
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
 -- move: put messages whose lock ends here into their next state
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -255,6 +287,9 @@ SET fingerprint = :fingerprint,
     answer = :answer,
     remove_at = @now + :keep
 WHERE attempt_key = :key;
+
+-- was_migrated: a row if a migration has left its mark here
+SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'alembic_version';
 
 -- ---- who serves the database ------------------------------------------------------------------------------------------
 
@@ -321,6 +356,16 @@ FROM (
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.sequence_number;
 
+-- outlines: the same messages without their bodies
+@outlines(browse)
+
+-- read_these: messages of a queue by number, in whatever state
+SELECT @message
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id
+ORDER BY sequence_number;
+
 -- still_locked: messages whose lock runs on
 SELECT @message
 FROM message FORCE INDEX (PRIMARY)
@@ -378,11 +423,37 @@ DELETE FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
 -- forget_attempts: answers of attempts past their time
 DELETE FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
 
--- forget_recent_ids: message ids whose window has passed
-DELETE FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+-- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+DELETE FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most;
 
--- forget_archived: archived messages past their time
-DELETE FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+-- first_unsealed: of the unsealed messages not to be removed before some time, the one to be removed first
+SELECT sequence_number, remove_at, @now - settled_at
+FROM archive FORCE INDEX (archive_export)
+WHERE export_batch IS NULL
+  AND remove_at >= :since
+ORDER BY export_batch, remove_at
+LIMIT 1;
+
+-- unsealed: unsealed messages to be removed within a stretch of time, and nobody else's until the transaction ends
+SELECT sequence_number, remove_at, LENGTH(body)
+FROM archive FORCE INDEX (archive_export)
+WHERE export_batch IS NULL -- fence: sealed
+  AND remove_at >= :since
+  AND remove_at <= :until
+ORDER BY export_batch, remove_at
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
+
+-- seal: put messages that this transaction holds into a batch
+UPDATE archive FORCE INDEX (PRIMARY)
+SET export_batch = :batch
+WHERE sequence_number @in(:numbers);
+
+-- ended_of_batch: the messages of a batch, and how long ago each ended
+SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
+
+-- forget_batches: batches that were removed long ago
+DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;
 
 -- forget_orphans: messages of a queue that is gone
 DELETE FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most;

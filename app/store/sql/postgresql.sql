@@ -7,6 +7,9 @@
 -- A plan is made once a connection, maybe while the planner takes the tables for empty. So each statement leaves it one
 -- way that is good at any size: rows are found one by one in a LATERAL that cannot be turned round, because it locks
 -- them or stops at one, and then changed where they lie (`ctid`). `IS TRUE` keeps a condition from choosing the index.
+--
+-- A row that had to be waited for may have been changed meanwhile; then it lies where this statement's snapshot does not
+-- see it, and nothing is done to it. So whatever else is written or answered follows from the rows that were changed.
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -198,23 +201,48 @@ next AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
+claimed AS (
+    UPDATE message AS m SET
+        state = 2,
+        home_state = 5,
+        delivery_count = m.delivery_count + 1,
+        lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
+        locked_until = clock.now + :duration,
+        lock_generation = 0,
+        receiver_id = :receiver_id,
+        first_delivered_at = coalesce(m.first_delivered_at, clock.now),
+        last_delivered_at = clock.now
+    FROM clock, next
+    WHERE m.ctid = next.row
+    RETURNING @m.message, next.place
+),
 counted AS (
     INSERT INTO depth (queue_id, dead_lettered)
-    SELECT :queue_id, -count(*) FROM next HAVING count(*) > 0
+    SELECT :queue_id, -count(*) FROM claimed HAVING count(*) > 0
 )
-UPDATE message AS m SET
-    state = 2,
-    home_state = 5,
-    delivery_count = m.delivery_count + 1,
-    lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-    locked_until = clock.now + :duration,
-    lock_generation = 0,
-    receiver_id = :receiver_id,
-    first_delivered_at = coalesce(m.first_delivered_at, clock.now),
-    last_delivered_at = clock.now
-FROM clock, next
-WHERE m.ctid = next.row
-RETURNING @m.message, next.place;
+SELECT * FROM claimed;
+
+-- candidates: available messages behind a place in the order of delivery, without their bodies
+SELECT @m.outline
+FROM unnest('{1}'::smallint[]) AS available (state)
+CROSS JOIN generate_series(:priority::int, 0, -1) AS level (priority)
+CROSS JOIN LATERAL (
+    SELECT * FROM message
+    WHERE queue_id = :queue_id
+      -- Said twice: a state that the index implies is left out of the search, which then walks the whole queue.
+      AND state = ANY('{1}'::smallint[])
+      AND state = available.state
+      AND priority = level.priority
+      AND (available_at, sequence_number) > (
+          CASE WHEN level.priority = :priority THEN :available_at::bigint ELSE 0 END,
+          CASE WHEN level.priority = :priority THEN :sequence_number::bigint ELSE 0 END
+      )
+      AND available_at <= @now
+      AND (expires_at IS NULL OR expires_at > @now)
+    ORDER BY available_at, sequence_number
+    LIMIT :most
+) AS m
+LIMIT :most;
 
 -- claim_these: lock messages of one queue by number, as far as they are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -233,25 +261,28 @@ next AS MATERIALIZED (
     ) AS locked
     LIMIT :most
 ),
+claimed AS (
+    UPDATE message AS m SET
+        state = 2,
+        home_state = m.state,
+        delivery_count = m.delivery_count + 1,
+        lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
+        locked_until = clock.now + :duration,
+        lock_generation = 0,
+        receiver_id = :receiver_id,
+        first_delivered_at = coalesce(m.first_delivered_at, clock.now),
+        last_delivered_at = clock.now
+    FROM clock, next
+    WHERE m.ctid = next.row
+    RETURNING @m.message, next.place
+),
 counted AS (
     INSERT INTO depth (queue_id, deferred, dead_lettered)
     SELECT :queue_id, -count(*) FILTER (WHERE :source = 4), -count(*) FILTER (WHERE :source = 5)
-    FROM next
+    FROM claimed
     HAVING count(*) > 0
 )
-UPDATE message AS m SET
-    state = 2,
-    home_state = m.state,
-    delivery_count = m.delivery_count + 1,
-    lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-    locked_until = clock.now + :duration,
-    lock_generation = 0,
-    receiver_id = :receiver_id,
-    first_delivered_at = coalesce(m.first_delivered_at, clock.now),
-    last_delivered_at = clock.now
-FROM clock, next
-WHERE m.ctid = next.row
-RETURNING @m.message, next.place;
+SELECT * FROM claimed;
 
 -- ---- settling --------------------------------------------------------------------------------------------------------
 
@@ -283,24 +314,25 @@ gone AS (
     DELETE FROM message AS m
     USING ended
     WHERE m.ctid = ended.row
+    RETURNING ended.*
 ),
 counted AS (
     INSERT INTO depth (queue_id, total)
-    SELECT queue_id, -count(*) FROM ended GROUP BY queue_id
+    SELECT queue_id, -count(*) FROM gone GROUP BY queue_id
 ),
 archived AS (
     INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
     SELECT @archived, queue, outcome, now, now + retention
-    FROM ended
+    FROM gone
     WHERE retention > 0
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, now, now + :keep
-    FROM ended
+    FROM gone
     WHERE retention < :keep
 )
-SELECT place FROM ended;
+SELECT place FROM gone;
 
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -344,25 +376,27 @@ moved AS (
         receiver_id = NULL
     FROM ended
     WHERE m.ctid = ended.row
-    RETURNING ended.place, m.priority, m.available_at
+    RETURNING
+        ended.place, ended.sequence_number, ended.lock_token, ended.queue_id, ended.outcome, ended.state, ended.now,
+        m.priority, m.available_at
 ),
 counted AS (
     INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
     SELECT
         queue_id,
         count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5)
-    FROM ended
+    FROM moved
     WHERE state > 2
     GROUP BY queue_id
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
     SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
-    FROM ended
+    FROM moved
 )
 SELECT place, priority, available_at FROM moved;
 
--- release: free messages whose lock has ended, leaving tombstones
+-- release: free messages whose lock has ended, leaving tombstones from when: where its time has passed, that was then
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, asked.*, held.*
@@ -376,7 +410,7 @@ ended AS MATERIALIZED (
         dead_letter_reason, dead_letter_description, properties, above, place
     )
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row
+        SELECT m.ctid AS row, m.locked_until
         FROM message AS m
         WHERE m.sequence_number = asked.sequence_number
           AND m.queue_id = asked.queue_id  -- fence: queue
@@ -405,34 +439,36 @@ moved AS (
         receiver_id = NULL
     FROM ended
     WHERE m.ctid = ended.row
-    RETURNING ended.place, m.priority, m.available_at
+    RETURNING
+        ended.place, ended.sequence_number, ended.lock_token, ended.queue_id, ended.outcome, ended.state, ended.now,
+        least(ended.locked_until, ended.now) AS ended_at, m.priority, m.available_at
 ),
 counted AS (
     INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
     SELECT
         queue_id,
         count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5)
-    FROM ended
+    FROM moved
     WHERE state > 2
     GROUP BY queue_id
 ),
 remembered AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
-    FROM ended
+    SELECT sequence_number, lock_token, queue_id, outcome, state, ended_at, now + :keep
+    FROM moved
 )
 SELECT place, priority, available_at FROM moved;
 
 -- extend: prolong locks that have not ended; the generation grows by one
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 live AS MATERIALIZED (
-    SELECT clock.now, asked.place, asked.by, held.row
+    SELECT clock.now, asked.place, asked.by, held.row, held.before
     FROM clock
     CROSS JOIN unnest(
         :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :by::bigint[], :evidence::int[]
     ) WITH ORDINALITY AS asked (sequence_number, lock_token, queue_id, by, evidence, place)
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row
+        SELECT m.ctid AS row, m.locked_until AS before
         FROM message AS m
         WHERE m.sequence_number = asked.sequence_number
           AND m.queue_id = asked.queue_id  -- fence: queue
@@ -448,7 +484,7 @@ UPDATE message AS m SET
     lock_generation = m.lock_generation + 1
 FROM live
 WHERE m.ctid = live.row
-RETURNING live.place, m.lock_generation, m.locked_until, live.now;
+RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
@@ -492,6 +528,9 @@ FROM (
     OFFSET 0
 ) AS found
 ORDER BY sequence_number;
+
+-- outlines: the same messages without their bodies
+@outlines(browse)
 
 -- held: the facts of locked messages
 SELECT @held
@@ -538,14 +577,18 @@ DELETE FROM attempt WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- forget_recent_ids: message ids whose window has passed
+-- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
 DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM recent_id WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- forget_archived: archived messages past their time
-DELETE FROM archive WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM archive WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+-- forget_batches: batches that were removed long ago
+DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM export_batch
+    WHERE removed_at <= @now - :keep
+      AND number < :before
+    ORDER BY removed_at LIMIT :most
+    FOR UPDATE SKIP LOCKED
 ));
 
 -- forget_orphans: messages of a queue that is gone
@@ -589,23 +632,25 @@ CROSS JOIN LATERAL (
 WHERE of_state.count <> 0;
 
 -- oldest_available: how long the first available message of these queues has waited; a look-up for each priority in use
-WITH RECURSIVE first (queue_id, priority, available_at) AS (
-    SELECT asked.queue_id, highest.priority, highest.available_at
+WITH RECURSIVE first (queue_id, state, priority, available_at) AS (
+    SELECT asked.queue_id, highest.state, highest.priority, highest.available_at
     FROM unnest(:queue_ids::int[]) AS asked (queue_id)
     CROSS JOIN LATERAL (
-        SELECT priority, available_at FROM message
+        SELECT state, priority, available_at FROM message
         WHERE queue_id = asked.queue_id
           AND state = 1
         ORDER BY priority DESC, available_at
         LIMIT 1
     ) AS highest
     UNION ALL
-    SELECT first.queue_id, lower.priority, lower.available_at
+    SELECT first.queue_id, lower.state, lower.priority, lower.available_at
     FROM first
     CROSS JOIN LATERAL (
-        SELECT priority, available_at FROM message
+        SELECT state, priority, available_at FROM message
         WHERE queue_id = first.queue_id
-          AND state = 1
+          -- Said twice: a state that the index implies is left out of the search, which then walks the whole queue.
+          AND state = ANY('{1}'::smallint[])
+          AND state = first.state
           AND priority < first.priority
         ORDER BY priority DESC, available_at
         LIMIT 1
@@ -647,6 +692,9 @@ DELETE FROM depth
 WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 
 -- ---- the whole -------------------------------------------------------------------------------------------------------
+
+-- was_migrated: a row if a migration has left its mark here
+SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL;
 
 -- claim_alone: hold the database for this connection alone; whether nobody else holds it. The number spells "presence"
 SELECT pg_try_advisory_lock(8102650225890321253);

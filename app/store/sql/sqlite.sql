@@ -50,6 +50,26 @@ WHERE queue_id = :queue_id
 ORDER BY sequence_number
 LIMIT :most;
 
+-- candidates: available messages behind a place in the order of delivery, without their bodies
+SELECT @outline
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 1
+  AND priority = :priority
+  AND (available_at, sequence_number) > (:available_at, :sequence_number)
+  AND available_at <= @now
+  AND (expires_at IS NULL OR expires_at > @now)
+UNION ALL
+SELECT @outline
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 1
+  AND priority < :priority
+  AND available_at <= @now
+  AND (expires_at IS NULL OR expires_at > @now)
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :most;
+
 -- those_in: which of these messages are in this queue and state, and deliverable
 SELECT sequence_number
 FROM message
@@ -95,6 +115,15 @@ WHERE sequence_number = :sequence_number
   AND lock_token = :lock_token  -- fence: token
   AND (locked_until <= @now OR lock_generation = :above);  -- fence: time
 
+-- entomb: the tombstone of a delivery that ends here, from when its lock ended: where its time has passed, that was then
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until, @now), @now + :keep
+FROM message
+WHERE sequence_number = :sequence_number;
+
+-- end_of_lock: until when a message is locked
+SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
+
 -- extend: prolong a lock that has not ended
 UPDATE message
 SET locked_until = MAX(locked_until, @now + :by),
@@ -123,3 +152,6 @@ VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
 
 -- take_turns: nothing to wait for where only one writes
 SELECT 1;
+
+-- was_migrated: a row if a migration has left its mark here
+SELECT 1 FROM sqlite_master WHERE name = 'alembic_version';

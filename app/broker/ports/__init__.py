@@ -1,0 +1,39 @@
+"""What the verbs need of the rooms, in as few words as possible.
+
+Every method of a store port takes effect durably before it returns, raises `StoreUnavailable` when
+its room cannot answer, and never lets an exception of a driver through. Lists are answered in the
+order of what was asked. Callers of one method in one process share statements; each gets its own
+outcome.
+"""
+
+from app.broker.ports.archive import Archive
+from app.broker.ports.locks import LockRecord, Locks, NotRenewed, Renewed
+from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once
+from app.broker.ports.records import Keys, Queues
+from app.broker.ports.signals import Bells, Tally
+from app.broker.ports.store import Store
+from app.broker.ports.upkeep import Awoken, Edit, Redrive, Unlocked, Upkeep, Withdrawal
+
+__all__ = [
+    "Archive",
+    "Attempt",
+    "Awoken",
+    "Bells",
+    "Edit",
+    "Extended",
+    "Extension",
+    "Keys",
+    "LockRecord",
+    "Locks",
+    "Messages",
+    "NotRenewed",
+    "Once",
+    "Queues",
+    "Redrive",
+    "Renewed",
+    "Store",
+    "Tally",
+    "Unlocked",
+    "Upkeep",
+    "Withdrawal",
+]

@@ -1,0 +1,38 @@
+"""What has ended: sealed into batches, removed as such."""
+
+from typing import Protocol
+
+from app.domain.archive import USUAL_BOUND, ArchiveBatch, Bound, Copy, TrimResult, Unsealed
+from app.domain.instant import Instant
+
+
+class Archive(Protocol):
+    """Messages as they ended, in batches that never change once they are sealed.
+
+    A batch is removed as a whole, and only after it was sealed, so nobody ever reads half of one.
+    """
+
+    async def first_unsealed(self, since: Instant) -> Unsealed | None:
+        """Of the messages in no batch, and not to be removed before `since`, the one to be removed first."""
+        ...
+
+    async def seal(self, first: Unsealed, bound: Bound = USUAL_BOUND) -> ArchiveBatch | None:
+        """Make a batch of this message and those that follow it within a `STRETCH`, in one transaction and within bounds.
+
+        Its number follows the last one, and is seen only when that one is. None where somebody else is sealing or
+        has sealed the message meanwhile.
+        """
+        ...
+
+    async def batches(self, after: int, most: int) -> list[ArchiveBatch]:
+        """Sealed batches with numbers above `after`, ascending, also those that were removed."""
+        ...
+
+    async def trim(self, copy: Copy) -> TrimResult:
+        """Remove the messages of a batch, if in the same transaction they are those of the copy and have ended an
+        hour ago: until then they are tombstones."""
+        ...
+
+    async def forget(self, most: int) -> int:
+        """Remove batches past their time, until there is none or so many messages went; how many did."""
+        ...

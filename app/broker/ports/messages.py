@@ -1,0 +1,141 @@
+"""What is asked of the message store for every message: send, receive, settle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from app.domain.delivery import Claim, Place
+from app.domain.instant import Duration, Instant
+from app.domain.message import Draft, Message, MessageState, Outline, Receipt
+from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a request that carries an Idempotency-Key.
+
+    `key` (32 bytes) names principal, verb, queue and key; `fingerprint` (32 bytes) the payload.
+    """
+
+    key: bytes
+    fingerprint: bytes
+    keep: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Generic[Answer]):
+    """The answer of an attempt, and whether an earlier try had already given it."""
+
+    answer: Answer
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A wish to prolong a lock in SQL to at least now + `by`, unless its generation has expired.
+
+    Takes effect where the token matches, `locked_until` lies ahead and the generation is above
+    `evidence`.
+    """
+
+    token: LockToken
+    queue_id: int
+    by: Duration
+    evidence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A lock as a renewal left it in SQL, the store's clock when it did, and the end that the lock had before."""
+
+    generation: int
+    locked_until: Instant
+    read_at: Instant
+    before: Instant
+
+
+class Messages(Protocol):
+    """The message store as the verbs of senders and receivers see it."""
+
+    async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Store all drafts in one transaction, each with the next sequence number in order.
+
+        A draft whose queue looks for duplicates and whose message id came within the window is not
+        stored: its receipt is the first one's with `duplicate` set.
+        """
+        ...
+
+    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
+        """`send`, remembered under the attempt in the same transaction.
+
+        Refuses with `KeyReused` (another fingerprint) or `RequestInProgress` (the first try holds
+        the attempt for longer than a caller should wait).
+        """
+        ...
+
+    async def claim(self, claim: Claim) -> list[Message]:
+        """Lock the next messages in order of `place_in_order`, count the delivery, answer them in order.
+
+        Skips what other statements hold; sets token, `locked_until` = now + duration, generation 0,
+        `home_state` = the state it was in, and the first and last delivery times. What was claimed for
+        a caller that was cancelled meanwhile is given back by the store (outcome released, uncounted).
+        """
+        ...
+
+    async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
+        """`claim`, remembered under the attempt in the same transaction.
+
+        A repeat answers the same messages with the same tokens where those locks still live, with
+        no delivery counted; `locked_until` is as it now stands. Refuses as `send_once` does.
+        """
+        ...
+
+    async def check(self, attempt: Attempt) -> None:
+        """Refuse with `KeyReused` what `claim_once` would, for whoever does something else first. Changes nothing."""
+        ...
+
+    async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """`claim`, but of these sequence numbers, in this order; those that others hold, or not in `claim.source`, are
+        passed over and the next ones taken instead."""
+        ...
+
+    async def candidates(self, queue_id: int, source: MessageState, after: Place, most: int) -> list[Outline]:
+        """What a claim from this state could take now from behind a place, in its order, untouched; no body is read."""
+        ...
+
+    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
+        """The facts of the rows that still carry these tokens; None where a token is gone."""
+        ...
+
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        """Settle locked rows out of the queue, each under its fence; whether each took effect.
+
+        In the same transaction the row moves to the archive with its token, or leaves a tombstone
+        where the queue's retention is 0.
+        """
+        ...
+
+    async def move(self, moves: Sequence[Move]) -> list[bool]:
+        """Settle locked rows into another state, each under its fence; leaves tombstones."""
+        ...
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
+        """Prolong locks; the generation grows by one. None where the lock is lost."""
+        ...
+
+    async def release(self, moves: Sequence[Move]) -> list[bool]:
+        """Free rows whose lock has ended: the token matches and either `locked_until` has passed or
+        the row's generation is the one in `move.fence.above` (positive evidence). Leaves tombstones
+        that say when the lock ended: where its time has passed, that was then.
+        """
+        ...
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """What is remembered of these deliveries, from the archive or the settlement table."""
+        ...
+
+    async def delivered_since(self, stone: Tombstone) -> bool:
+        """Whether the message was handed out again after this delivery ended, wherever it is by now."""
+        ...

@@ -1,0 +1,70 @@
+"""What the store keeps beside messages: queues and API keys."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from app.domain.access import ApiKey
+from app.domain.queue import Queue, QueueCounts, QueueSettings
+
+
+class Queues(Protocol):
+    """The queues and their settings."""
+
+    async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
+        """The queue of this name, made with these settings if there was none; whether it was made."""
+        ...
+
+    async def find(self, name: str) -> Queue | None:
+        """The queue of this name."""
+        ...
+
+    async def by_id(self, queue_id: int) -> Queue | None:
+        """The queue of this id."""
+        ...
+
+    async def page(self, after: str, most: int) -> list[Queue]:
+        """Queues with names above `after`, ascending by code point."""
+        ...
+
+    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+        """New settings for the queue as it was seen; None when its version has moved on."""
+        ...
+
+    async def delete(self, queue: Queue) -> bool:
+        """Remove the queue as it was seen; its messages are gone with it. False when its version moved on."""
+        ...
+
+    async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
+        """Exact counts per state of these queues."""
+        ...
+
+
+class Keys(Protocol):
+    """The API keys."""
+
+    async def add(self, key: ApiKey, most_live: int) -> bool:
+        """Store a key unless its principal already has `most_live` live ones; whether its secret is stored now.
+
+        A secret that is there already stays as it is, live or ended: of several servers that adopt one, all succeed.
+        """
+        ...
+
+    async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
+        """The key whose secret has this SHA-256."""
+        ...
+
+    async def page(self) -> list[ApiKey]:
+        """Every key, oldest first."""
+        ...
+
+    async def revoke(self, key_id: str) -> bool:
+        """End a key now; whether there was such a live key."""
+        ...
+
+    async def used(self, key_ids: Sequence[str]) -> None:
+        """Note that these keys were used now."""
+        ...
+
+    async def any_live(self) -> bool:
+        """Whether there is a live key at all."""
+        ...

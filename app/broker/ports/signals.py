@@ -1,0 +1,27 @@
+"""Who is told that something has happened."""
+
+from typing import Protocol
+
+
+class Bells(Protocol):
+    """Wake-ups for waiting receivers, in this process and in the others. Losing one is harmless."""
+
+    def ring(self, queue_id: int, count: int = 1) -> None:
+        """Wake so many of the receivers that wait longest on the queue, here and elsewhere."""
+        ...
+
+    def schedule_changed(self) -> None:
+        """Something may be due sooner than the schedule pass knows."""
+        ...
+
+    def queue_changed(self, queue_id: int) -> None:
+        """Other processes should forget what they remember of the queue."""
+        ...
+
+
+class Tally(Protocol):
+    """Where things that happened are counted for whoever watches."""
+
+    def count(self, event: str, amount: int = 1) -> None:
+        """`amount` more of this event (a word of the metrics guide)."""
+        ...

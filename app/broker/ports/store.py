@@ -1,0 +1,51 @@
+"""A message store as a whole."""
+
+from typing import Protocol
+
+from app.broker.ports.archive import Archive
+from app.broker.ports.messages import Messages
+from app.broker.ports.records import Keys, Queues
+from app.broker.ports.upkeep import Upkeep
+from app.domain.instant import Instant
+
+
+class Store(Messages, Upkeep, Protocol):
+    """An open message store. `archive`, `queues` and `keys` share its connections."""
+
+    @property
+    def archive(self) -> Archive:
+        """What has ended."""
+        ...
+
+    @property
+    def queues(self) -> Queues:
+        """The queues it keeps."""
+        ...
+
+    @property
+    def keys(self) -> Keys:
+        """The API keys it keeps."""
+        ...
+
+    async def now(self) -> Instant:
+        """The store's clock; also the cheapest proof that it answers."""
+        ...
+
+    async def revision(self) -> str | None:
+        """The migration that made its tables what they are; None where it has no tables yet."""
+        ...
+
+    async def claim_alone(self) -> list[str]:
+        """Serve the database as the only process, for one without a shared lock store; refused beside another.
+
+        Answers a warning for each way in which the database is set to lose what it has acknowledged.
+        """
+        ...
+
+    async def claim_shared(self) -> list[str]:
+        """Serve the database beside others that share the lock store; refused beside one that is alone."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is gathered and let the connections go."""
+        ...

@@ -1,0 +1,119 @@
+"""What background passes and administrators ask of the message store."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.domain.instant import Duration, Instant
+from app.domain.message import Message, MessageState, Outline
+from app.domain.settlement import Held, Move, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """An unlocked row as it was seen; acts on it take effect only while it is still so."""
+
+    sequence_number: int
+    queue_id: int
+    state: MessageState
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """An unlocked message that leaves its queue: expired, purged or cancelled."""
+
+    row: Unlocked
+    queue: str
+    outcome: Outcome
+    retention: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """A dead-lettered message that goes back to work, in its queue or another, with counts anew."""
+
+    row: Unlocked
+    to_queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change to an unlocked message; None leaves a field as it is.
+
+    Takes effect only while state, priority and due time are as in `seen`.
+    """
+
+    seen: Message
+    available_at: Instant | None = None
+    delay: Duration | None = None
+    priority: int | None = None
+    properties: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Awoken:
+    """Scheduled messages that became available, by queue, and when the next one is due."""
+
+    by_queue: Mapping[int, int]
+    rest: Duration | None
+
+
+class Upkeep(Protocol):
+    """The message store as background passes and administrators see it. Batches are bounded by the caller."""
+
+    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
+        """One message in any state, untouched."""
+        ...
+
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
+        """Messages in these states with sequence numbers above `after`, ascending, untouched."""
+        ...
+
+    async def outlines(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Outline]:
+        """`browse` for whoever chooses among many: no body is read."""
+        ...
+
+    async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+        """Those of these messages that are still in the queue, ascending, untouched."""
+        ...
+
+    async def ended_locks(self, most: int) -> list[Held]:
+        """Locked rows whose `locked_until` has passed, oldest first; nothing is locked or changed."""
+        ...
+
+    async def locks_of_queue(self, queue_id: int, most: int) -> list[Held]:
+        """Locked rows of one queue, for an administrator's change that takes them."""
+        ...
+
+    async def revoke(self, moves: Sequence[Move]) -> list[bool]:
+        """Take live locks away (fenced by token only), leaving tombstones with the move's outcome."""
+        ...
+
+    async def awaken(self, most: int) -> Awoken:
+        """Make due scheduled messages available, in their place by due time."""
+        ...
+
+    async def overdue(self, most: int) -> list[Unlocked]:
+        """Unlocked, not dead-lettered messages past their time to live."""
+        ...
+
+    async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """Move unlocked messages to the archive (or nowhere with retention 0), fenced by state."""
+        ...
+
+    async def bury(self, rows: Sequence[Unlocked], reason: str) -> list[bool]:
+        """Dead-letter unlocked messages, fenced by state."""
+        ...
+
+    async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
+        """Make dead-lettered messages available anew: counts, lock traces and reasons cleared, TTL lifted."""
+        ...
+
+    async def edit(self, edit: Edit) -> Message | None:
+        """Apply an edit; None when the message is no longer as it was seen."""
+        ...
+
+    async def forget(self, most: int) -> int:
+        """Remove tombstones, attempts and duplicate marks past their time, and messages whose queue is
+        gone; how many rows went."""
+        ...

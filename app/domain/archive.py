@@ -1,0 +1,105 @@
+"""The archive in batches: each is sealed once and never changes, so whoever copies it can say exactly what they have."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+
+from app.domain.instant import MINUTE, Duration, Instant
+
+STRETCH: Duration = MINUTE
+"""The messages of a batch are to be removed within so long of each other, for they go together."""
+
+
+class RemovalCause(StrEnum):
+    """Why the messages of a batch are gone."""
+
+    TRIMMED = "trimmed"
+    """Somebody proved to have a copy."""
+    EXPIRED = "expired"
+    """Their retention has passed."""
+
+
+class TrimResult(StrEnum):
+    """What came of a wish to remove a batch before its time."""
+
+    TRIMMED = "trimmed"
+    ALREADY_REMOVED = "already_removed"
+    DIFFERS = "differs"
+    """The messages that are here are not those of the copy."""
+    UNKNOWN = "unknown"
+    TOO_YOUNG = "too_young"
+    """Their lock tokens must still be known to whoever repeats a settlement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """An archived message in no batch: when it is to be removed, and how long ago it ended."""
+
+    sequence_number: int
+    remove_at: Instant
+    waited: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a batch holds at most, because it is sealed, read and removed as one; a single message always fits."""
+
+    messages: int = 10_000
+    body_bytes: int = 64 << 20
+
+
+USUAL_BOUND = Bound()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message that may join a batch."""
+
+    sequence_number: int
+    remove_at: Instant
+    body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What somebody says they have of a batch."""
+
+    number: int
+    row_count: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveBatch:
+    """A sealed batch. `remove_at` is that of its last message; `removed_at` is None while its messages are there."""
+
+    number: int
+    row_count: int
+    digest: str
+    sealed_at: Instant
+    remove_at: Instant
+    removed_at: Instant | None = None
+    removal: RemovalCause | None = None
+
+
+def digest_of(sequence_numbers: Iterable[int]) -> str:
+    """SHA-256, in hexadecimal, over the ascending numbers, each in decimal and followed by a line feed."""
+    return sha256(b"".join(b"%d\n" % number for number in sorted(sequence_numbers))).hexdigest()
+
+
+def fitting(candidates: Sequence[Candidate], body_bytes: int) -> Sequence[Candidate]:
+    """The first of these messages, as far as their bodies have so many bytes together: at least one if there is any."""
+    room = body_bytes
+    for place, candidate in enumerate(candidates):
+        room -= candidate.body_bytes
+        if room < 0:
+            return candidates[: max(place, 1)]
+    return candidates
+
+
+def judged(copy: Copy, sequence_numbers: Sequence[int], youngest: Duration, keep: Duration) -> TrimResult:
+    """Whether a batch of these messages may go, the youngest having ended so long ago, because there is this copy."""
+    if (copy.row_count, copy.digest) != (len(sequence_numbers), digest_of(sequence_numbers)):
+        return TrimResult.DIFFERS
+    return TrimResult.TOO_YOUNG if youngest < keep else TrimResult.TRIMMED

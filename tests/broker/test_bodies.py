@@ -1,0 +1,112 @@
+"""Whoever chooses among many messages reads no body but of those that are shown or handed out."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.browse import browse
+from app.broker.filters import CelFilter, Everything
+from app.broker.ports import Unlocked
+from app.broker.purge import Choice, purge, redrive
+from app.broker.receive import Wish, receive
+from app.broker.send import send
+from app.domain.message import BodyKind, Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.sending import Letter
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+AVAILABLE = [MessageState.AVAILABLE]
+
+
+class Weighed:
+    """A store, and the bodies of what it gave away."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.bodies: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
+        return self._weigh(await self._store.browse(queue_id, states, after, most))
+
+    async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+        return self._weigh(await self._store.read_these(queue_id, numbers))
+
+    def _weigh(self, messages: list[Message]) -> list[Message]:
+        self.bodies += [message.body for message in messages]
+        return messages
+
+
+@dataclass
+class Scene:
+    """A queue of eight messages, each with its place as a property and a body by which it is known."""
+
+    broker: Broker
+    store: Weighed
+    queue: Queue
+
+
+def letter(place: int) -> Letter:
+    return Letter(Envelope("", properties=b'{"place":%d}' % place), b"%d" % place * 1000, BodyKind.BYTES)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        queue, _ = await broker.store.queues.create("orders", QueueSettings())
+        await send(broker, queue, [letter(place) for place in range(8)])
+        store = Weighed(broker.store)
+        yield Scene(replace(broker, store=store), store, queue)
+
+
+async def test_a_filtered_page_reads_the_bodies_that_it_shows(scene: Scene) -> None:
+    odd = CelFilter("message.properties.place == 3 || message.properties.place == 5 || message.properties.place == 7")
+    found, after = await browse(scene.broker, scene.queue, AVAILABLE, odd, 0, 2)
+    assert [message.body[:1] for message in found] == [b"3", b"5"]
+    assert [message.body for message in found] == scene.store.bodies
+    found, after = await browse(scene.broker, scene.queue, AVAILABLE, odd, after or 0, 2)
+    assert ([message.body[:1] for message in found], after) == ([b"7"], None)
+    assert len(scene.store.bodies) == 3
+
+
+async def test_a_filter_may_go_by_the_length_of_the_body(scene: Scene) -> None:
+    short = Letter(Envelope("short"), b"x", BodyKind.BYTES)
+    await send(scene.broker, scene.queue, [short])
+    found, _ = await browse(scene.broker, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5)
+    assert [message.envelope.message_id for message in found] == ["short"]
+    assert scene.store.bodies == [b"x"]
+
+
+async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> None:
+    class Late(Weighed):
+        async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+            await receive(scene.broker, scene.queue, Wish(most=2))
+            return await super().read_these(queue_id, numbers)
+
+    late = replace(scene.broker, store=Late(scene.store))
+    found, _ = await browse(late, scene.queue, AVAILABLE, CelFilter("message.properties.place < 4"), 0, 5)
+    assert [message.body[:1] for message in found] == [b"2", b"3"]
+
+
+async def test_nobody_reads_what_is_purged_or_sent_back(scene: Scene) -> None:
+    first = CelFilter("message.properties.place < 3")
+    assert await purge(scene.broker, scene.queue, Choice(AVAILABLE, first)) == 3
+    left = await scene.broker.store.outlines(scene.queue.id, AVAILABLE, 0, 9)
+    rows = [Unlocked(one.sequence_number, scene.queue.id, one.state) for one in left]
+    assert all(await scene.broker.store.bury(rows, "for the test"))
+    dead = Choice([MessageState.DEAD_LETTERED], Everything())
+    assert await redrive(scene.broker, scene.queue, scene.queue, dead, None) == 5
+    assert scene.store.bodies == []
+
+
+async def test_a_filtered_receive_reads_what_it_hands_out(scene: Scene) -> None:
+    wish = Wish(most=1, matching=CelFilter("message.properties.place == 6"))
+    (message,) = await receive(scene.broker, scene.queue, wish)
+    assert message.body[:1] == b"6"
+    assert scene.store.bodies == []

@@ -1,0 +1,149 @@
+"""Receivers that wait through a filter stand in nobody's way, and cost one look each."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.filters import CelFilter
+from app.broker.ports import Attempt
+from app.broker.receive import Wish, receive, receive_once
+from app.broker.send import send
+from app.domain.instant import HOUR
+from app.domain.message import Envelope, Message
+from app.domain.queue import Queue, QueueSettings
+from app.domain.sending import Letter, accept
+from app.maintenance.look import let_one_look
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+
+class Watched:
+    """A store that counts how often it is looked into."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        return partial(self._count, method) if name in ("candidates", "claim", "claim_once") else method
+
+    def _count(self, method: Callable[..., Any], *asked: Any) -> Any:
+        self.looks += 1
+        return method(*asked)
+
+
+@dataclass
+class Scene:
+    """A queue with nothing in it, and those who wait."""
+
+    broker: Broker
+    store: Watched
+    queue: Queue
+    waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
+
+    async def wait_for(self, *subjects: str | None, most: int = 1) -> None:
+        """Let receivers wait, each for a subject or, where that is None, for anything."""
+        for subject in subjects:
+            matching = None if subject is None else CelFilter(f"message.subject == '{subject}'")
+            wish = Wish(most=most, patience_seconds=50, matching=matching)
+            self.waiting.append(asyncio.create_task(receive(self.broker, self.queue, wish)))
+        await self.nothing_happens()
+        self.store.looks = 0
+
+    async def send(self, *subjects: str) -> None:
+        await send(self.broker, self.queue, letters(*subjects))
+        await self.nothing_happens()
+
+    async def send_unheard(self, *subjects: str) -> None:
+        """Store messages as if their wake-up were lost."""
+        await self.broker.store.send([accept(letter, self.queue, "") for letter in letters(*subjects)])
+
+    async def nothing_happens(self) -> None:
+        """Return when everybody waits again, or has what it waited for; the clock stands still meanwhile."""
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+
+    def received(self) -> list[str | None]:
+        """The subjects of what came, in the order of those who waited; None for those who wait still."""
+        return [
+            (task.result()[0].envelope.subject if task.result() else "") if task.done() else None
+            for task in self.waiting
+        ]
+
+
+def letters(*subjects: str) -> list[Letter]:
+    return [Letter(Envelope("", subject=subject)) for subject in subjects]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        queue, _ = await broker.store.queues.create("orders", QueueSettings())
+        store = Watched(broker.store)
+        scene = Scene(replace(broker, store=store), store, queue)
+        yield scene
+        broker.waiting.close()
+        await asyncio.gather(*scene.waiting)
+
+
+async def test_a_receiver_behind_filters_that_never_match_is_served_at_once(scene: Scene) -> None:
+    await scene.wait_for("a", "b", "c", "d", None)
+    await scene.send("z")
+    assert scene.received() == [None, None, None, None, "z"]
+    assert scene.store.looks == 5
+
+
+async def test_the_one_it_is_for_is_found_among_many(scene: Scene) -> None:
+    await scene.wait_for("a", "b", "c", "d")
+    await scene.send("c")
+    assert scene.received() == [None, None, "c", None]
+    await scene.send("a", "d", "b")
+    assert scene.received() == ["a", "b", "c", "d"]
+
+
+async def test_what_is_for_nobody_is_looked_for_once_by_everybody(scene: Scene) -> None:
+    await scene.wait_for("a", "b", "c", "d")
+    await scene.send("z")
+    assert scene.store.looks == 4
+
+
+async def test_the_look_of_each_second_reaches_everybody(scene: Scene) -> None:
+    await scene.wait_for("a", "b", "c", None)
+    await scene.send_unheard("c", "z")
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert scene.received() == [None, None, "c", "z"]
+
+
+async def test_receivers_without_a_filter_cost_one_look_a_second(scene: Scene) -> None:
+    await scene.wait_for(None, None, None, None)
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert scene.store.looks == 1
+
+
+async def test_who_takes_all_it_may_lets_the_next_look_for_the_rest(scene: Scene) -> None:
+    await scene.wait_for(None, None, None, most=2)
+    await scene.send_unheard("x", "x", "y", "y")
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert scene.received() == ["x", "y", None]
+
+
+async def test_who_receives_once_lets_the_next_look_for_the_rest(scene: Scene) -> None:
+    attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
+    wish = Wish(patience_seconds=50)
+    once = asyncio.create_task(receive_once(scene.broker, scene.queue, wish, attempt))
+    await scene.wait_for(None, None)
+    await scene.send_unheard("x", "y")
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert [message.envelope.subject for message in (await once).answer] == ["x"]
+    assert scene.received() == ["y", None]
+    assert scene.store.looks == 3
