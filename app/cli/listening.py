@@ -16,6 +16,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
+from app.cli.patience import Patient
 from app.cli.preflight import RefusedToStart
 from app.settings import Settings
 
@@ -128,7 +129,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http="httptools",
+        http=Patient,
         ws="none",
         lifespan="on",
         log_config=None,

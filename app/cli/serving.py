@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated
 
+import structlog
 import typer
 from pydantic import ValidationError
 
@@ -15,6 +18,11 @@ from app.logs import configure
 from app.settings import Settings
 
 PREFIX = "PEEKLOCK_"
+
+OF_CLIENTS = ("PEEKLOCK_URL", "PEEKLOCK_API_KEY")
+"""What the other commands read."""
+
+log = structlog.get_logger("peeklock")
 
 FIRST_STEPS = """
 Peeklock listens on {url} and keeps its messages in {where}. In another terminal, try:
@@ -57,6 +65,8 @@ def serve(
     os.environ.update({PREFIX + name: str(value) for name, value in given.items() if value is not None})
     settings = read_settings()
     configure(settings.log_format, settings.log_level)
+    for misspelt, nearest in misspelt_settings(os.environ):
+        log.warning("there is no such setting, and it is ignored", given=misspelt, nearest=nearest)
     try:
         needs_key = asyncio.run(prepare(settings))
         listener = bind(settings.host, settings.port)
@@ -75,6 +85,20 @@ def read_settings() -> Settings:
             name = PREFIX + str(fault["loc"][0]).upper()
             err.print(f"{name}: {fault['msg']} (given: {fault['input']})", markup=False)
         raise typer.Exit(2) from None
+
+
+def misspelt_settings(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that look like settings and are none, each with the setting that may be meant.
+
+    What resembles none is left alone: Kubernetes, for one, sets PEEKLOCK_SERVICE_HOST for a Service of that name.
+    """
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    for name in names:
+        if name.upper().startswith(PREFIX) and name.upper() not in (*known, *OF_CLIENTS):
+            # Compared without what all begin with, or all would resemble each other.
+            rests = [one.removeprefix(PREFIX) for one in known]
+            for nearest in get_close_matches(name.upper().removeprefix(PREFIX), rests, n=1):
+                yield name, PREFIX + nearest
 
 
 def _welcome(settings: Settings, needs_key: bool, url: str) -> None:

@@ -1,0 +1,176 @@
+"""What a server speaks on each connection: HTTP as uvicorn reads it, and a problem document for what is none.
+
+A request that cannot be read never becomes one, so no operation could answer it; it is answered here, after the
+requests ahead of it, and the connection ends.
+"""
+
+import asyncio
+from enum import Enum, auto
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from app.api.front import request_id
+from app.api.problems import plain_problem
+from app.cli.one_write import OneWrite
+
+LARGEST_URL = 16 << 10
+"""Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
+
+LARGEST_HEAD = 64 << 10
+"""Bytes of its target and header fields: a raw send may carry 32 KiB of properties there."""
+
+LINGER_SECONDS = 2.0
+"""How long a refused client may still send before the connection is cut: time to read why."""
+
+Complaint = tuple[int, str, str]
+"""Status, code and detail of a problem."""
+
+MALFORMED: Complaint = (400, "malformed-request", "This is not HTTP/1.1 as RFC 9112 writes it.")
+URL_TOO_LONG: Complaint = (414, "url-too-long", f"The target of a request has at most {LARGEST_URL} bytes.")
+HEAD_TOO_LARGE: Complaint = (
+    431, "headers-too-large", f"The target and header fields of a request have at most {LARGEST_HEAD} bytes."
+)  # fmt: skip
+
+
+class Stage(Enum):
+    """How much of the newest request is here."""
+
+    NONE = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class Unacceptable(Exception):
+    """A request's head is not taken in; raised through the parser, so that it stops."""
+
+
+class Connection(OneWrite):
+    """One client's connection."""
+
+    _stage = Stage.NONE
+    _arrived = 0
+    """Bytes of a head that came after the read in which it began."""
+    _read = 0
+    """Bytes of the newest read."""
+    _complaint = MALFORMED
+    _is_deaf = False
+    _last_word: bytes | None = None
+    """The refusal that waits for the answers ahead of it."""
+    _linger: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self._is_deaf:
+            return
+        before = self._stage
+        self._read = len(data)
+        super().data_received(data)
+        if self._stage is Stage.HEAD and not self._is_deaf:
+            self._arrived = self._arrived + len(data) if before is Stage.HEAD else 0
+            self._bound_head()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request is here."""
+        self._stage = Stage.HEAD
+        self._arrived = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """A request's head is here; it is answered from now on. Raises `Unacceptable` for one too large."""
+        if len(self.url) > LARGEST_URL:
+            self._complaint = URL_TOO_LONG
+            raise Unacceptable
+        if self._arrived + self._read > LARGEST_HEAD < self._head_size():
+            self._complaint = HEAD_TOO_LARGE
+            raise Unacceptable
+        super().on_headers_complete()
+        self._stage = Stage.BODY
+
+    def on_message_complete(self) -> None:
+        """A whole request is here."""
+        self._stage = Stage.NONE
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer has ended; where it was the last one that is owed, so does the connection."""
+        was_last = not self.pipeline
+        super().on_response_complete()
+        if not was_last or self.transport.is_closing():
+            return
+        if self._last_word is not None:
+            self._end(self._last_word)
+        elif self._stage is Stage.BODY and self.expect_100_continue and self.cycle.response_complete:
+            # Not told to go on, the client may keep its body to itself, so what comes next cannot be told apart.
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self._linger is not None:
+            self._linger.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read."""
+        self._refuse(self._complaint)
+
+    def _refuse(self, complaint: Complaint) -> None:
+        """Answer the newest request with a problem, in its turn, and hear no more from this client."""
+        self._is_deaf = True
+        refusal = self._refusal(complaint)
+        if self._stage is Stage.BODY:
+            if not self.pipeline:
+                self._end(self._instead(refusal))
+                return
+            self.pipeline.popleft()
+        elif not self._is_answering():
+            self._end(refusal)
+            return
+        self._last_word = refusal
+
+    def _instead(self, refusal: bytes) -> bytes:
+        """What is left to say of the request that is under way; its operation is told that nobody listens."""
+        if self.cycle.response_started:
+            return b""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        return refusal
+
+    def _end(self, last_word: bytes) -> None:
+        """Say the last word, and let what the client still sends pass for a moment: a reset would take it away."""
+        self._unset_keepalive_if_required()
+        self._whole.leave(last_word)
+        self.flow.resume_reading()
+        self._linger = self.loop.call_later(LINGER_SECONDS, self._whole.close)
+
+    def _refusal(self, complaint: Complaint) -> bytes:
+        status, code, detail = complaint
+        tracking_id = self._tracking_id()
+        body = msgspec.json.encode(plain_problem(status, code, detail, tracking_id))
+        headers = (
+            *self.server_state.default_headers,
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", b"application/problem+json"),
+            (b"x-request-id", tracking_id.encode()),
+            (b"connection", b"close"),
+        )
+        return b"".join((STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n", body))
+
+    def _is_answering(self) -> bool:
+        return bool(self.cycle and not self.cycle.response_complete)
+
+    def _tracking_id(self) -> str:
+        if self._stage is Stage.NONE:
+            return request_id(()).decode()
+        state = self.scope.get("state", {})
+        return state.get("request_id") or request_id(self.headers).decode()
+
+    def _bound_head(self) -> None:
+        """Refuse a head that is too large before it ends."""
+        if len(self.url) > LARGEST_URL:
+            self._refuse(URL_TOO_LONG)
+        elif self._arrived > LARGEST_HEAD:
+            self._refuse(HEAD_TOO_LARGE)
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum([len(name) + len(value) for name, value in self.headers])

@@ -1,0 +1,78 @@
+"""Hangs up on clients that stop in the middle of a request, and on those that never begin one."""
+
+import asyncio
+from typing import ClassVar
+
+from app.cli.connection import Complaint, Connection, Stage
+
+TOO_SLOW: Complaint = (408, "request-timeout", "The rest of this request did not come in time.")
+
+
+class Patient(Connection):
+    """A connection whose client is waited for, but not for ever.
+
+    A head has to be whole within `seconds` of its first byte, and a body has to move within them. Nobody is hurried
+    who waits for the server: for an answer, to be told to go on, or to have its bytes taken. A request that comes
+    whole in one read sets no timer.
+    """
+
+    seconds: ClassVar[float] = 30.0
+    _since = 0.0
+    """When the client last did what is asked of it."""
+    _watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._watch_for(self.seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        newest = self.scope
+        super().data_received(data)
+        if self._stage is Stage.NONE:
+            return
+        # What is left of a body that was answered already is only in the way: it has so much time in all.
+        moves = self._stage is Stage.BODY and not self.cycle.response_complete
+        if moves or self.scope is not newest:
+            self._since = self.loop.time()
+        if self._watch is None:
+            self._watch_for(self.seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def _watch_for(self, seconds: float) -> None:
+        self._watch = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Refuse the rest of a request that is overdue; look again when the next could be."""
+        self._watch = None
+        if self._is_deaf:
+            return
+        if self._stage is Stage.NONE:
+            self._close_if_forgotten()
+            return
+        if self._waits_for_us():
+            self._since = self.loop.time()
+        left = self._since + self.seconds - self.loop.time()
+        if left > 0:
+            self._watch_for(left)
+        else:
+            self._refuse(TOO_SLOW)
+
+    def _close_if_forgotten(self) -> None:
+        """Close an idle connection that uvicorn does not watch: one without an answer since its last byte."""
+        if not self._is_answering() and self.timeout_keep_alive_task is None:
+            self.transport.close()
+
+    def _waits_for_us(self) -> bool:
+        if self.flow.read_paused or self.pipeline:
+            return True
+        if self._stage is Stage.HEAD:
+            return self._is_answering()
+        return self.cycle.waiting_for_100_continue

@@ -1,0 +1,105 @@
+"""What never becomes a request is answered with a problem document too, in its turn, and within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.cli.connection import LARGEST_HEAD, LARGEST_URL, Connection
+from tests.cli.connections import CHUNKED, GET, Client, Service, connected
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[Client]:
+    async with connected(service, Connection) as client:
+        yield client
+
+
+MALFORMED = {
+    "a method that nobody knows": b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a path that is not ASCII": "GET /é HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
+    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+    "a chunk without a size": CHUNKED + b"zz\r\nhello\r\n",
+    "a control byte in a header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x01c\r\n\r\n",
+    "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00",
+}
+
+
+@pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
+async def test_what_cannot_be_read_is_a_problem(client: Client, request_: bytes) -> None:
+    client.say(request_)
+    assert await client.problem() == (400, "malformed-request")
+
+
+@pytest.mark.parametrize("size", [LARGEST_URL + 1, 70_000, 1_000_000])
+async def test_a_target_has_a_bound(client: Client, size: int) -> None:
+    client.say(b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await client.problem() == (414, "url-too-long")
+
+
+async def test_a_target_that_never_ends_is_refused_on_its_way(client: Client) -> None:
+    client.say(b"GET /" + b"a" * LARGEST_URL)
+    assert await client.problem() == (414, "url-too-long")
+
+
+async def test_the_longest_target_is_taken(client: Client) -> None:
+    client.say(b"GET /" + b"a" * (LARGEST_URL - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await client.hear())[0] == 200
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+async def test_header_fields_have_a_bound(client: Client, count: int) -> None:
+    fields = b"".join(b"A%d: %s\r\n" % (n, b"b" * (LARGEST_HEAD // count)) for n in range(count))
+    client.say(b"GET / HTTP/1.1\r\n" + fields + b"\r\n")
+    assert await client.problem() == (431, "headers-too-large")
+
+
+async def test_header_fields_that_never_end_are_refused_on_their_way(client: Client, service: Service) -> None:
+    client.say(b"GET / HTTP/1.1\r\nA: ")
+    for _ in range(64):
+        client.say(b"b" * (16 << 10))
+    assert await client.problem() == (431, "headers-too-large")
+    assert not service.begun.is_set()
+
+
+async def test_a_large_head_within_bounds_is_taken_after_a_large_request(client: Client) -> None:
+    body = b"x" * 200_000
+    head = b"GET / HTTP/1.1\r\nA: " + b"b" * (LARGEST_HEAD - 100) + b"\r\n\r\n"
+    client.say(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
+    assert [(await client.hear())[0] for _ in range(2)] == [200, 200]
+
+
+async def test_the_callers_own_id_is_given_back(client: Client) -> None:
+    client.say(CHUNKED + b"zz\r\n")
+    assert (await client.hear())[1]["x-request-id"] == "mine"
+
+
+async def test_an_endpoint_that_reads_a_broken_body_is_told_that_nobody_listens(
+    client: Client, service: Service
+) -> None:
+    client.say(CHUNKED)
+    await service.begun.wait()
+    client.say(b"zz\r\n")
+    assert await client.problem() == (400, "malformed-request")
+    await service.gone.wait()
+
+
+@pytest.mark.parametrize("bad", [b"BREW / HTTP/1.1\r\n\r\n", CHUNKED + b"zz\r\n"], ids=["head", "body"])
+async def test_it_is_answered_after_the_requests_ahead_of_it(client: Client, service: Service, bad: bytes) -> None:
+    client.say(GET.replace(b"/ ", b"/wait ") + GET.replace(b"/ ", b"/next ") + bad)
+    await service.begun.wait()
+    service.may_answer.set()
+    assert [(await client.hear())[2] for _ in range(2)] == [b"/wait", b"/next"]
+    assert await client.problem() == (400, "malformed-request")
+
+
+async def test_a_client_that_was_answered_before_it_sent_its_body_is_hung_up_on(client: Client) -> None:
+    client.say(b"POST /early HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    assert (await client.hear())[2] == b"/early"
+    assert await client.is_hung_up()
