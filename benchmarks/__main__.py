@@ -2,61 +2,81 @@
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
+from benchmarks.bench import Bench
 from benchmarks.machine import describe
-from benchmarks.rows import ROWS, Bench, Row
+from benchmarks.rows import ON_REQUEST, ROWS, Measure
 from benchmarks.systems import servers
+from benchmarks.table import Row
+
+CONDITIONS = (
+    "One lifecycle is send, receive, complete of a 1 KiB JSON body over keep-alive HTTP, with an API key, "
+    "PostgreSQL with fsync, Redis, one worker. Milliseconds are CPU of all server processes; the load's is not in."
+)
+PIPELINE_CONDITIONS = (
+    "An export's CPU is that of Spark's JVM, of the Python driver and of its Python workers, children included; "
+    "PostgreSQL's is told beside it. Every copy goes into a new directory."
+)
 
 
 def main() -> int:
-    """Measure the rows that are asked for, all by default; say so while it works."""
+    """Measure the rows that are asked for, else all of `ROWS` or of the pipeline's; say so while it works."""
     options = _options()
+    measures = _asked_for(options)
     conditions = describe()
     print("Conditions: " + ", ".join(f"{name} {value}" for name, value in conditions.items()))
-    print(
-        "One lifecycle is send, receive, complete of a 1 KiB JSON body over keep-alive HTTP, with an API key, "
-        "PostgreSQL with fsync, Redis, one worker. Milliseconds are CPU of all server processes; the load's is not in.\n"
-    )
+    print((PIPELINE_CONDITIONS if options.pipeline else CONDITIONS) + "\n")
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="peeklock-bench-") as folder:
-        Path(folder).chmod(0o755)
-        with servers(Path(folder)) as (postgres, redis):
-            bench = Bench(postgres, redis, Path(folder), 0.1 if options.quick else 1.0)
-            for name in options.rows or ROWS:
-                began = time.monotonic()
-                print(f"... {name}", file=sys.stderr, flush=True)
-                for row in ROWS[name](bench):
-                    rows.append(row)
-                    _show(row)
-                print(f"... {name} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    for row in _measure(measures, 0.1 if options.quick else 1.0):
+        rows.append(row)
+        print(row.as_text(), flush=True)
     if options.json:
-        options.json.write_text(
-            json.dumps({"conditions": conditions, "rows": [row.as_json() for row in rows]}, indent=2)
-        )
-    missed = [row.what for row in rows if not row.met]
+        table = {"conditions": conditions, "rows": [row.as_json() for row in rows]}
+        options.json.write_text(json.dumps(table, indent=2))
+    missed = [f"{row.name}, {row.conditions}" for row in rows if not row.met]
     print(
         f"\n{len(rows) - len(missed)} of {len(rows)} targets met" + (f"; missed: {'; '.join(missed)}" if missed else "")
     )
     return 0
 
 
+def _measure(measures: Mapping[str, Measure], scale: float) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="peeklock-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # PostgreSQL runs as an account of its own
+        with servers(folder) as (postgres, redis):
+            bench = Bench(postgres, redis, folder, scale)
+            for row, measure in measures.items():
+                began = time.monotonic()
+                print(f"... {row}", file=sys.stderr, flush=True)
+                yield from measure(bench)
+                print(f"... {row} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def _asked_for(options: argparse.Namespace) -> dict[str, Measure]:
+    """The rows that were named, in that order. The pipeline's are loaded only for it: they need Spark."""
+    known = import_module("benchmarks.pipeline").ROWS if options.pipeline else ROWS | ON_REQUEST
+    if unknown := [name for name in options.rows if name not in known]:
+        sys.exit(f"dev.py bench: there is no row {', '.join(unknown)} here; choose from {', '.join(known)}")
+    return {name: known[name] for name in options.rows or known if options.rows or name not in ON_REQUEST}
+
+
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="dev.py bench", description=__doc__)
-    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], help="which rows; all by default")
+    parser = argparse.ArgumentParser(prog=os.environ.get("BENCH_TYPED_AS", "dev.py bench"), description=__doc__)
+    parser.add_argument("rows", nargs="*", help=f"which rows; all but {', '.join(ON_REQUEST)} by default")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="the rows of the data pipeline instead of the service's"
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work; figures are only a hint")
     parser.add_argument("--json", type=Path, help="write the table to this file too")
     return parser.parse_args()
-
-
-def _show(row: Row) -> None:
-    print(f"{'met   ' if row.met else 'MISSED'} {row.what}")
-    print(f"         measured   {row.measured}")
-    print(f"         reference  {row.reference}")
-    print(f"         target     {row.target}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Measuring: two systems in turn, CPU per message of each, and the middle of the ratios."""
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ def in_turn(drives: Sequence[Drive], callers: int, rounds: int) -> list[Cost]:
 def ratio(of: Cost, to: Cost) -> float:
     """The median of the ratios of rounds that ran side by side."""
     return statistics.median(one / other for one, other in zip(of.cpu_ms, to.cpu_ms, strict=True))
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that so many of a hundred do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def _one_round(cost: Cost, system: System, life: Life, callers: int, units: int, *, counted: bool) -> None:

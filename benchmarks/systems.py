@@ -7,15 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 from urllib.error import URLError
 from urllib.request import Request, urlopen
-
-import asyncpg
 
 from app.store.migrate import migrate
 from benchmarks.load import Target
@@ -33,16 +32,29 @@ class System:
     name: str
     target: Target
     processes: dict[str, int] = field(default_factory=dict)
-    database_url: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def database_url(self) -> str:
+        """Where its messages lie; for a system over PostgreSQL."""
+        return self.settings["PEEKLOCK_DATABASE_URL"]
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far, by process."""
         return {part: cpu_seconds([pid]) for part, pid in self.processes.items()}
 
+    def total_cpu(self) -> float:
+        """CPU seconds so far of all of them."""
+        return sum(self.cpu().values())
+
     @property
     def pid(self) -> int:
         """The process that speaks HTTP."""
         return self.processes["server"]
+
+    def on(self, queue: str) -> "System":
+        """The same system, loaded on another queue."""
+        return replace(self, target=replace(self.target, queue=queue))
 
 
 @contextmanager
@@ -71,43 +83,65 @@ def peeklock(
     *,
     workers: int = 1,
     database: str = "bench",
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[System]:
-    """Peeklock with an API key, over PostgreSQL and Redis or, without them, SQLite."""
-    key = "pk_" + secrets.token_urlsafe(32)
-    environment = {"PEEKLOCK_BOOTSTRAP_KEY": key, "PEEKLOCK_WORKERS": str(workers), "PEEKLOCK_LOG_LEVEL": "warning"}
-    environment["PEEKLOCK_AUTO_CREATE_QUEUES"] = "true"
+    """Peeklock with an API key and more settings, over PostgreSQL and Redis or, without them, SQLite."""
+    settings = {
+        "PEEKLOCK_BOOTSTRAP_KEY": "pk_" + secrets.token_urlsafe(32),
+        "PEEKLOCK_WORKERS": str(workers),
+        "PEEKLOCK_LOG_LEVEL": "warning",
+        "PEEKLOCK_AUTO_CREATE_QUEUES": "true",
+        **more,
+    }
     processes: dict[str, int] = {}
-    if postgres is None:
-        environment["PEEKLOCK_DATA_DIR"] = str(folder)
-    else:
-        environment["PEEKLOCK_DATABASE_URL"] = _fresh_database(postgres, database)
-        migrate(environment["PEEKLOCK_DATABASE_URL"])
-        processes["postgresql"] = postgres.pid
-    if redis is not None:
-        environment["PEEKLOCK_REDIS_URL"] = redis.url
-        processes["redis"] = redis.pid
+    with ExitStack() as stores:
+        if postgres is None:
+            settings["PEEKLOCK_DATA_DIR"] = str(folder)
+        else:
+            settings["PEEKLOCK_DATABASE_URL"] = stores.enter_context(empty_database(postgres, database))
+            migrate(settings["PEEKLOCK_DATABASE_URL"])
+            processes["postgresql"] = postgres.pid
+        if redis is not None:
+            settings["PEEKLOCK_REDIS_URL"] = redis.url
+            settings["PEEKLOCK_REDIS_PREFIX"] = f"{database}:"
+            processes["redis"] = redis.pid
+        yield stores.enter_context(_serving("peeklock", settings, processes))
+
+
+@contextmanager
+def another(system: System) -> Iterator[System]:
+    """A second server on a port of its own, over the same database, Redis and key; the stores count for both."""
+    stores = {part: pid for part, pid in system.processes.items() if part != "server"}
+    with _serving(f"another {system.name}", system.settings, stores) as second:
+        yield second
+
+
+@contextmanager
+def _serving(name: str, settings: Mapping[str, str], stores: Mapping[str, int]) -> Iterator[System]:
     command = [str(Path(sys.executable).with_name("peeklock")), "serve"]
-    with _running(command, environment, "/readyz", host_in_environment=True) as (process, port):
-        target = Target("127.0.0.1", port, headers={"authorization": f"Bearer {key}"})
-        url = environment.get("PEEKLOCK_DATABASE_URL", "")
-        yield System("peeklock", target, {"server": process.pid, **processes}, url)
+    headers = {"authorization": f"Bearer {settings['PEEKLOCK_BOOTSTRAP_KEY']}"}
+    port = free_port()
+    with _running(command, {**settings, "PEEKLOCK_PORT": str(port)}, port, "/readyz") as pid:
+        yield System(name, Target("127.0.0.1", port, headers=headers), {"server": pid, **stores}, settings)
 
 
 @contextmanager
 def reference(module: str, postgres: PostgresServer | None = None, sqlite: Path | None = None) -> Iterator[System]:
-    """One of the references of this folder, under the same uvicorn."""
+    """One of `references/`, under the same uvicorn."""
     environment: dict[str, str] = {}
     processes: dict[str, int] = {}
-    if postgres is not None:
-        url = _fresh_database(postgres, "naive")
-        environment["NAIVE_DATABASE_URL"] = url.replace("postgresql://", "postgresql+asyncpg://")
-        processes["postgresql"] = postgres.pid
-    if sqlite is not None:
-        environment["NAIVE_DATABASE_URL"] = f"sqlite+aiosqlite:///{sqlite}"
-    command = [sys.executable, "-m", "uvicorn", f"benchmarks.{module}:app", "--no-access-log", "--log-level=warning"]
-    command += ["--loop=uvloop", "--http=httptools"]
-    with _running(command, environment, "/openapi.json") as (process, port):
-        yield System(module, Target("127.0.0.1", port), {"server": process.pid, **processes})
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", f"benchmarks.references.{module}:app", f"--port={port}"]
+    command += ["--loop=uvloop", "--http=httptools", "--no-access-log", "--log-level=warning"]
+    with ExitStack() as stores:
+        if postgres is not None:
+            url = stores.enter_context(empty_database(postgres, "naive"))
+            environment["NAIVE_DATABASE_URL"] = url.replace("postgresql://", "postgresql+asyncpg://")
+            processes["postgresql"] = postgres.pid
+        if sqlite is not None:
+            environment["NAIVE_DATABASE_URL"] = f"sqlite+aiosqlite:///{sqlite}"
+        pid = stores.enter_context(_running(command, environment, port, "/openapi.json"))
+        yield System(module, Target("127.0.0.1", port), {"server": pid, **processes})
 
 
 def call(system: System, method: str, path: str, body: object = None) -> dict[str, object]:
@@ -119,37 +153,33 @@ def call(system: System, method: str, path: str, body: object = None) -> dict[st
         return dict(json.loads(answer.read() or b"{}"))
 
 
-async def sql(system: System, statement: str) -> None:
-    """One statement on a system's database, to fill it faster than over HTTP."""
-    connection = await asyncpg.connect(system.database_url)
-    try:
-        await connection.execute(statement, timeout=600)
-    finally:
-        await connection.close()
-
-
-def _fresh_database(postgres: PostgresServer, name: str) -> str:
-    postgres.run(
-        "dropdb", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "--force", "--if-exists", name
-    )
-    postgres.run("createdb", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", name)
-    return postgres.url.rsplit("/", 1)[0] + f"/{name}"
+def metric(system: System, name: str) -> float:
+    """A meter as the server tells it, labels and all; 0 while it has not counted yet."""
+    with urlopen(f"http://{system.target.host}:{system.target.port}/metrics", timeout=10) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(name):
+                return float(line.rpartition(" ")[2])
+    return 0.0
 
 
 @contextmanager
-def _running(
-    command: list[str], environment: dict[str, str], probe: str, *, host_in_environment: bool = False
-) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    port = free_port()
-    if host_in_environment:
-        environment["PEEKLOCK_PORT"] = str(port)
-    else:
-        command = [*command, f"--port={port}"]
+def empty_database(postgres: PostgresServer, name: str) -> Iterator[str]:
+    """An empty database, by its URL. It goes with the row: tidying it up would be counted as the cost of the next."""
+    reach = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *reach, name)
+    try:
+        yield postgres.url.rsplit("/", 1)[0] + f"/{name}"
+    finally:
+        postgres.run("dropdb", *reach, "--force", name)
+
+
+@contextmanager
+def _running(command: Sequence[str], environment: Mapping[str, str], port: int, probe: str) -> Iterator[int]:
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, cwd=HERE, env={**os.environ, **environment}, stdout=said, stderr=said)
         try:
             _wait_until_ready(process, f"http://127.0.0.1:{port}{probe}", said)
-            yield process, port
+            yield process.pid
         finally:
             process.terminate()
             process.wait(PATIENCE_SECONDS)

@@ -1,0 +1,35 @@
+"""What the rows share: the servers of this run, a folder, and how much work a round is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.systems import System, peeklock
+from tests.servers import PostgresServer, RedisServer
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run; a scale of 1.0 is the whole work, less only gives a hint."""
+
+    postgres: PostgresServer
+    redis: RedisServer
+    folder: Path
+    scale: float
+
+    def units(self, whole: int) -> int:
+        """So many units in this run."""
+        return max(20, int(whole * self.scale))
+
+    @property
+    def rounds(self) -> int:
+        """Counted rounds of each comparison."""
+        return 5 if self.scale >= 1 else 3
+
+    @contextmanager
+    def peeklock(self, *, workers: int = 1, database: str = "bench", seal_seconds: float = 10) -> Iterator[System]:
+        """Peeklock over PostgreSQL and Redis, its database empty."""
+        more = {"PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds)}
+        with peeklock(self.folder, self.postgres, self.redis, workers=workers, database=database, more=more) as system:
+            yield system

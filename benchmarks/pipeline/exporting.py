@@ -1,0 +1,205 @@
+"""A sealed archive filled by SQL, and the two that copy it into Parquet files: our export, and Spark's JDBC reader."""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+import asyncpg
+import pyarrow.parquet as pq
+from peeklock_pipeline.columns import ARCHIVE
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import COMPRESSION
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.session import open_session
+from pyspark.sql import SparkSession
+
+from app.store.migrate import migrate
+from benchmarks.bench import Bench
+from benchmarks.machine import cpu_seconds, family
+from benchmarks.systems import empty_database
+
+CORES = 2
+QUEUES = 4
+BATCH_ROWS = 10_000
+PATIENCE_SECONDS = 1800.0
+
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
+JDBC_FETCH_ROWS = 10_000
+JDBC_TASKS = 2 * CORES
+JDBC_COMPRESSION = {"compression": COMPRESSION, "parquet.compression.codec.zstd.level": "1"}
+"""Arrow, which writes our files, compresses with this level."""
+
+BEGIN = 1_780_000_000_000_000
+"""The microsecond in which the first message ended, at half past eight in the evening; the last one ends a day later."""
+
+FILL = """
+INSERT INTO archive (sequence_number, queue_id, queue, outcome, settled_at, remove_at, lock_token, priority, enqueued_at,
+    available_at, first_delivered_at, last_delivered_at, delivery_count, failure_count, message_id, headers, properties,
+    body_kind, body, export_batch)
+SELECT n, n % $2, 'queue-' || n % $2, 'completed', ended, ended + 2592000000000, decode(md5(n::text), 'hex'), 4,
+    ended - 2000000, ended - 2000000, ended - 1000000, ended - 1000000, 1, 0, 'filled-' || n, '{}', '{"tenant":"a"}',
+    1, convert_to('{"text":"' || rpad(text, 1013, 'the quick brown fox ') || '"}', 'UTF8'),
+    1 + (n - 1) / $3
+FROM (
+    SELECT n, $4::bigint + n * (86400000000 / $1) AS ended,
+        (SELECT string_agg(md5(n || '.' || part), ' ') FROM generate_series(1, 8) AS part) AS text
+    FROM generate_series(1, $1::bigint) AS n
+) AS messages
+"""
+"""A quarter of each body is like no other's, so that compressing them is work."""
+SEAL = """
+INSERT INTO export_batch (number, row_count, digest, sealed_at, remove_at)
+SELECT export_batch, count(*),
+    encode(sha256(convert_to(string_agg(sequence_number || E'\\n', '' ORDER BY sequence_number), 'UTF8')), 'hex'),
+    max(settled_at) + 10000000, max(remove_at)
+FROM archive GROUP BY export_batch
+"""
+"""What the server writes down of each batch when it seals it."""
+
+AS_KEPT = {
+    "date": "to_date(timestamp_micros(settled_at))",
+    **{
+        name: f"timestamp_micros({name})"
+        for name in (
+            "settled_at", "enqueued_at", "available_at", "expires_at", "first_delivered_at", "last_delivered_at",
+        )
+    },
+    "lock_token": "concat_ws('.', sequence_number, lower(hex(lock_token)))",
+    "body_kind": "element_at(array('none', 'json', 'bytes'), body_kind + 1)",
+}  # fmt: skip
+"""What the lake keeps otherwise than the archive, in Spark's SQL."""
+
+
+Copy: TypeAlias = Callable[[Path], int]
+"""Copies an archive into a directory that is not there yet; tells how many messages have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds of a copy: of the JVM, the driver and its workers together, and of PostgreSQL beside them."""
+
+    spark: float
+    postgres: float
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """So many messages of 1 KiB, sealed, in a database of their own."""
+
+    url: str
+    rows: int
+
+    @property
+    def batches(self) -> int:
+        """How many batches they are sealed in."""
+        return -(-self.rows // BATCH_ROWS)
+
+
+@contextmanager
+def sealed_archive(bench: Bench, name: str, rows: int) -> Iterator[Archive]:
+    """A migrated database whose archive is full and tidied up. It goes with the row."""
+    with empty_database(bench.postgres, name) as url:
+        migrate(url)
+        began = time.monotonic()
+        asyncio.run(_fill(url, rows))
+        _tell(f"{rows:,} messages archived and sealed in {time.monotonic() - began:.0f} s")
+        yield Archive(url, rows)
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """The session that `peeklock-pipeline` opens on one machine, of so many cores and with the driver for JDBC."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {JDBC_DRIVER} pyspark-shell"
+    spark = open_session(f"local[{CORES},4]", "peeklock-bench")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def cost(bench: Bench, name: str, archive: Archive, copy: Copy) -> Spent:
+    """What one copy costs, which is removed again.
+
+    Every message must have arrived. No process that was there may have ended: Spark's daemon ignores how its workers
+    end, and the kernel then forgets what they have cost.
+    """
+    target = bench.folder / "copy"
+    there = _processes(bench)
+    before, began = _spent(bench), time.monotonic()
+    arrived = copy(target)
+    seconds, after = time.monotonic() - began, _spent(bench)
+    shutil.rmtree(target)
+    if arrived != archive.rows:
+        raise RuntimeError(f"{name} brought {arrived} messages of {archive.rows}")
+    if there - _processes(bench):
+        raise RuntimeError(f"a worker of Spark ended during {name}, and what it cost is not known: measure again")
+    spent = Spent(after.spark - before.spark, after.postgres - before.postgres)
+    _tell(f"{name}, {arrived:,} messages: {spent.spark:.2f} s CPU, PostgreSQL {spent.postgres:.2f} s, {seconds:.0f} s")
+    return spent
+
+
+def by_export(spark: SparkSession, archive: Archive) -> Copy:
+    """Our export into a new lake."""
+    database = Database.at(archive.url)
+    return lambda target: export(spark, database, Lake(target)).messages
+
+
+def by_jdbc(spark: SparkSession, archive: Archive) -> Copy:
+    """The same columns of every batch, compressed alike; what has arrived is what the files' footers tell."""
+    columns = [f"{AS_KEPT.get(name, name)} AS {name}" for name in ARCHIVE.schema.names]
+
+    def copy(target: Path) -> int:
+        rows = spark.read.format("jdbc").options(**_jdbc_options(archive)).load().selectExpr(*columns)
+        rows.write.options(**JDBC_COMPRESSION).partitionBy(*ARCHIVE.partitions).parquet(str(target))
+        return sum(pq.read_metadata(file).num_rows for file in target.rglob("*.parquet"))
+
+    return copy
+
+
+def _jdbc_options(archive: Archive) -> dict[str, str]:
+    place = urlsplit(archive.url)
+    return {
+        "url": f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}",
+        "user": str(place.username),
+        "driver": "org.postgresql.Driver",
+        "dbtable": "archive",
+        "fetchsize": str(JDBC_FETCH_ROWS),
+        "partitionColumn": "export_batch",
+        "lowerBound": "1",
+        "upperBound": str(archive.batches + 1),
+        "numPartitions": str(JDBC_TASKS),
+    }
+
+
+def _processes(bench: Bench) -> set[int]:
+    return family([os.getpid()]) - family([bench.postgres.pid, bench.redis.pid])
+
+
+def _spent(bench: Bench) -> Spent:
+    """The JVM and the workers are below this process, and so are the servers."""
+    servers = cpu_seconds([bench.postgres.pid]), cpu_seconds([bench.redis.pid])
+    return Spent(cpu_seconds([os.getpid()]) - sum(servers), servers[0])
+
+
+async def _fill(url: str, rows: int) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(FILL, rows, QUEUES, BATCH_ROWS, BEGIN, timeout=PATIENCE_SECONDS)
+        await connection.execute(SEAL, timeout=PATIENCE_SECONDS)
+        await connection.execute("VACUUM ANALYZE archive", timeout=PATIENCE_SECONDS)
+        await connection.execute("CHECKPOINT", timeout=PATIENCE_SECONDS)
+    finally:
+        await connection.close()
+
+
+def _tell(sentence: str) -> None:
+    print(f"...   {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,32 @@
+"""Receivers that wait: what a long poll is, and when the server has them all in line."""
+
+import asyncio
+import json
+import time
+
+from benchmarks.load import Connection, Target
+from benchmarks.systems import System, metric
+
+LONG_POLL = b'{"wait_seconds": 50}'
+GLANCE_SECONDS = 0.01
+
+LOOK_SECONDS = 0.02
+"""A receiver is counted as waiting just before its last look at the queue; by then it has looked."""
+
+
+async def hear(connection: Connection, target: Target) -> tuple[float, str | None]:
+    """Wait for one message: the moment of the answer, and the token if there was a message."""
+    status, answer = await connection.call("POST", target.path("messages/receive"), LONG_POLL)
+    heard = time.monotonic()
+    if status != 200:
+        raise RuntimeError(f"a receive was answered {status}: {answer!r}")
+    messages = json.loads(answer)["messages"]
+    return heard, messages[0]["lock_token"] if messages else None
+
+
+async def until_waiting(system: System, receivers: int) -> None:
+    """Return once so many receivers wait on this server and have found nothing."""
+    await asyncio.sleep(0)  # whoever was just told to ask gets to ask
+    while await asyncio.to_thread(metric, system, "peeklock_waiting_receivers") < receivers:
+        await asyncio.sleep(GLANCE_SECONDS)
+    await asyncio.sleep(LOOK_SECONDS)

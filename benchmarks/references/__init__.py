@@ -1,0 +1,1 @@
+"""What Peeklock is measured beside, each an application under the same uvicorn."""

@@ -1,0 +1,48 @@
+"""The rows of the table, one file each, and the order in which they run.
+
+A row's file holds `measure`, which starts what it needs, measures, and yields each `Row` once its figures are there.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from benchmarks.bench import Bench
+from benchmarks.rows import (
+    backlog,
+    batch,
+    counts,
+    lifecycle,
+    renewals,
+    sealing,
+    second_worker,
+    send,
+    snapshot,
+    soak,
+    sqlite,
+    two_requests,
+    waiting,
+    woken,
+)
+from benchmarks.table import Row
+
+Measure: TypeAlias = Callable[[Bench], Iterator[Row]]
+
+ROWS: dict[str, Measure] = {
+    "waiting": waiting.measure,
+    "woken": woken.measure,
+    "lifecycle": lifecycle.measure,
+    "send": send.measure,
+    "batch": batch.measure,
+    "two-requests": two_requests.measure,
+    "sqlite": sqlite.measure,
+    "backlog": backlog.measure,
+    "snapshot": snapshot.measure,
+    "counts": counts.measure,
+    "renewals": renewals.measure,
+    "sealing": sealing.measure,
+    "second-worker": second_worker.measure,
+}
+"""What runs when no row is named."""
+
+ON_REQUEST: dict[str, Measure] = {"soak": soak.measure}
+"""What takes so long that it runs only when it is named."""

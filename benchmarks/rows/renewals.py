@@ -1,0 +1,48 @@
+"""How many renewals at half the lock duration get by without SQL."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+from benchmarks.bench import Bench
+from benchmarks.load import Connection, send_one
+from benchmarks.systems import System, call, metric
+from benchmarks.table import Row, at_least
+
+DURATION_SECONDS = 2
+LOCKS = 20
+TIMES = 24
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """The server's own count of them, against the renewals that were made."""
+    with bench.peeklock() as ours:
+        call(ours, "PUT", "/v1/queues/long", {"lock_duration_seconds": DURATION_SECONDS})
+        asyncio.run(_renew(ours.on("long")))
+        done = LOCKS * TIMES
+        share = metric(ours, 'peeklock_events_total{event="renewals_without_sql"}') * 100 / done
+        yield Row(
+            "renewals",
+            f"at half the lock duration, {LOCKS} locks renewed {TIMES} times",
+            f"{share:.0f} % of {done} without SQL",
+            "itself",
+            [at_least(80, " %", share)],
+        )
+
+
+async def _renew(ours: System) -> None:
+    target = ours.target
+    connection = await Connection(target.host, target.port, target.headers).open()
+    for _ in range(LOCKS):
+        await send_one(connection, target)
+    _, answer = await connection.call("POST", target.path("messages/receive"), b'{"max_messages": 100}')
+    tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
+    if len(tokens) != LOCKS:
+        raise RuntimeError(f"{len(tokens)} messages were received instead of {LOCKS}")
+    for _ in range(TIMES):
+        await asyncio.sleep(DURATION_SECONDS / 2)
+        for token in tokens:
+            status, answer = await connection.call("POST", target.path(f"locks/{token}/renew"))
+            if status != 200:
+                raise RuntimeError(f"a renewal was answered {status}: {answer!r}")
+    connection.close()

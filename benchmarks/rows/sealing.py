@@ -1,0 +1,55 @@
+"""What sealing the archive adds to a lifecycle, the vacuum of the rows that it leaves behind included."""
+
+import asyncio
+import statistics
+from collections.abc import Iterator
+
+import asyncpg
+
+from benchmarks.bench import Bench
+from benchmarks.load import drive, lifecycle
+from benchmarks.systems import System
+from benchmarks.table import Row, at_most
+
+CALLERS = 16
+GATHER_SECONDS = 1
+"""Ten times as often as usual, so that no round waits for long."""
+
+NEVER_SECONDS = 3600
+GLANCE_SECONDS = 0.05
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """A server that seals what ended a second ago, against one that seals nothing meanwhile, round by round."""
+    units = bench.units(4000)
+    with (
+        bench.peeklock(seal_seconds=GATHER_SECONDS) as ours,
+        bench.peeklock(seal_seconds=NEVER_SECONDS, database="unsealed") as without,
+    ):
+        rounds = [asyncio.run(_one_round(ours, without, units)) for _ in range(bench.rounds + 1)][1:]
+    sealing, plain = (statistics.median(costs) for costs in zip(*rounds, strict=True))
+    more = statistics.median(one / other for one, other in rounds) * 100 - 100
+    yield Row(
+        "sealing",
+        f"{CALLERS} callers, {units} lifecycles a round, all of them sealed",
+        f"{sealing:.3f} ms a lifecycle; {more:+.1f} %",
+        f"without sealing {plain:.3f} ms",
+        [at_most(10, " % more", more)],
+    )
+
+
+async def _one_round(ours: System, without: System, units: int) -> tuple[float, float]:
+    return await _cost(ours, units, "WHERE export_batch IS NULL"), await _cost(without, units, "WHERE false")
+
+
+async def _cost(system: System, units: int, unfinished: str) -> float:
+    """CPU milliseconds a lifecycle, until nothing in the archive is unfinished and it is tidied up."""
+    database = await asyncpg.connect(system.database_url)
+    before = system.total_cpu()
+    carried = await drive(system.target, lifecycle, CALLERS, units)
+    while await database.fetchval(f"SELECT 1 FROM archive {unfinished} LIMIT 1"):
+        await asyncio.sleep(GLANCE_SECONDS)
+    await database.execute("VACUUM archive")
+    spent = system.total_cpu() - before
+    await database.close()
+    return spent * 1000 / carried

@@ -1,0 +1,159 @@
+"""Ten minutes of steady load, settled in every way: memory and cost stay flat, and every message is accounted for."""
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import asyncpg
+
+from benchmarks.bench import Bench
+from benchmarks.load import Connection, bare_request, drive
+from benchmarks.machine import resident_mib
+from benchmarks.measure import percentile
+from benchmarks.soaking import Account, Caller, at_pace
+from benchmarks.systems import System, call, reference
+from benchmarks.table import Row, at_most, none
+
+SECONDS = 600
+PERIODS = 10
+CALLERS = 16
+TURNS_PER_SECOND = 15
+"""Of each caller: 240 messages a second in all, far from what a server can do, so that the load is steady."""
+
+BARE_REQUESTS = 5000
+"""After each period, so that a machine that others slow down is not taken for a server that grows slow."""
+
+LOCK_SECONDS = 10
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A tenth of the soak; the memory is that at its end."""
+
+    messages: int
+    server_ms: float
+    all_ms: float
+    bare_ms: float
+    resident_mib: float
+    requests: Sequence[float]
+
+    @property
+    def bare_requests(self) -> float:
+        """What a message cost, in requests that do nothing."""
+        return self.all_ms / self.bare_ms
+
+    def clock_ms(self, percent: int) -> float:
+        """How long so many of a hundred requests took at most, by the clock."""
+        return percentile(self.requests, percent) * 1000
+
+    def __str__(self) -> str:
+        return (
+            f"{self.messages:,} messages, {self.resident_mib:.1f} MiB, {self.all_ms:.3f} ms CPU a message "
+            f"(server {self.server_ms:.3f}), bare request {self.bare_ms:.3f} ms, "
+            f"request p50 {self.clock_ms(50):.1f} ms, p99 {self.clock_ms(99):.1f} ms"
+        )
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """All rows come from one soak of one server process."""
+    seconds = SECONDS * bench.scale
+    with bench.peeklock() as ours, reference("bare") as bare:
+        call(ours, "PUT", "/v1/queues/soak", {"lock_duration_seconds": LOCK_SECONDS})
+        idle = resident_mib(ours.pid)
+        account = Account()
+        periods = asyncio.run(_soak(ours.on("soak"), bare, account, seconds / PERIODS))
+        conditions = f"{seconds:.0f} s, {CALLERS} callers, {len(account.accepted):,} messages"
+        yield _memory(conditions, idle, periods)
+        yield _cost(conditions, periods)
+        yield asyncio.run(_conservation(ours, conditions, account))
+
+
+async def _soak(ours: System, bare: System, account: Account, seconds: float) -> list[Period]:
+    target = ours.target
+    connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(CALLERS)]
+    callers = [
+        Caller(connection, target, account, Random(SEED + number)) for number, connection in enumerate(connections)
+    ]
+    periods: list[Period] = []
+    for number in range(PERIODS):
+        periods.append(await _period(ours, bare, callers, account, seconds))
+        print(f"...   {(number + 1) * seconds:.0f} s: {periods[-1]}", file=sys.stderr, flush=True)
+    for connection in connections:
+        connection.close()
+    return periods
+
+
+async def _period(ours: System, bare: System, callers: Sequence[Caller], account: Account, seconds: float) -> Period:
+    before, sent = ours.cpu(), len(account.accepted)
+    account.requests.clear()
+    began = time.monotonic()
+    await at_pace(callers, TURNS_PER_SECOND, seconds)
+    if time.monotonic() - began > 2 * seconds:
+        raise RuntimeError(f"a period of {seconds:.0f} s took more than twice as long: the load was not steady")
+    after, messages, memory = ours.cpu(), len(account.accepted) - sent, resident_mib(ours.pid)
+    spent = {part: (after[part] - before[part]) * 1000 / messages for part in after}
+    idle = bare.total_cpu()
+    await drive(bare.target, bare_request, CALLERS, BARE_REQUESTS)
+    bare_ms = (bare.total_cpu() - idle) * 1000 / BARE_REQUESTS
+    return Period(messages, spent["server"], sum(spent.values()), bare_ms, memory, tuple(account.requests))
+
+
+def _memory(conditions: str, idle: float, periods: Sequence[Period]) -> Row:
+    """Flat from the first period on: by then every road has been walked."""
+    first, last = periods[0].resident_mib, periods[-1].resident_mib
+    along = " / ".join(f"{period.resident_mib:.0f}" for period in periods)
+    since = sum(period.messages for period in periods[1:])
+    return Row(
+        "memory of a worker in a soak",
+        conditions,
+        f"{along} MiB; {last / first:.2f}× the first, {(last - first) * (1 << 20) / since:.0f} bytes a message",
+        f"idle before it {idle:.0f} MiB",
+        [at_most(120, " MiB idle", idle), at_most(1.1, "× the first period", last / first)],
+    )
+
+
+def _cost(conditions: str, periods: Sequence[Period]) -> Row:
+    """Judged in bare requests, which were measured in turn with it; what the clock says stands beside it."""
+    early, late = (statistics.median(period.bare_requests for period in some) for some in (periods[:3], periods[-3:]))
+    costs = " / ".join(f"{period.all_ms:.2f}" for period in periods)
+    middles = " / ".join(f"{period.clock_ms(50):.1f}" for period in periods)
+    highs = " / ".join(f"{period.clock_ms(99):.0f}" for period in periods)
+    return Row(
+        "CPU a message in a soak",
+        conditions,
+        f"{costs} ms; {late:.1f} bare requests in the last three periods, {late / early:.2f}× the first three; "
+        f"by the clock a request took p50 {middles} ms, p99 {highs} ms",
+        f"bare request {' / '.join(f'{period.bare_ms:.3f}' for period in periods)} ms",
+        [at_most(1.3, "×", late / early)],
+    )
+
+
+async def _conservation(ours: System, conditions: str, account: Account) -> Row:
+    there = await _still_there(ours)
+    counts = call(ours, "GET", "/v1/queues/soak")["counts"]
+    assert isinstance(counts, dict)
+    counted = sum(counts.values())
+    return Row(
+        "conservation in a soak",
+        conditions,
+        f"{len(account.accepted):,} accepted = {len(account.completed):,} completed + {len(there):,} still there, "
+        f"number by number; {account.astray(there)} astray; {account.lost_locks} locks lost by slowness",
+        f"the server counts {counted:,} still there",
+        [
+            none("message astray", account.astray(there)),
+            none("difference to the counts", abs(counted - len(there))),
+        ],
+    )
+
+
+async def _still_there(ours: System) -> set[int]:
+    connection = await asyncpg.connect(ours.database_url)
+    try:
+        return {row[0] for row in await connection.fetch("SELECT sequence_number FROM message")}
+    finally:
+        await connection.close()

@@ -1,0 +1,71 @@
+"""The shape of the table: a row says under which conditions what was measured, beside what, and what was aimed at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A measured number held against its limit; the sentence and the verdict come from the same limit."""
+
+    text: str
+    met: bool
+
+
+def at_most(limit: float, unit: str, measured: float) -> Aim:
+    """The number may reach the limit and no more."""
+    return Aim(f"≤ {limit:,g}{unit}", measured <= limit)
+
+
+def at_least(limit: float, unit: str, measured: float) -> Aim:
+    """The number must reach the limit."""
+    return Aim(f"≥ {limit:,g}{unit}", measured >= limit)
+
+
+def none(what: str, measured: int) -> Aim:
+    """There must be not a single one."""
+    return Aim(f"no {what}", measured == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: its reference was measured in the same run, and all its aims must be met."""
+
+    name: str
+    conditions: str
+    measured: str
+    reference: str
+    aims: Sequence[Aim]
+
+    @property
+    def target(self) -> str:
+        """What was aimed at, as text."""
+        return "; ".join(aim.text for aim in self.aims)
+
+    @property
+    def met(self) -> bool:
+        """The verdict."""
+        return all(aim.met for aim in self.aims)
+
+    def as_text(self) -> str:
+        """The row for people."""
+        return "\n".join(
+            (
+                f"{'met   ' if self.met else 'MISSED'} {self.name}",
+                f"         conditions {self.conditions}",
+                f"         measured   {self.measured}",
+                f"         reference  {self.reference}",
+                f"         target     {self.target}",
+            )
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The row for machines."""
+        return {
+            "name": self.name,
+            "conditions": self.conditions,
+            "measured": self.measured,
+            "reference": self.reference,
+            "target": self.target,
+            "met": self.met,
+        }

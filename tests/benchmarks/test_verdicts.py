@@ -1,0 +1,29 @@
+"""A verdict of the benchmark falls when what it is about has gone wrong."""
+
+import pytest
+
+from benchmarks.measure import percentile
+from benchmarks.soaking import Account
+from benchmarks.table import Row, at_least, at_most, none
+
+
+@pytest.mark.parametrize(
+    ("there", "seen_again", "astray"),
+    [({3}, 0, 0), (set(), 0, 1), ({2, 3}, 0, 1), ({3, 4}, 0, 1), ({3}, 1, 1), ({2}, 0, 2)],
+    ids=["whole", "lost", "completed and still there", "sent by nobody", "handed out again", "one for another"],
+)
+def test_a_soak_finds_each_message_that_is_astray(there: set[int], seen_again: int, astray: int) -> None:
+    account = Account(accepted={1, 2, 3}, completed={1, 2}, seen_again=seen_again)
+    assert account.astray(there) == astray
+
+
+def test_a_row_is_met_when_all_its_aims_are() -> None:
+    held, missed = at_most(2, " ms", 2.0), at_least(8000, "/s", 7999.9)
+    assert (held.text, held.met, missed.text, missed.met) == ("≤ 2 ms", True, "≥ 8,000/s", False)
+    assert (none("loss", 0).met, none("loss", 1).met) == (True, False)
+    assert Row("row", "none", "1", "itself", [held]).met
+    assert not Row("row", "none", "1", "itself", [held, missed]).met
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    assert [percentile([3.0, 1.0, 2.0, 4.0], percent) for percent in (0, 50, 95, 100)] == [1.0, 2.0, 4.0, 4.0]
