@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,10 @@ BIN = VENV / "bin"
 PYTHON = BIN / "python"
 REQUIREMENTS = HERE / "requirements"
 LOCKED = ("uv", "run", "test", "helm", "build")  # in this order: each is compiled within the bounds of those before it
+PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
+JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
+JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
 RECORD = VENV / "installed.json"
 NODE = VENV / "node"
 NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
@@ -47,6 +51,8 @@ def prepare(*groups: str) -> None:
     """Make `.venv` hold what requirements/ pins for these groups; costs nothing when it already does."""
     wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
     wanted["peeklock"] = digest(HERE / "pyproject.toml", REQUIREMENTS / "run.in")
+    if "pipeline" in groups:
+        wanted["peeklock-pipeline"] = digest(HERE / PIPELINE)
     with one_at_a_time():
         if not (BIN / "uv").exists():
             make_venv()
@@ -54,8 +60,10 @@ def prepare(*groups: str) -> None:
             return
         say(f"installing what requirements/ pins for {', '.join(groups)}")
         files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
-        call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", *files)
-        call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", ".")
+        # Compiled now, because where the environment forbids to write bytecode every start would compile it all again.
+        call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", "--compile-bytecode", *files)
+        for project in (".", "pipeline") if "pipeline" in groups else (".",):
+            call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", project)
         remember(wanted)
 
 
@@ -118,6 +126,21 @@ def install_servers(without: list[str]) -> None:
         apt_install(*packages)
 
 
+def install_java() -> None:
+    """Install the Java runtime that Spark needs, where there is none or an older one."""
+    if java_version() < JAVA:
+        apt_install(JAVA_PACKAGE)
+
+
+def java_version() -> int:
+    """Return the feature release of the Java on the path; 0 without one."""
+    if shutil.which("java") is None:
+        return 0
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    return int(found[1]) if found else 0
+
+
 def apt_install(*packages: str) -> None:
     """Install Debian packages as root or through sudo; refuse, naming them, where neither works."""
     names = " ".join(packages)
@@ -144,17 +167,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
-    prepare("run", "test", "helm")
+    prepare("run", "test", "helm", "pipeline")
     install_servers(arguments.without)
+    install_java()
     checked = 0 if arguments.rest else check(arguments)
     choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
-    workers = [] if any(word.startswith("-n") for word in arguments.rest) else ["-n2", "--dist=worksteal"]
-    return status(PYTHON, "-m", "pytest", *workers, *choices, *arguments.rest) or checked
+    return run_tests(choices, arguments.rest) or checked
+
+
+def run_tests(choices: list[str], selection: list[str]) -> int:
+    """Run what was selected; else everything, the pipeline's tests last and in one process: Spark takes every core."""
+    pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
+    if selection:
+        return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
+    served = status(*pytest, *two, f"--ignore={PIPELINE_TESTS}")
+    return status(*pytest, PIPELINE_TESTS) or served
 
 
 def check(_: argparse.Namespace) -> int:
     """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
-    prepare("run", "test")
+    prepare("run", "test", "pipeline")
     prepare_node()
     failed = [name for name, step in CHECKS.items() if not passes(name, step)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
@@ -163,8 +195,21 @@ def check(_: argparse.Namespace) -> int:
 
 def bench(arguments: argparse.Namespace) -> int:
     """Measure throughput and latency beside their references; further arguments go to the benchmark."""
-    prepare("run", "test")
-    return status(PYTHON, "-m", "benchmarks", *arguments.rest)
+    if not arguments.pipeline:
+        prepare("run", "test")
+        return status(PYTHON, "-m", "benchmarks", *arguments.rest)
+    prepare("run", "test", "pipeline")
+    install_java()
+    if not JDBC.exists():
+        apt_install(JDBC_PACKAGE)
+    return status(PYTHON, "-m", "benchmarks", "--pipeline", *arguments.rest)
+
+
+def pipeline_demo(arguments: argparse.Namespace) -> int:
+    """Make real traffic, export it into a lake under `--out DIR`, audit it and write DIR/report.html."""
+    prepare("run", "test", "pipeline")
+    install_java()
+    return status(PYTHON, "pipeline/demo.py", *arguments.rest)
 
 
 def openapi(_: argparse.Namespace) -> int:
@@ -178,15 +223,17 @@ def lock(arguments: argparse.Namespace) -> int:
     """Compile requirements/*.in to pinned versions with hashes; `--upgrade` takes the newest that are allowed."""
     if not (BIN / "uv").exists():
         make_venv()
+    style = ("--quiet", "--generate-hashes", "--no-header", "--no-annotate")
+    aim = ("--universal", "--python-version", "3.11")
     for name in LOCKED:
         source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
-        style = ("--quiet", "--generate-hashes", "--no-header", "--no-annotate")
-        aim = ("--universal", "--python-version", "3.11")
         call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
+    bounds = ("--constraint", "requirements/test.txt", "--output-file", "requirements/pipeline.txt")
+    call(BIN / "uv", "pip", "compile", *style, *aim, *bounds, *arguments.rest, PIPELINE)
     return 0
 
 
-COMMANDS = (run, test, check, bench, openapi, lock)
+COMMANDS = (run, test, check, bench, pipeline_demo, openapi, lock)
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -214,7 +261,7 @@ CHECKS: dict[str, Callable[[], int]] = {
     "types": lambda: status(BIN / "pyright"),
     "imports": lambda: status(BIN / "lint-imports", "--no-logo"),
     "dead code": lambda: status(BIN / "vulture"),
-    "dependencies": lambda: status(BIN / "deptry", "."),
+    "dependencies": lambda: status(BIN / "deptry", ".") or status(BIN / "deptry", "pipeline", "--config", PIPELINE),
     "OpenAPI export": openapi_is_exported,
     "OpenAPI rules": redocly,
 }
@@ -271,11 +318,15 @@ def read_command_line() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
     for command in COMMANDS:
-        sub = commands.add_parser(command.__name__, help=command.__doc__, description=command.__doc__)
+        # The benchmark and the demo tell themselves what they take.
+        name, has_help = command.__name__.replace("_", "-"), command not in (bench, pipeline_demo)
+        sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__, add_help=has_help)
         sub.set_defaults(command=command)
         if command is test:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="leave a server out")
+        if command is bench:
+            sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()
     return arguments
 

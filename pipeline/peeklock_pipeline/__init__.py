@@ -1,0 +1,1 @@
+"""What happened to every message, kept for good and asked with Spark."""

@@ -1,0 +1,186 @@
+"""The columns of the lake's tables, written down once; what the archive stores is turned into them here.
+
+The archive keeps times as microseconds since 1970 in UTC and a lock token as its secret; the lake has
+timestamps, and the token as clients know it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOMENT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table of the lake: its name, its columns, and those by whose values its files are told apart."""
+
+    name: str
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+
+
+ARCHIVE = Shape(
+    "archive",
+    pa.schema(
+        [
+            pa.field("sequence_number", pa.int64(), nullable=False),
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("outcome", pa.string(), nullable=False),
+            pa.field("settled_at", MOMENT, nullable=False),
+            pa.field("enqueued_at", MOMENT, nullable=False),
+            pa.field("available_at", MOMENT, nullable=False),
+            pa.field("expires_at", MOMENT),
+            pa.field("first_delivered_at", MOMENT),
+            pa.field("last_delivered_at", MOMENT),
+            pa.field("delivery_count", pa.int32(), nullable=False),
+            pa.field("failure_count", pa.int32(), nullable=False),
+            pa.field("last_failure", pa.string()),
+            pa.field("priority", pa.int16(), nullable=False),
+            pa.field("message_id", pa.string(), nullable=False),
+            pa.field("group_id", pa.string()),
+            pa.field("receiver_id", pa.string()),
+            pa.field("lock_token", pa.string()),
+            pa.field("headers", pa.string()),
+            pa.field("properties", pa.string()),
+            pa.field("body_kind", pa.string(), nullable=False),
+            pa.field("body", pa.binary(), nullable=False),
+            pa.field("dead_letter_reason", pa.string()),
+            pa.field("dead_letter_description", pa.string()),
+            pa.field("export_batch", pa.int64(), nullable=False),
+        ]
+    ),
+    partitions=("queue", "date"),
+)
+"""Messages as they ended. `date` is the day of `settled_at`, in UTC."""
+
+MESSAGES = Shape(
+    "messages",
+    pa.schema(
+        [
+            pa.field("sequence_number", pa.int64(), nullable=False),
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("state", pa.string(), nullable=False),
+            pa.field("enqueued_at", MOMENT, nullable=False),
+            pa.field("available_at", MOMENT, nullable=False),
+            pa.field("expires_at", MOMENT),
+            pa.field("locked_until", MOMENT),
+            pa.field("first_delivered_at", MOMENT),
+            pa.field("last_delivered_at", MOMENT),
+            pa.field("dead_lettered_at", MOMENT),
+            pa.field("delivery_count", pa.int32(), nullable=False),
+            pa.field("failure_count", pa.int32(), nullable=False),
+            pa.field("last_failure", pa.string()),
+            pa.field("priority", pa.int16(), nullable=False),
+            pa.field("message_id", pa.string(), nullable=False),
+            pa.field("group_id", pa.string()),
+            pa.field("receiver_id", pa.string()),
+            pa.field("headers", pa.string()),
+            pa.field("properties", pa.string()),
+            pa.field("body_kind", pa.string(), nullable=False),
+            pa.field("body", pa.binary(), nullable=False),
+            pa.field("dead_letter_reason", pa.string()),
+            pa.field("dead_letter_description", pa.string()),
+            pa.field("taken_at", MOMENT, nullable=False),
+        ]
+    ),
+    partitions=("queue",),
+)
+"""Messages that were in their queues at `taken_at`, dead-lettered ones among them."""
+
+STANDINGS = Shape(
+    "standings",
+    pa.schema(
+        [
+            pa.field("sequence_number", pa.int64(), nullable=False),
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("message_id", pa.string(), nullable=False),
+            pa.field("enqueued_at", MOMENT, nullable=False),
+            pa.field("standing", pa.string(), nullable=False),
+        ]
+    ),
+)
+"""Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake."""
+
+REMOVED = Shape(
+    "removed",
+    pa.schema(
+        [
+            pa.field("removal", pa.string(), nullable=False),
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("export_batch", pa.int64(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""How many messages of each batch the lake's own retention has removed, and by which removal."""
+
+REPLAYS = Shape(
+    "replays",
+    pa.schema(
+        [
+            pa.field("replay", pa.string(), nullable=False),
+            pa.field("event", pa.string(), nullable=False),
+            pa.field("at", MOMENT, nullable=False),
+            pa.field("condition", pa.string()),
+            pa.field("target_queue", pa.string()),
+            pa.field("last_batch", pa.int64()),
+            pa.field("first_sequence", pa.int64(), nullable=False),
+            pa.field("last_sequence", pa.int64(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("duplicates", pa.int64()),
+        ]
+    ),
+)
+"""What replays were to send, `planned`, and which portions they have `begun`, `sent` or `skipped`."""
+
+CODES = {
+    "body_kind": ("none", "json", "bytes"),
+    "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered"),
+}
+"""What the numbers in these columns stand for."""
+
+STORED = tuple(name for name in ARCHIVE.schema.names if name != "date")
+"""The columns that are read from the archive."""
+
+
+def archived(rows: pa.Table) -> pa.Table:
+    """Rows of the archive as the lake keeps them, with the columns of `ARCHIVE` in its order, as far as they are read."""
+    return kept(rows, ARCHIVE)
+
+
+def kept(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Rows of the database as a table of the lake has them, with its columns in its order, as far as they are read.
+
+    Drivers differ in how they tell numbers and texts apart where a column is empty; here they become what they are.
+    """
+    columns = {name: _as_kept(name, rows, shape) for name in shape.schema.names if name in rows.column_names}
+    if "date" in shape.schema.names and "settled_at" in columns:
+        columns["date"] = columns["settled_at"].cast(pa.date32())
+    wanted = [field for field in shape.schema if field.name in columns]
+    return pa.table([columns[field.name] for field in wanted], schema=pa.schema(wanted))
+
+
+def _as_kept(name: str, rows: pa.Table, shape: Shape) -> pa.ChunkedArray:
+    column: Any = rows[name]
+    kind = shape.schema.field(name).type
+    if name in CODES:
+        return pc.take(pa.chunked_array([CODES[name]]), column.cast(pa.int64()))
+    if name == "lock_token":
+        return _tokens(rows)
+    if kind == MOMENT:
+        return column.cast(pa.int64()).cast(MOMENT)
+    return column.cast(kind)
+
+
+def _tokens(rows: pa.Table) -> pa.ChunkedArray:
+    numbers, secrets = rows["sequence_number"].to_pylist(), rows["lock_token"].to_pylist()
+    tokens = [
+        None if secret is None else f"{number}.{bytes(secret).hex()}"
+        for number, secret in zip(numbers, secrets, strict=True)
+    ]
+    return pa.chunked_array([pa.array(tokens, pa.string())])

@@ -1,0 +1,252 @@
+"""The archive in a Peeklock database: what is sealed in it, and its rows as Arrow tables.
+
+The engines are read by the drivers that give whole columns: ADBC for PostgreSQL and SQLite, ConnectorX for MariaDB
+and MySQL. A `Database` holds no connection, so that it can travel to executors.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, STANDINGS, STORED, Shape, kept
+from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
+
+PIECE_BYTES = 64 << 20
+"""About how much of an answer is in memory at a time, whatever the bodies weigh."""
+
+PIECE_ROWS = 10_000
+"""How many rows the drivers that do not count bytes bring at a time."""
+
+CONNECT_SECONDS = 10
+
+EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host/database or sqlite:///file"
+
+NO_ARCHIVE = re.compile(
+    r"""relation "\w+" does not exist|column "?[\w.]+"? does not exist|\(42S02\)|\(42S22\)|no such"""
+)
+"""How the engines say that a table or a column is not there."""
+
+
+class Engine(StrEnum):
+    """The databases that may hold an archive."""
+
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+
+
+SCHEMES = {
+    "postgresql": Engine.POSTGRESQL,
+    "postgres": Engine.POSTGRESQL,
+    "mysql": Engine.MYSQL,
+    "mariadb": Engine.MYSQL,
+    "sqlite": Engine.SQLITE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A sealed batch of archived messages, which never changes and is removed only as a whole.
+
+    `digest` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed;
+    `removed_at` is None while the rows are there. Times are microseconds since 1970.
+    """
+
+    number: int
+    rows: int
+    digest: str
+    sealed_at: int
+    removed_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database, by its URL."""
+
+    url: str
+    engine: Engine
+
+    @classmethod
+    def at(cls, url: str) -> "Database":
+        """The database of a URL such as the server takes. Refuses with `BadDatabaseUrl`, which tells no password."""
+        scheme = url.partition("://")[0] if "://" in url else ""
+        if scheme not in SCHEMES:
+            raise BadDatabaseUrl(
+                f"A database URL looks like {EXAMPLES}; this one begins with {scheme or 'none of them'}."
+            )
+        try:
+            place = urlsplit(url)
+            _ = place.port
+        except ValueError:
+            raise BadDatabaseUrl(
+                "The database URL cannot be read: is a mark in its password not percent-encoded?"
+            ) from None
+        if not place.path.strip("/"):
+            raise BadDatabaseUrl(f"The database URL names no database; it looks like {EXAMPLES}.")
+        if SCHEMES[scheme] is not Engine.SQLITE:
+            return cls(f"{SCHEMES[scheme]}{url.removeprefix(scheme)}", SCHEMES[scheme])
+        if place.netloc:
+            raise BadDatabaseUrl(f"A SQLite file has no host; write sqlite:///{place.netloc}{place.path}.")
+        # From here, because an executor may work elsewhere.
+        return cls(str(Path(unquote(place.path[1:])).absolute()), Engine.SQLITE)
+
+    @property
+    def name(self) -> str:
+        """How people call it, without a password."""
+        place = urlsplit(self.url)
+        port = f":{place.port}" if place.port else ""
+        return self.url if self.engine is Engine.SQLITE else f"{place.hostname}{port}{place.path}"
+
+    def batches(self, after: int = 0) -> list[Batch]:
+        """The sealed batches with greater numbers, in order. Refuses with `DatabaseUnavailable`."""
+        found = pa.concat_tables(self._ask(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
+        return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+
+    def pieces(self, first: int, last: int, columns: Sequence[str] = STORED) -> Iterator[pa.Table]:
+        """The messages of these sealed batches, ends included, in tables that fit into memory.
+
+        Refuses with `DatabaseUnavailable`, at the latest with the last piece.
+        """
+        wanted = {name: kind for name, kind in _stored(ARCHIVE).items() if name in columns}
+        answer = self._ask(wanted, f"FROM archive WHERE export_batch BETWEEN {int(first)} AND {int(last)}")
+        return (kept(piece, ARCHIVE) for piece in answer)
+
+    def read(self, first: int, last: int, columns: Sequence[str] = STORED) -> pa.Table:
+        """The messages of these sealed batches, ends included. Refuses with `DatabaseUnavailable`."""
+        return pa.concat_tables(self.pieces(first, last, columns))
+
+    def span(self) -> tuple[int, int] | None:
+        """The lowest and the highest sequence number among messages in queues and in the archive; None without any."""
+        ends = "MIN(sequence_number) AS low, MAX(sequence_number) AS high"
+        both = f"SELECT {ends} FROM message UNION ALL SELECT {ends} FROM archive"
+        answer = self._ask({"low": NUMBER, "high": NUMBER}, f"FROM ({both}) AS ends WHERE low IS NOT NULL")
+        rows = pa.concat_tables(answer).to_pylist()
+        return (min(row["low"] for row in rows), max(row["high"] for row in rows)) if rows else None
+
+    def messages(self, first: int, last: int) -> Iterator[pa.Table]:
+        """The messages in queues between these sequence numbers, ends included, in tables that fit into memory."""
+        held = (
+            "SELECT m.*, q.name AS queue FROM message m JOIN queue q ON q.id = m.queue_id "
+            f"WHERE m.sequence_number BETWEEN {int(first)} AND {int(last)}"
+        )
+        return (kept(piece, MESSAGES) for piece in self._ask(_stored(MESSAGES), f"FROM ({held}) AS held"))
+
+    def standings(self, first: int, last: int, after: int) -> Iterator[pa.Table]:
+        """Where each message between these sequence numbers stands that is not in a batch up to `after`.
+
+        Messages on their way from a queue into the archive are seen once, because one statement sees both.
+        """
+        between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
+        both = (
+            "SELECT m.sequence_number, q.name AS queue, m.message_id, m.enqueued_at, "
+            f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END AS standing "
+            f"FROM message m JOIN queue q ON q.id = m.queue_id WHERE m.{between} UNION ALL "
+            "SELECT sequence_number, queue, message_id, enqueued_at, outcome FROM archive "
+            f"WHERE {between} AND (export_batch IS NULL OR export_batch > {int(after)})"
+        )
+        return (kept(piece, STANDINGS) for piece in self._ask(_stored(STANDINGS), f"FROM ({both}) AS standings"))
+
+    def _ask(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
+        """What these columns hold, at least one table. Each column comes with an empty value of its kind."""
+        try:
+            yield from gathered(DRIVERS[self.engine](self.url, columns, source))
+        except Exception as error:
+            raise DatabaseUnavailable(self._said(error)) from error
+
+    def _said(self, error: Exception) -> str:
+        said = " ".join(str(error).split())
+        if NO_ARCHIVE.search(said):
+            return f"The database {self.name} has no sealed archive: is it Peeklock's, and brought up to date by `peeklock migrate`?"
+        password = urlsplit(self.url).password
+        return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
+
+
+NUMBER, TEXT, BLOB = "0", "''", "x''"
+"""An empty value of each kind that a database stores."""
+
+BATCHES = {"number": NUMBER, "row_count": NUMBER, "digest": TEXT, "sealed_at": NUMBER, "removed_at": NUMBER}
+
+
+def _stored(shape: Shape) -> dict[str, str]:
+    """The columns of a table of the lake that the database stores, each with an empty value of its kind there."""
+    fields = {field.name: field.type for field in shape.schema if field.name not in ("date", "taken_at")}
+    return {name: _empty(name, kind) for name, kind in fields.items()}
+
+
+def _empty(name: str, kind: pa.DataType) -> str:
+    if name in ("body", "lock_token"):
+        return BLOB
+    return TEXT if pa.types.is_string(kind) and name not in CODES else NUMBER
+
+
+def gathered(answer: Iterable[pa.RecordBatch], most: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Neighbours put together into tables of about `most` bytes, at least one."""
+    waiting: list[pa.RecordBatch] = []
+    size = given = 0
+    for batch in answer:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= most:
+            yield pa.Table.from_batches(waiting)
+            waiting, size, given = waiting[:0], 0, given + 1
+    if waiting or not given:
+        yield pa.Table.from_batches(waiting)
+
+
+Driver = Callable[[str, Mapping[str, str], str], Iterator[pa.RecordBatch]]
+"""Asks a database for columns; gives at least one batch, be it without rows."""
+
+
+def _ask_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+    import adbc_driver_postgresql.dbapi as driver
+
+    address = f"{url}{'&' if '?' in url else '?'}connect_timeout={CONNECT_SECONDS}"
+    with driver.connect(address) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join(columns)} {source}")
+        yield from _batches(cursor.fetch_record_batch())
+
+
+def _ask_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+    """The driver takes the type of a column from its first values, so the first row is one that has them all."""
+    import adbc_driver_sqlite.dbapi as driver
+
+    if not Path(path).is_file():
+        raise FileNotFoundError("there is no file of this name")
+    example = ", ".join(f"{empty} AS {name}" for name, empty in columns.items())
+    query = f"SELECT {example} UNION ALL SELECT * FROM (SELECT {', '.join(columns)} {source})"
+    with driver.connect(f"file:{quote(path)}?mode=ro") as connection, connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(PIECE_ROWS)})
+        cursor.execute(query)
+        for number, batch in enumerate(cursor.fetch_record_batch()):
+            yield batch if number else batch.slice(1)
+
+
+def _ask_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+    import connectorx
+
+    place = urlsplit(url)
+    # A server that does not listen is told apart at once, where the driver would go on trying for half a minute.
+    socket.create_connection((place.hostname or "localhost", place.port or 3306), CONNECT_SECONDS).close()
+    query = f"SELECT {', '.join(columns)} {source}"
+    answer: Any = connectorx.read_sql(url, query, return_type="arrow_stream", protocol="binary", batch_size=PIECE_ROWS)
+    yield from _batches(answer)
+
+
+def _batches(answer: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """What a driver has read, and first a batch without rows, because an answer without any has columns too."""
+    yield pa.RecordBatch.from_pylist([], answer.schema)
+    yield from answer
+
+
+DRIVERS: dict[Engine, Driver] = {
+    Engine.POSTGRESQL: _ask_postgresql,
+    Engine.MYSQL: _ask_mysql,
+    Engine.SQLITE: _ask_sqlite,
+}

@@ -1,0 +1,1 @@
+"""Jobs: each one command, which opens what it needs, asks, and writes."""

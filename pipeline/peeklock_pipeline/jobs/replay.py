@@ -1,0 +1,257 @@
+"""replay: messages from the lake back into a queue, over HTTP, each once.
+
+Portion after portion is noted as begun, sent by all executors, and noted as sent. A run that goes on after a crash
+sends the portion that was begun again, with the same message ids, while the queue remembers those. Later than that the
+portion is in doubt, and the replay asks what to do with it rather than to send a message twice.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.ledger import Ledger, Portion, Standing
+from peeklock_pipeline.letters import letters
+from peeklock_pipeline.orders import Doubt, Order
+from peeklock_pipeline.ranges import told
+from peeklock_pipeline.refusals import BadOption, InDoubt
+from peeklock_pipeline.sending import Destination, Pace, Sender, Sent
+from peeklock_pipeline.transforms.replay import grains, matching, outgoing
+
+PORTION_MESSAGES = 5_000
+"""Messages of a portion: what a crash at the worst moment puts in doubt."""
+
+TASK_RATE = 100.0
+"""Messages per second that are worth a task of their own."""
+
+SHARE_OF_WINDOW = 0.25
+"""The part of the queue's window that a portion may take, were all its messages of one group and so sent by one task."""
+
+SAMPLE = 5
+
+TALLY = "messages bigint, duplicates bigint"
+TALLY_SCHEMA = pa.schema([("messages", pa.int64()), ("duplicates", pa.int64())])
+
+Progress = Callable[[int, int], None]
+"""Hears how many messages of how many are sent."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a replay would send: what matches, what of it an earlier run has sent or given up, and what is in doubt."""
+
+    replay: str
+    last_batch: int
+    messages: int
+    bytes: int
+    done: int
+    in_doubt: int
+    remaining: int
+    sample: list[dict[str, Any]]
+
+    def sentence(self, queue: str) -> str:
+        """The plan for people, with its first messages."""
+        said = f"Replay {self.replay}: {self.messages} messages with {self.bytes} bytes match, up to batch {self.last_batch}."
+        if self.done:
+            said += f" {self.done} of them are sent or skipped, and would not be sent again."
+        if self.in_doubt:
+            said += f" {self.in_doubt} were being sent when a run ended."
+        said += f" {self.remaining} would be sent to {queue}" + (", first of them:" if self.sample else ".")
+        return "\n".join([said, *("  " + "  ".join(str(value) for value in row.values()) for row in self.sample)])
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a run has sent; `duplicates` of it were in the queue already, sent by a run that died."""
+
+    replay: str
+    messages: int
+    duplicates: int
+    skipped: int
+    done_before: int
+
+    def sentence(self, queue: str) -> str:
+        """The run for people."""
+        said = f"Replay {self.replay}: {self.messages} messages were sent to {queue}"
+        said += f", {self.duplicates} of which it had already." if self.duplicates else "."
+        if self.skipped:
+            said += f" {self.skipped} in doubt were skipped."
+        if self.done_before:
+            said += f" {self.done_before} had been sent or skipped before, and were not sent again."
+        return said
+
+
+def plan(spark: SparkSession, lake: Lake, order: Order) -> Plan:
+    """Say what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
+    standing = _standing(spark, lake, Ledger(lake, order.name), order)
+    messages = matching(lake.read(spark), order.where, standing.last_batch)
+    is_done = fn.col("sequence_number") <= standing.done_to
+    counts = messages.agg(
+        fn.count("*").alias("messages"), fn.sum(fn.length("body")).alias("bytes"), fn.count_if(is_done).alias("done")
+    ).collect()[0]
+    sample = messages.where(~is_done).select("sequence_number", "queue", "outcome", "settled_at", "message_id")
+    return Plan(
+        replay=order.name,
+        last_batch=standing.last_batch,
+        messages=counts.messages,
+        bytes=counts.bytes or 0,
+        done=counts.done,
+        in_doubt=standing.begun.messages if standing.begun else 0,
+        remaining=counts.messages - counts.done,
+        sample=[row.asDict() for row in sample.orderBy("sequence_number").limit(SAMPLE).collect()],
+    )
+
+
+def replay(
+    spark: SparkSession,
+    lake: Lake,
+    order: Order,
+    doubt: Doubt = Doubt.REFUSE,
+    progress: Progress = lambda done, of: None,
+    clock: Clock = time.time,
+) -> Replayed:
+    """Send what is not sent yet.
+
+    Refuses as `plan` does, and with `NoDuplicateDetection`, `SendRefused`, `ServerUnavailable` and `InDoubt`; what was
+    sent until then is noted.
+    """
+    with Sender(order.destination) as sender:
+        window = sender.window()
+    ledger = Ledger(lake, order.name)
+    standing = _standing(spark, lake, ledger, order)
+    run = _Run(matching(lake.read(spark), order.where, standing.last_batch), order, ledger, window, clock)
+    if ledger.is_empty:
+        ledger.plan(standing)
+    begun = standing.begun
+    ahead = run.portions(begun.last if begun else standing.done_to)
+    again = run.again(begun, doubt) if begun else None
+    total = sum(portion.messages for portion in ahead) + (again.messages if again else 0)
+    sent = run.send(again) if again else Sent()
+    for piece in (piece for portion in ahead for piece in run.pieces(portion)):
+        progress(sent.messages, total)
+        sent += run.send(run.begun(piece))
+    progress(sent.messages, total)
+    return Replayed(
+        replay=order.name,
+        messages=sent.messages,
+        duplicates=sent.duplicates,
+        skipped=begun.messages if begun and not again else 0,
+        done_before=standing.sent + standing.skipped,
+    )
+
+
+def _standing(spark: SparkSession, lake: Lake, ledger: Ledger, order: Order) -> Standing:
+    """Where a replay stands, or what it is about if this is its first run.
+
+    Refuses with `BadOption` a name that stands for another replay.
+    """
+    lake.exported()
+    queue = order.destination.queue
+    standing = ledger.standing(spark) or Standing(order.where, queue, lake.last_batch())
+    if (standing.condition, standing.target_queue) != (order.where, queue):
+        raise BadOption(
+            f"The replay {order.name} sends what matches {standing.condition!r} to {standing.target_queue}: "
+            "go on with that, or give this one another name."
+        )
+    return standing
+
+
+class _Run:
+    """One run of a replay."""
+
+    def __init__(self, messages: DataFrame, order: Order, ledger: Ledger, window: float, clock: Clock) -> None:
+        self._messages = messages
+        self._order = order
+        self._destination = order.destination.remembering(window)
+        self._ledger = ledger
+        self._window = window
+        self._clock = clock
+        self._pace = Pace(order.rate)
+        cores = messages.sparkSession.sparkContext.defaultParallelism
+        self._tasks = max(1, min(cores, int(order.rate / TASK_RATE)))
+        self._most = min(PORTION_MESSAGES, int(order.rate / self._tasks * window * SHARE_OF_WINDOW))
+
+    def portions(self, done_to: int) -> list[Portion]:
+        """What is still to be sent, in order, in portions some of which may be too large."""
+        return self._cut(self._messages.where(fn.col("sequence_number") > done_to))
+
+    def pieces(self, portion: Portion) -> Iterator[Portion]:
+        """A portion in pieces that are not too large."""
+        if portion.messages <= self._most or portion.first == portion.last:
+            yield portion
+        else:
+            for piece in self._cut(self._within(portion)):
+                yield from self.pieces(piece)
+
+    def begun(self, portion: Portion) -> Portion:
+        """A portion whose turn has come, and of which messages may be sent from now on."""
+        self._pace.wait(portion.messages)
+        return self._ledger.begin(portion, self._clock())
+
+    def again(self, portion: Portion, doubt: Doubt) -> Portion | None:
+        """A portion that a run before this one had begun, as it may be sent now; None if it may not.
+
+        Refuses with `InDoubt` where the queue may have forgotten it and nobody has said what to do.
+        """
+        if self._clock() < portion.begun_at + self._window:
+            return portion
+        if doubt is Doubt.SEND:
+            return self.begun(portion)
+        if doubt is Doubt.SKIP:
+            self._ledger.skip(portion)
+            return None
+        raise InDoubt(
+            f"A run of the replay {self._order.name} ended while it sent the {portion.messages} messages with sequence "
+            f"numbers from {portion.first} to {portion.last}, so long ago that the queue no longer tells which it has. "
+            "Look there for messages of this replay, and say --in-doubt send or --in-doubt skip."
+        )
+
+    def send(self, portion: Portion) -> Sent:
+        """Send a portion, and note that it is sent."""
+        messages = outgoing(self._within(portion), self._order.name)
+        # What belongs to a group is sent by one task, in its order.
+        lanes = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
+        ordered = lanes.sortWithinPartitions("sequence_number").drop("sequence_number")
+        task = _task(self._destination, self._order.rate / self._tasks, portion.begun_at + self._window)
+        with told():
+            tallies = ordered.mapInArrow(task, TALLY).collect()
+        sent = sum((Sent(tally.messages, tally.duplicates) for tally in tallies), Sent())
+        self._ledger.end(portion, sent)
+        return sent
+
+    def _cut(self, messages: DataFrame) -> list[Portion]:
+        found = [Portion(row["first"], row["last"], row["messages"]) for row in grains(messages).collect()]
+        return gathered(found, self._most)
+
+    def _within(self, portion: Portion) -> DataFrame:
+        return self._messages.where(fn.col("sequence_number").between(portion.first, portion.last))
+
+
+def gathered(grains: Sequence[Portion], most: int) -> list[Portion]:
+    """Neighbouring grains, in order, in portions of at most so many messages, or of a single grain."""
+    found: list[Portion] = []
+    for grain in grains:
+        if found and found[-1].messages + grain.messages <= most:
+            found[-1] = Portion(found[-1].first, grain.last, found[-1].messages + grain.messages)
+        else:
+            found.append(grain)
+    return found
+
+
+def _task(
+    destination: Destination, rate: float, deadline: float
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def send_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Sender(destination, deadline) as sender:
+            sent = sender.send(letters(batches, ""), Pace(rate))
+        tally = {"messages": sent.messages, "duplicates": sent.duplicates}
+        yield pa.RecordBatch.from_pylist([tally], schema=TALLY_SCHEMA)
+
+    return send_rows

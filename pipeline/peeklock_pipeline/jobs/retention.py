@@ -1,0 +1,54 @@
+"""retention: removes what ended long ago from the lake, and keeps count of it, so that an audit knows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from peeklock_pipeline.columns import REMOVED
+from peeklock_pipeline.files import write
+from peeklock_pipeline.lake import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How many messages left the lake: those that ended before a day, in UTC, of these queues or of all."""
+
+    messages: int
+    before: date
+    queues: tuple[str, ...]
+
+
+def last_kept(older_than: timedelta, now: datetime | None = None) -> date:
+    """The first day that stays: days go as a whole, once their last message is old enough."""
+    return ((now or datetime.now(UTC)) - older_than).date()
+
+
+def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[str] = ()) -> Removed:
+    """Remove messages that ended before a day; their files stay until `vacuum`.
+
+    Counts are written first and count once the removal is committed, so it may die anywhere and be repeated. Refuses
+    with `BadLake`.
+    """
+    table = lake.exported()
+    counts = _counts(lake.at(spark, table), before, queues).toArrow().cast(REMOVED.schema)
+    messages = sum(row["messages"] for row in counts.to_pylist())
+    if messages:
+        lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
+        lake.remove(table, _predicate(before, queues), counts["removal"][0].as_py())
+    return Removed(messages, before, tuple(queues))
+
+
+def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFrame:
+    chosen = archive.where(F.col("date") < before)
+    chosen = chosen.where(F.col("queue").isin(*queues)) if queues else chosen
+    counts = chosen.groupBy("queue", "date", "export_batch").agg(F.count("*").alias("messages"))
+    return counts.withColumn("removal", F.lit(uuid4().hex)).select(REMOVED.schema.names)
+
+
+def _predicate(before: date, queues: Sequence[str]) -> str:
+    named = ", ".join("'" + queue.replace("'", "''") + "'" for queue in queues)
+    return f"date < '{before.isoformat()}'" + (f" AND queue IN ({named})" if queues else "")

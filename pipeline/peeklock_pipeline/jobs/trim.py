@@ -1,0 +1,158 @@
+"""trim: has a server remove sealed batches of which the lake proves to have every message."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+from pyspark.sql import SparkSession
+
+from peeklock_pipeline.database import Batch
+from peeklock_pipeline.lake import Lake, Mark, mark_of
+from peeklock_pipeline.ranges import told
+from peeklock_pipeline.refusals import BadLake, BadOption, ServerUnavailable
+from peeklock_pipeline.transforms.audit import batches
+
+REQUEST_BATCHES = 100
+PAGE_BATCHES = 1000
+ANSWER_SECONDS = 120.0
+"""Above the longest time for which the server works on one request."""
+
+DIFFERS = "differs"
+REMOVED = "removed_from_lake"
+"""What trim itself says of a batch: it is not what was sealed; or the lake's retention has taken messages out of it."""
+
+
+REASONS = {
+    "differs": "the lake has not the messages that were sealed",
+    "unknown": "the server does not know it",
+    "too_young": "its messages ended too short a time ago",
+    REMOVED: "the lake's retention has removed some of its messages, so nothing is proven",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedBatch:
+    """What came of one batch: trimmed, too_young, differs, unknown, already_removed or removed_from_lake."""
+
+    number: int
+    messages: int
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What came of each batch that the server still had."""
+
+    batches: list[TrimmedBatch]
+
+    def count(self, result: str) -> int:
+        """How many batches met with this result."""
+        return sum(batch.result == result for batch in self.batches)
+
+    def sentences(self) -> str:
+        """Each batch that stays, and how many went."""
+        stay = [f"Batch {one.number} stays: {REASONS[one.result]}." for one in self.batches if one.result in REASONS]
+        gone = sum(one.messages for one in self.batches if one.result == "trimmed")
+        return "\n".join([*stay, f"{gone} messages in {self.count('trimmed')} batches were removed from the server."])
+
+
+class Server:
+    """The archive's batches over HTTP, to be closed by `with`. Refuses with `ServerUnavailable`."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        try:
+            self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=ANSWER_SECONDS)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise BadOption(f"{url} is no URL of a server: {error}") from error
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def batches(self) -> Iterator[Batch]:
+        """Every batch that the server knows."""
+        cursor: str | None = None
+        while True:
+            page = self._call(
+                "GET", "/v1/archive/batches", {"limit": PAGE_BATCHES} | ({"cursor": cursor} if cursor else {})
+            )
+            yield from (_batch(item) for item in page["items"])
+            if (cursor := page["next_cursor"]) is None:
+                return
+
+    def trim(self, copies: Sequence[Batch]) -> Mapping[int, str]:
+        """What came of these, as far as the server got."""
+        body = [{"number": copy.number, "row_count": copy.rows, "digest": copy.digest} for copy in copies]
+        answer = self._call("POST", "/v1/archive/trim", body={"batches": body})
+        return {batch["number"]: batch["result"] for batch in answer["batches"]}
+
+    def _call(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        try:
+            answer = self._http.request(method, path, params=query, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ServerUnavailable(f"No answer from {self._http.base_url}: {error}") from error
+        if answer.is_error:
+            raise ServerUnavailable(f"{self._http.base_url} refuses: {_detail(answer)}")
+        return answer.json()
+
+
+def trim(
+    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, now: datetime | None = None
+) -> Trimmed:
+    """Have the server remove what was sealed longer ago than that, where the lake's messages are those that were sealed.
+
+    It may die anywhere and be repeated. Refuses with `ServerUnavailable` and `BadLake`.
+    """
+    table = lake.exported()
+    mark = mark_of(table)
+    known = list(server.batches())
+    if mark not in [Mark(batch.number, batch.sealed_at) for batch in known]:
+        raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
+    until = int(((now or datetime.now(UTC)) - older_than).timestamp() * 1_000_000)
+    wanted = [one for one in known if one.removed_at is None and one.number <= mark.number and one.sealed_at <= until]
+    with told():
+        here = {row.number: (row.messages, row.digest) for row in batches(lake.at(spark, table)).collect()}
+        gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
+    results = {one.number: REMOVED if one.number in gone else DIFFERS for one in wanted}
+    proven = [one for one in wanted if one.number not in gone and here.get(one.number) == (one.rows, one.digest)]
+    for start in range(0, len(proven), REQUEST_BATCHES):
+        results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
+    return Trimmed([TrimmedBatch(one.number, one.rows, results[one.number]) for one in wanted])
+
+
+def _trimmed(server: Server, copies: Sequence[Batch]) -> Mapping[int, str]:
+    """What came of each, asked again for those that the server did not come to."""
+    results: dict[int, str] = {}
+    while left := [copy for copy in copies if copy.number not in results]:
+        answer = server.trim(left)
+        if not answer:
+            raise ServerUnavailable("The server answers without having come to a single batch; run this again later.")
+        results |= answer
+    return results
+
+
+def _batch(item: Mapping[str, Any]) -> Batch:
+    removed = item["removed_at"]
+    return Batch(
+        item["number"],
+        item["row_count"],
+        item["digest"],
+        _microseconds(item["sealed_at"]),
+        None if removed is None else _microseconds(removed),
+    )
+
+
+def _microseconds(moment: str) -> int:
+    return (datetime.fromisoformat(moment) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return f"{answer.status_code} {answer.json()['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return str(answer.status_code)

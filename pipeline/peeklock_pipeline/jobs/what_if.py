@@ -1,0 +1,132 @@
+"""what-if: another policy over the messages there were, beside what happened and what the model makes of that."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from peeklock_pipeline.jobs.report import histories
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.page import words
+from peeklock_pipeline.policy import Policy
+from peeklock_pipeline.refusals import EmptyLake
+from peeklock_pipeline.results import keep
+from peeklock_pipeline.transforms import what_if as model
+
+MOST_QUEUES = 20
+"""Queues that are told of one by one: those with most messages. The table has all."""
+
+Progress = Callable[[int, int], None]
+"""Hears how many of how many scenarios are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which policy was in force, which other is asked about, and with what luck.
+
+    `crashed` is the share of lost locks behind which the receiver had died.
+    """
+
+    was: Policy
+    policy: Policy
+    crashed: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The three scenarios, `total` over all messages and for each of the largest `queues`; times in seconds."""
+
+    question: dict[str, Any]
+    messages: int
+    total: list[dict[str, Any]]
+    queues: list[dict[str, Any]]
+    table: str
+
+    def sentences(self) -> str:
+        """The scenarios of all messages beside each other, and the share of dead letters of each queue."""
+        lines = [f"{'':24}{'happened':>14}{'model of it':>14}{'what if':>14}"]
+        lines += [
+            f"{title:24}" + "".join(f"{say(row[name]):>14}" for row in self.total)
+            for name, (title, say) in SAID.items()
+        ]
+        by_queue: dict[str, list[str]] = {}
+        for row in self.queues:
+            by_queue.setdefault(row["queue"], []).append(words.share(row["dead_letter_share"]))
+        lines += ["", "dead-lettered, by queue"]
+        lines += [f"{queue:24}" + "".join(f"{share:>14}" for share in shares) for queue, shares in by_queue.items()]
+        return "\n".join(
+            [*lines, "", f"{words.count(self.messages)} messages; all queues are in the table {self.table}."]
+        )
+
+
+SAID: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "redeliveries": ("redeliveries", words.count),
+    "lock_losses": ("lock losses, about", words.count),
+    "dead_letter_share": ("dead-lettered", words.share),
+    "completion_p50": ("completed, half within", words.duration),
+    "completion_p95": ("95 % within", words.duration),
+    "completion_p99": ("99 % within", words.duration),
+}
+"""What is said of the scenarios."""
+
+
+def what_if(
+    spark: SparkSession,
+    lake: Lake,
+    question: Question,
+    queue: str | None = None,
+    progress: Progress = lambda done, of: None,
+) -> Outlook:
+    """Replay the messages of a lake, or of one queue, under another policy, and keep the answer as a table.
+
+    Refuses with `EmptyLake`, also where no message was delivered and ended, `UnknownQueue` and `BadLake`.
+    """
+    with histories(spark, lake, queue) as known:
+        messages = model.replayed(known).persist()
+        progress(0, 3)
+        if messages.isEmpty():
+            raise EmptyLake(f"No message in {lake.root} was delivered and then completed or dead-lettered yet.")
+        ended = endings(messages, question)
+        keep(lake, model.OUTLOOK, _measured(ended, "queue"))
+        progress(1, 3)
+        total = _rows(_measured(ended))
+        progress(2, 3)
+        largest = [row["queue"] for row in _largest(messages).collect()]
+        messages.unpersist()
+    kept = lake.read(spark, model.OUTLOOK).where(fn.col("queue").isin(largest))
+    queues = sorted(_rows(kept), key=lambda row: (largest.index(row["queue"]), ORDER.index(row["scenario"])))
+    progress(3, 3)
+    total.sort(key=lambda row: ORDER.index(row["scenario"]))
+    return Outlook(asdict(question), total[0]["messages"], total, queues, model.OUTLOOK.name)
+
+
+ORDER = (model.HAPPENED, model.IN_FORCE, model.OTHERWISE)
+
+
+def endings(messages: DataFrame, question: Question) -> dict[str, DataFrame]:
+    """How messages end in each scenario."""
+    was, policy, crashed, seed = question.was, question.policy, question.crashed, question.seed
+    habit = model.habits(messages, was, crashed).persist()
+    return {
+        model.HAPPENED: model.happened(messages, habit),
+        model.IN_FORCE: model.replay(messages, model.under(habit, was, was, crashed), was, was, seed),
+        model.OTHERWISE: model.replay(messages, model.under(habit, was, policy, crashed), was, policy, seed),
+    }
+
+
+def _measured(ended: dict[str, DataFrame], *by: str) -> DataFrame:
+    measured = [model.outlook(messages, scenario, *by) for scenario, messages in ended.items()]
+    return reduce(DataFrame.unionByName, measured)
+
+
+def _largest(messages: DataFrame) -> DataFrame:
+    return messages.groupBy("queue").count().orderBy(fn.desc("count"), "queue").limit(MOST_QUEUES)
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame that is bounded."""
+    return [row.asDict() for row in frame.collect()]

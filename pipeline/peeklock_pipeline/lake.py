@@ -1,0 +1,226 @@
+"""The lake: a directory of Delta tables that any Delta reader understands.
+
+Parquet files are written first and belong to nothing; one commit then makes them part of a table, all or none. The
+commit of an export carries the last batch in it, so that whoever repeats an export knows where it ended, and in which
+database. Of two that commit the same batches one succeeds.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from peeklock_pipeline.columns import ARCHIVE, MESSAGES, REMOVED, Shape
+from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.refusals import BadLake
+
+FORMAT = 1
+"""How this version writes a lake. A lake of a higher number is refused."""
+
+MARK = "Written by peeklock-pipeline, format "
+"""The description of every table of a lake, with the format behind it."""
+
+EXPORTED = "peeklock-export"
+"""The application whose transaction version is the number of the last batch exported."""
+
+SEALED = "peeklock-sealed"
+"""The one whose version is the microsecond in which that batch was sealed, which no other database shares."""
+
+REMOVAL = "peeklock-removal-"
+"""Behind it the name of a removal by the lake's retention: a transaction of its own, which says that it was done."""
+
+ATTEMPTS = 5
+"""How often an export commits anew where a compaction or the like came between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where the last export ended: the number of a batch, 0 for none, and the microsecond in which it was sealed."""
+
+    number: int = 0
+    sealed_at: int = 0
+
+
+class Lake:
+    """A lake at a directory, made by the first commit. Refuses with `BadLake` what is none of ours."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise BadLake(f"{self.root} is a file; a lake is a directory.")
+        begun = any(self.directory(shape).is_dir() for shape in (ARCHIVE, MESSAGES))  # be it by a crash
+        if self.root.exists() and not begun and any(self.root.iterdir()):
+            raise BadLake(f"{self.root} is no lake and has other files in it: name a new directory, or an empty one.")
+
+    def directory(self, shape: Shape) -> Path:
+        """Where a table lies."""
+        return self.root / shape.name
+
+    def table(self, shape: Shape) -> DeltaTable | None:
+        """A table as it is now; None before its first commit."""
+        return _opened(self.directory(shape))
+
+    def tables(self) -> list[DeltaTable]:
+        """Every table of the lake. Refuses with `BadLake` where there is none."""
+        found = [_opened(log.parent) for log in sorted(self.root.glob("*/_delta_log"))]
+        if not found:
+            raise BadLake(f"{self.root} is no lake: there is no table in it.")
+        return [table for table in found if table is not None]
+
+    def exported(self) -> DeltaTable:
+        """The archive's table. Refuses with `BadLake` where nothing was ever exported."""
+        if (table := self.table(ARCHIVE)) is None:
+            raise BadLake(f"{self.root} is no lake yet: nothing was exported to it.")
+        return table
+
+    def mark(self) -> Mark:
+        """Where the last export ended."""
+        return mark_of(self.table(ARCHIVE))
+
+    def last_batch(self) -> int:
+        """The number of the last batch that was exported; 0 for none."""
+        return self.mark().number
+
+    def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+        """Make files the messages of the batches behind `after` up to `last`; False where somebody was faster.
+
+        Atomic: a crash before it leaves files that belong to nothing, and which `vacuum` removes.
+        """
+        ended = (Transaction(EXPORTED, last.number), Transaction(SEALED, last.sealed_at))
+        for _ in range(ATTEMPTS):
+            table = self.table(ARCHIVE)
+            if mark_of(table) != after:
+                return False
+            if self._add(ARCHIVE, table, files, "append", *ended):
+                return True
+        return False
+
+    def steps(self, shape: Shape, course: str) -> int:
+        """How many steps of a course a table has taken in."""
+        return _steps(self.table(shape), course)
+
+    def step(self, shape: Shape, files: Sequence[DataFile], course: str, after: int) -> bool:
+        """Make files part of a table as the next step of a course; False where somebody else has taken that step."""
+        for _ in range(ATTEMPTS):
+            table = self.table(shape)
+            if _steps(table, course) != after:
+                return False
+            if self._add(shape, table, files, "append", Transaction(course, after + 1)):
+                return True
+        return False
+
+    def append(self, shape: Shape, files: Sequence[DataFile]) -> None:
+        """Make files part of a table. Refuses with `BadLake` where others went on changing it meanwhile."""
+        if not any(self._add(shape, self.table(shape), files, "append") for _ in range(ATTEMPTS)):
+            raise BadLake(f"{self.directory(shape)} was changed by somebody else meanwhile; run the job again.")
+
+    def replace(self, shape: Shape, files: Sequence[DataFile]) -> None:
+        """Make files the whole of a table. Refuses with `BadLake` where somebody else changed it meanwhile."""
+        if not self._add(shape, self.table(shape), files, "overwrite"):
+            raise BadLake(f"{self.directory(shape)} was changed by somebody else meanwhile; run the job again.")
+
+    def read(self, spark: SparkSession, shape: Shape = ARCHIVE) -> DataFrame:
+        """A table as a DataFrame; empty before its first commit."""
+        return self.at(spark, self.table(shape), shape)
+
+    def at(self, spark: SparkSession, table: DeltaTable | None, shape: Shape = ARCHIVE) -> DataFrame:
+        """A table as a DataFrame, as it was when it was opened."""
+        files = table.file_uris() if table else []
+        columns = from_arrow_schema(shape.schema)
+        if not files:
+            return spark.createDataFrame([], columns)
+        found = spark.read.schema(columns).option("basePath", str(self.directory(shape))).parquet(*files)
+        return found.select(shape.schema.names)
+
+    def remove(self, table: DeltaTable, predicate: str, removal: str) -> None:
+        """Remove the files of whole partitions from the archive, as it was opened, under the name of a removal.
+
+        Refuses with `BadLake` where what it names was changed meanwhile.
+        """
+        properties = CommitProperties(app_transactions=[Transaction(REMOVAL + removal, 1)])
+        try:
+            table.delete(predicate, commit_properties=properties)
+        except CommitFailedError as error:
+            raise BadLake(f"{self.root} was changed by somebody else meanwhile; run the job again.") from error
+
+    def removed(self, spark: SparkSession, table: DeltaTable) -> DataFrame:
+        """What the lake's retention has removed from the archive, as it was opened.
+
+        Counts whose removal was cut off before its commit do not count.
+        """
+        counts = self.read(spark, REMOVED)
+        names = [row[0] for row in counts.select("removal").distinct().collect()]
+        done = [name for name in names if table.transaction_version(REMOVAL + name) is not None]
+        return counts.where(counts["removal"].isin(done))
+
+    def _add(
+        self,
+        shape: Shape,
+        table: DeltaTable | None,
+        files: Sequence[DataFile],
+        mode: Literal["append", "overwrite"],
+        *transactions: Transaction,
+    ) -> bool:
+        self.directory(shape).mkdir(parents=True, exist_ok=True)
+        actions = [_action(file) for file in files]
+        schema = Schema.from_arrow(shape.schema)
+        properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=0)
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    str(self.directory(shape)), schema, actions, "error", list(shape.partitions),
+                    description=f"{MARK}{FORMAT}", commit_properties=properties,
+                )  # fmt: skip
+            else:
+                table.create_write_transaction(
+                    [*actions], mode, schema, list(shape.partitions), commit_properties=properties
+                )
+        except CommitFailedError:
+            return False
+        return True
+
+
+def _opened(directory: Path) -> DeltaTable | None:
+    try:
+        table = DeltaTable(str(directory))
+    except TableNotFoundError:
+        return None
+    except DeltaError as error:
+        raise BadLake(f"{directory} cannot be read as a Delta table: {_first_line(error)}") from error
+    mark, _, written = (table.metadata().description or "").rpartition(" ")
+    if mark != MARK.strip() or not written.isdecimal():
+        raise BadLake(f"{directory} is a Delta table, but none that peeklock-pipeline has written.")
+    if int(written) > FORMAT:
+        raise BadLake(
+            f"{directory} was written by a newer peeklock-pipeline (format {written}; this one knows {FORMAT}): "
+            "install that version, or choose another directory."
+        )
+    return table
+
+
+def mark_of(table: DeltaTable | None) -> Mark:
+    """Where the last export ended that an archive's table knows of."""
+    if table is None:
+        return Mark()
+    return Mark(table.transaction_version(EXPORTED) or 0, table.transaction_version(SEALED) or 0)
+
+
+def _steps(table: DeltaTable | None, course: str) -> int:
+    return (table.transaction_version(course) or 0) if table else 0
+
+
+def _action(file: DataFile) -> AddAction:
+    written, statistics = int(time.time() * 1000), json.dumps({"numRecords": file.rows})
+    return AddAction(file.path, file.size, file.partition, written, True, statistics)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,34 @@
+"""The page of a report: one HTML file that loads nothing, for screens by day and night, and for paper."""
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from peeklock_pipeline.page import figures, words
+from peeklock_pipeline.page.summary import Summary
+
+
+def render(summary: Summary) -> str:
+    """The whole page. Names of queues, groups and reasons are whatever their senders chose, and are escaped."""
+    drawn = figures.all_of(summary) if summary.messages else []
+    return _template().get_template("report.html").render(report=summary, figures=drawn)
+
+
+@cache
+def _template() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("peeklock_pipeline", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": words.count,
+        "decimal": words.decimal,
+        "share": words.share,
+        "duration": words.duration,
+        "moment": words.moment,
+    }
+    environment.globals |= {"between": words.between}
+    return environment

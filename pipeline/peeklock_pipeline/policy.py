@@ -1,0 +1,121 @@
+"""A queue's policy as people write it: `lock=30s,limit=10,retry=exponential:1s:2:60s`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from peeklock_pipeline.refusals import BadPolicy
+
+SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|h|d)")
+
+SHORTEST_LOCK, LONGEST_LOCK = 1.0, 12 * 3600.0
+LONGEST_DELAY = 7 * 86_400.0
+MOST_DELIVERIES = 1000
+"""A queue may allow more; replaying that many for each message would say nothing new."""
+
+EXAMPLE = "lock=30s,limit=10,retry=exponential:1s:2:60s"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How long a message waits after failure number n, in seconds.
+
+    `first` + `step` * (n - 1), or `first` * `factor` ** (n - 1), at most `longest`; or the n-th of `listed`, the last of
+    which goes on. `jitter` is the share that chance may take away.
+    """
+
+    first: float = 0.0
+    step: float = 0.0
+    factor: float = 1.0
+    longest: float = LONGEST_DELAY
+    jitter: float = 0.0
+    listed: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long a lock lasts, after how many failures a message is dead-lettered, and how long it waits between them.
+
+    The values are those of a queue that nobody has configured; `lock` is in seconds.
+    """
+
+    lock: float = 30.0
+    limit: int = 10
+    retry: Retry = Retry()
+
+
+def read_policy(text: str, otherwise: Policy) -> Policy:
+    """The policy that a text describes; what it does not mention is as `otherwise`. Refuses with `BadPolicy`."""
+    policy = otherwise
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, value = part.partition("=")
+        match name:
+            case "lock":
+                policy = replace(policy, lock=_within(part, _duration(value), SHORTEST_LOCK, LONGEST_LOCK))
+            case "limit":
+                policy = replace(policy, limit=int(_within(part, _whole(value), 1, MOST_DELIVERIES)))
+            case "retry":
+                policy = replace(policy, retry=_retry(value))
+            case _:
+                raise BadPolicy(f"A policy has lock, limit and retry, as in {EXAMPLE}; {part!r} is none of them.")
+    return policy
+
+
+def _retry(text: str) -> Retry:
+    kind, *values = text.split(":")
+    takes: Mapping[str, tuple[int, int, str]] = {
+        "none": (0, 0, "none"),
+        "fixed": (1, 1, "fixed:10s"),
+        "linear": (2, 3, "linear:1s:5s:60s (first, step, longest)"),
+        "exponential": (2, 4, "exponential:1s:2:60s:0.5 (first, factor, longest, jitter)"),
+        "listed": (1, 100, "listed:1s:10s:60s"),
+    }
+    least, most, example = takes.get(kind, (1, 0, ""))
+    if not least <= len(values) <= most:
+        examples = example or ", ".join(said for _, _, said in takes.values())
+        raise BadPolicy(f"The retry {text!r} cannot be understood; write {examples}.")
+    match kind:
+        case "fixed" | "linear":
+            first, step, longest = (
+                [*map(_delay, values), 0.0, LONGEST_DELAY][:3] if len(values) < 3 else map(_delay, values)
+            )
+            return Retry(first, step, longest=longest)
+        case "exponential":
+            longest = _delay(values[2]) if len(values) > 2 else LONGEST_DELAY
+            jitter = _within(text, _number(values[3]), 0, 1) if len(values) > 3 else 0.0
+            return Retry(_delay(values[0]), 0.0, _within(text, _number(values[1]), 1, 100), longest, jitter)
+        case "listed":
+            return Retry(listed=tuple(_delay(value) for value in values))
+        case _:
+            return Retry()
+
+
+def _duration(text: str) -> float:
+    written = WRITTEN.fullmatch(text)
+    if written is None:
+        raise BadPolicy(f"{text!r} is no duration; write 500ms, 30s, 5min, 2h or 1d.")
+    return float(written[1]) * SECONDS[written[2]]
+
+
+def _delay(text: str) -> float:
+    return _within(text, _duration(text), 0, LONGEST_DELAY)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadPolicy(f"{text!r} is no number.") from None
+
+
+def _whole(text: str) -> float:
+    if not text.isascii() or not text.isdigit():
+        raise BadPolicy(f"{text!r} is no whole number.")
+    return float(text)
+
+
+def _within(said: str, value: float, least: float, most: float) -> float:
+    if not least <= value <= most:
+        raise BadPolicy(f"{said!r} is out of bounds: {least:g} to {most:g}{' (seconds)' if most > 1000 else ''}.")
+    return value

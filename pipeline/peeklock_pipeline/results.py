@@ -1,0 +1,52 @@
+"""Answers that stay: a DataFrame, written by the tasks that have it, as the whole of a table of the lake."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from peeklock_pipeline.columns import Shape
+from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.lake import Lake
+
+WRITTEN = "path string, rows bigint, size bigint"
+WRITTEN_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
+
+FILE_ROWS = 200_000
+"""Rows that a task holds at a time and writes as one file."""
+
+
+def keep(lake: Lake, shape: Shape, answer: DataFrame) -> int:
+    """Make an answer the whole of an unpartitioned table; how many rows it has.
+
+    Only the names of the files come back to the driver. Refuses with `BadLake`. A crash before the commit leaves the
+    table as it was, and files that belong to nothing.
+    """
+    task = _task(lake.directory(shape), shape)
+    files = answer.select(*shape.schema.names).mapInArrow(task, WRITTEN).collect()
+    lake.replace(shape, [DataFile(file.path, {}, file.rows, file.size) for file in files])
+    return sum(file.rows for file in files)
+
+
+def _task(directory: Path, shape: Shape) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _gathered(batches, shape.schema):
+            written = [
+                {"path": file.path, "rows": file.rows, "size": file.size} for file in write(table, directory, shape)
+            ]
+            yield pa.RecordBatch.from_pylist(written, schema=WRITTEN_SCHEMA)
+
+    return write_rows
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of many small batches in tables worth a file."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.num_rows for one in some) >= FILE_ROWS:
+            yield pa.Table.from_batches(some).cast(schema)
+            some = []
+    if sum(one.num_rows for one in some):
+        yield pa.Table.from_batches(some).cast(schema)

@@ -1,0 +1,201 @@
+"""Messages sent to a queue over HTTP, many to a request, by whoever may have to send them again.
+
+The message ids make it safe: within its window a queue that looks for duplicates stores none twice, so an answer that
+was lost is asked for again, and so is a whole task.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from peeklock_pipeline.refusals import BadOption, InDoubt, NoDuplicateDetection, SendRefused, ServerUnavailable
+
+REQUEST_MESSAGES = 500
+"""Messages of one request; the server takes 1000."""
+
+REQUEST_BYTES = 4 << 20
+"""Bytes of one request, unless a single message has more; the server takes 16 MiB unless it is set otherwise."""
+
+ANSWER_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
+"""How long one request is repeated while the server is busy, starting or away, or its queue full."""
+
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
+
+BUSY = frozenset({429, 500, 502, 503, 504, 507})
+"""What a server, or a proxy before it, says when the same request may go through later; 507 says that a queue is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A queue of a server. It holds no connection, so that it can travel to executors."""
+
+    url: str
+    queue: str
+    api_key: str | None = field(default=None, repr=False)
+    patience: float = PATIENCE_SECONDS
+    """For how many seconds a request is repeated."""
+
+    @classmethod
+    def at(cls, url: str, queue: str, api_key: str | None = None) -> "Destination":
+        """A queue at a server's URL. Refuses with `BadOption`."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadOption(f"The URL of a server begins with http:// or https:// and a host, which {url!r} does not.")
+        return cls(url.rstrip("/"), queue, api_key)
+
+    def remembering(self, window: float) -> "Destination":
+        """The same queue, sent to with no more patience than it remembers message ids, in seconds."""
+        return replace(self, patience=min(PATIENCE_SECONDS, window / 2))
+
+    @property
+    def path(self) -> str:
+        """The queue's path below the server's URL."""
+        return f"/v1/queues/{quote(self.queue, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many messages a queue has taken, and how many of them it had already."""
+
+    messages: int = 0
+    duplicates: int = 0
+
+    def __add__(self, other: "Sent") -> "Sent":
+        return Sent(self.messages + other.messages, self.duplicates + other.duplicates)
+
+
+class Pace:
+    """Lets at most so many messages through per second, on the average since its first."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._free_at = 0.0
+
+    @property
+    def most(self) -> int:
+        """Messages that are worth one request at this pace."""
+        return max(1, min(REQUEST_MESSAGES, int(self._per_second)))
+
+    def wait(self, messages: int) -> None:
+        """Return once so many more may go."""
+        now = time.monotonic()
+        begin = max(now, self._free_at)
+        self._free_at = begin + messages / self._per_second
+        time.sleep(begin - now)
+
+
+class Sender:
+    """A connection to a destination, for one `with` block.
+
+    `deadline` is the time of day after which nothing more is sent: what may have been sent before is then forgotten by
+    the queue, and would be stored again.
+    """
+
+    def __init__(self, destination: Destination, deadline: float | None = None) -> None:
+        self._destination = destination
+        self._deadline = deadline
+        key = destination.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(base_url=destination.url, headers=headers, timeout=ANSWER_SECONDS)
+
+    def __enter__(self) -> "Sender":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def window(self) -> float:
+        """For how many seconds the queue remembers a message id.
+
+        Refuses with `NoDuplicateDetection` where it does not, and with `ServerUnavailable`.
+        """
+        answer = self._ask("GET", self._destination.path)
+        window = answer["duplicate_detection_window_seconds"]
+        if window is None:
+            raise NoDuplicateDetection(
+                f"The queue {self._destination.queue} does not look for duplicates, so what is sent again after a "
+                "failure would be stored twice: give it a duplicate_detection_window_seconds that is longer than "
+                "failures last."
+            )
+        return float(window)
+
+    def send(self, messages: Iterable[bytes], pace: Pace | None = None) -> Sent:
+        """Send messages, each its JSON with a `message_id`, in order; requests are all or none.
+
+        Refuses with `SendRefused`, `ServerUnavailable` and `InDoubt`; what was sent before stays.
+        """
+        sent = Sent()
+        for request in requests(messages, pace.most if pace else REQUEST_MESSAGES):
+            if pace:
+                pace.wait(len(request))
+            body = b'{"messages":[' + b",".join(request) + b"]}"
+            results = self._ask("POST", f"{self._destination.path}/messages/batch", body)["results"]
+            sent += Sent(len(results), sum(result["duplicate"] for result in results))
+        return sent
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """The decoded answer, if need be after a while."""
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        given_up = time.monotonic() + self._destination.patience
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            self._look_at_deadline()
+            try:
+                answer = self._http.request(method, path, content=body, headers=headers)
+                trouble, asked = f"HTTP {answer.status_code}, {_said(answer)}", _asked_wait(answer)
+            except httpx.TransportError as error:
+                answer, trouble, asked = None, str(error) or type(error).__name__, 0.0
+            if answer is not None and answer.is_success:
+                return answer.json()
+            if answer is not None and answer.status_code not in BUSY:
+                raise SendRefused(f"{self._destination.url} refuses {method} {path}: {trouble}")
+            pause = max(wait, asked)
+            if time.monotonic() + pause > given_up:
+                raise ServerUnavailable(f"{self._destination.url} does not do {method} {path}: {trouble}")
+            time.sleep(pause)
+            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+
+    def _look_at_deadline(self) -> None:
+        if self._deadline is not None and time.time() > self._deadline:
+            raise InDoubt(
+                "Messages that may have been sent before are no longer remembered by the queue "
+                f"{self._destination.queue}, so sending them again could store them twice."
+            )
+
+
+def requests(messages: Iterable[bytes], most: int = REQUEST_MESSAGES) -> Iterator[Sequence[bytes]]:
+    """Messages gathered, in order, into what one request carries."""
+    gathered: list[bytes] = []
+    size = 0
+    for message in messages:
+        if gathered and (len(gathered) == most or size + len(message) > REQUEST_BYTES):
+            yield gathered
+            gathered, size = [], 0
+        gathered.append(message)
+        size += len(message)
+    if gathered:
+        yield gathered
+
+
+def _asked_wait(answer: httpx.Response) -> float:
+    """The seconds of Retry-After; the date that a proxy may say instead is not looked at."""
+    said = answer.headers.get("retry-after", "")
+    return float(said) if said.isdecimal() else 0.0
+
+
+def _said(answer: httpx.Response) -> str:
+    """What a problem document says, with the faults it names."""
+    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+        return answer.text[:200]
+    problem = answer.json()
+    faults = "; ".join(f"{fault['pointer']}: {fault['detail']}" for fault in problem.get("errors", []))
+    return f"{problem['code']}: {problem['detail']}" + (f" ({faults})" if faults else "")

@@ -1,0 +1,57 @@
+"""The one place where a Spark session is made."""
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+PACKAGE = Path(__file__).parent
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Before the options that people set, so that theirs win. Executors of a cluster log where the cluster keeps logs.
+    "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(PACKAGE / 'log4j2.properties').as_uri()}",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The name of a queue may look like a number.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> SparkSession:
+    """A session on this machine, or on the cluster that `master` names, whose executors are given this package.
+
+    Their Python needs what requirements.in names; `PYSPARK_PYTHON` says which Python that is.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_local = master.startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (SETTINGS | (LOCAL if is_local else {})).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if not is_local:
+        spark.sparkContext.addPyFile(str(_packed()))
+    return spark
+
+
+def _packed() -> Path:
+    """This package as an archive that executors can import from."""
+    target = Path(tempfile.mkdtemp(prefix="peeklock-pipeline-")) / "peeklock_pipeline.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(PACKAGE.parent))
+    return target

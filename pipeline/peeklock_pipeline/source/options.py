@@ -1,0 +1,96 @@
+"""What the data source is told, read once and refused with a sentence where it makes no sense."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from peeklock_pipeline.columns import ARCHIVE
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.sending import Destination
+
+UNASKED = ("body",)
+"""Columns that are read only by those who name them: most questions do without, and they are most of the bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """`database_url`; `columns` by commas, or `*`; `from_batch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
+
+    `from_batch` is the number of the first sealed batch to read; without it, the first that is still there.
+    """
+
+    database: Database
+    columns: tuple[str, ...]
+    from_batch: int | None
+    most_batches: int | None
+    refuses_loss: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "ReadOptions":
+        """Read them. Refuses with `BadOption` and `BadDatabaseUrl`."""
+        return cls(
+            database=Database.at(_needed(options, "database_url")),
+            columns=_columns(options.get("columns")),
+            from_batch=_count(options, "from_batch"),
+            most_batches=_count(options, "maxBatchesPerTrigger"),
+            refuses_loss=_choice(options, "failOnDataLoss"),
+        )
+
+    def schema(self) -> StructType:
+        """The columns as Spark knows them."""
+        found = from_arrow_schema(ARCHIVE.schema)
+        return StructType([found[name] for name in self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """`url` of the server, `queue` to send to, and `api_key` of one who may send to it and browse it."""
+
+    destination: Destination
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "WriteOptions":
+        """Read them. Refuses with `BadOption`."""
+        return cls(Destination.at(_needed(options, "url"), _needed(options, "queue"), options.get("api_key")))
+
+
+def known(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns, if the archive has them all. Refuses with `BadOption`."""
+    strangers = [name for name in columns if name not in ARCHIVE.schema.names]
+    if strangers:
+        raise BadOption(f"The archive has no column {', '.join(strangers)}. It has {', '.join(ARCHIVE.schema.names)}.")
+    return columns
+
+
+def _columns(given: str | None) -> tuple[str, ...]:
+    if given is None or not given.strip():
+        return tuple(name for name in ARCHIVE.schema.names if name not in UNASKED)
+    if given.strip() == "*":
+        return tuple(ARCHIVE.schema.names)
+    return known(tuple(dict.fromkeys(name.strip() for name in given.split(","))))
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    value = options.get(name)
+    if not value:
+        raise BadOption(f"The data source peeklock needs the option {name}.")
+    return value
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    given = options.get(name)
+    if given is None:
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        raise BadOption(f"The option {name} is a number from 1, not {given!r}.")
+    return int(given)
+
+
+def _choice(options: Mapping[str, str], name: str) -> bool:
+    given = options.get(name, "true").lower()
+    if given not in ("true", "false"):
+        raise BadOption(f"The option {name} is true or false, not {given!r}.")
+    return given == "true"

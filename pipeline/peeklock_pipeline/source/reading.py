@@ -1,0 +1,132 @@
+"""`spark.read.format("peeklock")`: sealed batches of the archive as Arrow record batches, several to a task."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from peeklock_pipeline.columns import MOMENT
+from peeklock_pipeline.database import Batch, Database
+from peeklock_pipeline.jobs.export import units
+from peeklock_pipeline.refusals import BatchesLost
+from peeklock_pipeline.source.options import ReadOptions, known
+
+CHUNK_ROWS = 10_000
+"""Rows handed to Spark at a time."""
+
+NEEDS = {"date": "settled_at", "lock_token": "sequence_number"}
+"""Columns that are made with the help of another."""
+
+
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """Neighbouring batches that one task reads; `rows` is how many they hold, 0 for a share of nothing."""
+
+    first: int
+    last: int
+    rows: int
+
+
+def shares(batches: Sequence[Batch]) -> list[Share]:
+    """Batches by the tasks that read them; never an empty list, which Spark would replace by a share of its own."""
+    found = [Share(unit.first, unit.last, unit.rows) for unit in units(batches)]
+    return found or [Share(0, 0, 0)]
+
+
+def rows(database: Database, share: Share, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The messages of a share, in exactly the columns of a schema.
+
+    Refuses with `BatchesLost`, after the last of them, where some were removed since the share was cut.
+    """
+    if not share.rows:
+        return
+    names, exact, found = schema.fieldNames(), to_arrow_schema(schema, timezone="UTC"), 0
+    needed = [*names, *(NEEDS[name] for name in names if name in NEEDS)]
+    for piece in database.pieces(share.first, share.last, needed):
+        found += piece.num_rows
+        yield from piece.select(names).cast(exact).to_batches(max_chunksize=CHUNK_ROWS)
+    if found != share.rows:
+        raise BatchesLost(
+            f"Batches {share.first} to {share.last} held {share.rows} messages and now hold {found}: some were "
+            "removed by retention or a trim while they were being read. Read again, or read the lake."
+        )
+
+
+class ArchiveReader(DataSourceReader):
+    """All sealed batches that are still there, from `from_batch` on."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        known(tuple(schema.fieldNames()))
+        self.options = options
+        self.schema = schema
+
+    def partitions(self) -> list[Share]:
+        """What each task reads."""
+        return shares([batch for batch in self._sealed() if batch.removed_at is None and self._wants(batch)])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one share; refuses as `rows` does."""
+        assert isinstance(partition, Share)
+        return rows(self.options.database, partition, self.schema)
+
+    def _sealed(self) -> Sequence[Batch]:
+        return self.options.database.batches((self.options.from_batch or 1) - 1)
+
+    def _wants(self, batch: Batch) -> bool:
+        return True
+
+
+class FilteringReader(ArchiveReader):
+    """The same without batches in which no row can pass the filters; Spark still looks at every row that is read."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep filters in mind for `partitions`, and leave them all to Spark."""
+        self._filters = filters
+        return filters
+
+    def _wants(self, batch: Batch) -> bool:
+        return all(may_pass(one, batch) for one in self._filters)
+
+
+def may_pass(one: Filter, batch: Batch) -> bool:
+    """Whether a row of this batch may pass a filter: its number is known, and it was sealed after all had settled."""
+    match one:
+        case EqualTo(("export_batch",), number):
+            return batch.number == number
+        case GreaterThan(("export_batch",), number):
+            return batch.number > number
+        case GreaterThanOrEqual(("export_batch",), number):
+            return batch.number >= number
+        case LessThan(("export_batch",), number):
+            return batch.number < number
+        case LessThanOrEqual(("export_batch",), number):
+            return batch.number <= number
+        case EqualTo(("settled_at",), moment) | GreaterThan(("settled_at",), moment):
+            return batch.sealed_at >= _microseconds(moment)
+        case GreaterThanOrEqual(("settled_at",), moment):
+            return batch.sealed_at >= _microseconds(moment)
+        case _:
+            return True
+
+
+def _microseconds(moment: datetime) -> int:
+    found: Any = pa.scalar(moment, MOMENT).value
+    return int(found)

@@ -1,0 +1,84 @@
+"""`df.write` and `df.writeStream` to the format `peeklock`: rows become messages of a queue, each stored once.
+
+What makes it so are message ids and the queue's window for duplicates. A task that is repeated, or a micro-batch that
+is run again from its checkpoint, gives the same ids. Rows have them in the column `message_id`; those that do not get
+one made of the write, the task and what is in them (see `letters`), which takes the task some 150 bytes a row.
+A second `df.write` of the same rows is another write and sends them again: only ids of their own prevent that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from peeklock_pipeline.letters import check, letters
+from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.sending import Destination, Sender
+from peeklock_pipeline.source.options import WriteOptions
+
+QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""What Spark tells the tasks of a stream: its name in its checkpoint, and which micro-batch this is."""
+
+
+@dataclass(frozen=True)
+class Delivered(WriterCommitMessage):
+    """What one task has sent."""
+
+    messages: int
+    duplicates: int
+
+
+def opened(options: WriteOptions, schema: StructType, overwrite: bool) -> Destination:
+    """The destination, once it is known to take these rows and to store none twice.
+
+    Refuses with `BadOption`, `BadColumns`, `NoDuplicateDetection`, `SendRefused` and `ServerUnavailable`.
+    """
+    if overwrite:
+        raise BadOption("A queue is not overwritten: use mode('append').")
+    check(schema)
+    with Sender(options.destination) as sender:
+        return options.destination.remembering(sender.window())
+
+
+class QueueWriter(DataSourceArrowWriter):
+    """Sends the rows of one `df.write`; what was sent before a failure stays in the queue."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.write_id = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task."""
+        return _deliver(self.destination, iterator, self.write_id)
+
+
+class QueueStreamWriter(DataSourceStreamArrowWriter):
+    """Sends the rows of each micro-batch of a stream."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task of a micro-batch."""
+        task = _task()
+        return _deliver(self.destination, iterator, f"{task.getLocalProperty(QUERY)}/{task.getLocalProperty(EPOCH)}")
+
+
+def _deliver(destination: Destination, batches: Iterator[pa.RecordBatch], write: str) -> Delivered:
+    with Sender(destination) as sender:
+        sent = sender.send(letters(batches, f"{write}/{_task().partitionId()}"))
+    return Delivered(sent.messages, sent.duplicates)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None
+    return task

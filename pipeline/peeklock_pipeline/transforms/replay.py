@@ -1,0 +1,70 @@
+"""What is replayed, in what pieces, and as which messages."""
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from peeklock_pipeline.refusals import BadExpression
+
+HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
+
+GRAINS = 4096
+"""Stretches of sequence numbers that are counted, however many messages there are."""
+
+
+def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
+    """The messages for which an expression over the archive's columns is true, of the batches up to `last_batch`.
+
+    Refuses with `BadExpression`.
+    """
+    try:
+        return archive.where(where).where(fn.col("export_batch") <= last_batch)
+    except (AnalysisException, ParseException) as error:
+        columns = ", ".join(archive.columns)
+        raise BadExpression(f"The filter {where!r} is refused: {_said(error)} The columns are {columns}.") from error
+
+
+def grains(messages: DataFrame) -> DataFrame:
+    """How many messages there are in each stretch of sequence numbers, which are at most some thousands."""
+    number = fn.col("sequence_number")
+    bounds = messages.agg(fn.min(number).alias("lowest"), fn.max(number).alias("highest"))
+    width = fn.expr(f"(highest - lowest) div {GRAINS} + 1")
+    placed = messages.select("sequence_number").crossJoin(fn.broadcast(bounds))
+    grain = ((number - fn.col("lowest")) / width).cast("bigint")
+    counts = (fn.min(number).alias("first"), fn.max(number).alias("last"), fn.count("*").alias("messages"))
+    return placed.groupBy(grain.alias("grain")).agg(*counts).orderBy("grain")
+
+
+def outgoing(messages: DataFrame, replay: str) -> DataFrame:
+    """Archived messages as they are sent again: with a message id of this replay, and where they come from."""
+    return messages.select(
+        "sequence_number",
+        fn.concat(fn.lit(f"replay:{replay}:"), fn.col("sequence_number").cast("string")).alias("message_id"),
+        "body",
+        "body_kind",
+        "group_id",
+        fn.col("priority").cast("int").alias("priority"),
+        _properties(replay).alias("properties"),
+        *(fn.get_json_object("headers", f"$.{name}").alias(name) for name in HEADERS),
+    )
+
+
+def _properties(replay: str) -> Column:
+    """The sender's properties, and behind them the lineage, which takes the place of an earlier one."""
+    lineage = fn.to_json(
+        fn.struct(
+            fn.col("queue").alias("replayed_from_queue"),
+            fn.col("sequence_number").alias("replayed_sequence_number"),
+            fn.col("message_id").alias("replayed_message_id"),
+            fn.lit(replay).alias("replay_name"),
+        )
+    )
+    own = fn.regexp_replace("properties", r"\s*\}\s*$", "")
+    has_own = fn.length(fn.regexp_replace(own, r"^\s*\{\s*", "")) > 0
+    return fn.when(has_own, fn.concat(own, fn.lit(","), fn.substring(lineage, 2, 1 << 30))).otherwise(lineage)
+
+
+def _said(error: AnalysisException | ParseException) -> str:
+    """The first sentence of Spark's complaint, without its code."""
+    first = str(error).strip().splitlines()[0]
+    return first.partition("] ")[2].partition(" SQLSTATE")[0] or first

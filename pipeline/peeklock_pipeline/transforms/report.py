@@ -1,0 +1,228 @@
+"""What a report asks of history: how many, how often again, how long, and why not.
+
+What the archive tells, and what it cannot:
+
+- It has one row for each message, with counts and the first and last delivery, not one for each delivery. So every
+  number belongs to the hour in which its message ended, but for `sent`, which belongs to the hour of sending.
+- A redrive begins a message's counts anew and clears its reason, so what happened before it is not counted, except that
+  time from end to end still begins with the sending. A message counts for the queue in which it ended.
+- Messages that are still in their queues are known only from a snapshot, if there is one; messages of queues that keep
+  no archive are not known at all.
+- Of lock losses only the last failure of a message is known by its kind, so they lie between two bounds.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from peeklock_pipeline.columns import MOMENT, Shape
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+TIMES = ("waiting", "processing", "end_to_end")
+
+ACCURACY = 10_000
+"""Quantiles come from Spark's percentile_approx: a value that occurred, whose rank among n is wrong by at most n /
+ACCURACY. Below ACCURACY values they are exact, by nearest rank; memory stays bounded above."""
+
+COUNTS = (
+    "sent", "completed", "received", "dead_lettered", "expired", "purged", "cancelled",
+    "delivered", "deliveries", "redelivered", "failures", "lock_losses_at_least", "lock_losses_at_most",
+)  # fmt: skip
+SHARES = ("redelivery_share", "deliveries_per_message")
+QUANTILE_COLUMNS = tuple(f"{time}_{name}" for time in TIMES for name in QUANTILES)
+
+MEASURES = [
+    *(pa.field(name, pa.int64(), nullable=False) for name in COUNTS),
+    *(pa.field(name, pa.float64()) for name in (*SHARES, *QUANTILE_COLUMNS)),
+]
+QUEUE = pa.field("queue", pa.string(), nullable=False)
+
+HOURS = Shape("report_hours", pa.schema([QUEUE, pa.field("hour", MOMENT, nullable=False), *MEASURES]))
+"""The measures of each queue and hour; times in seconds."""
+
+QUEUES = Shape("report_queues", pa.schema([QUEUE, *MEASURES]))
+"""The measures of each queue over all time."""
+
+REASONS = Shape(
+    "report_dead_letter_reasons",
+    pa.schema(
+        [
+            QUEUE,
+            pa.field("reason", pa.string(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("waiting", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""Why messages were dead-lettered; `waiting` of them were still there at the snapshot."""
+
+GROUPS = Shape(
+    "report_slowest_groups",
+    pa.schema(
+        [
+            QUEUE,
+            pa.field("group_id", pa.string(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("redelivered", pa.int64(), nullable=False),
+            pa.field("end_to_end_p50", pa.float64()),
+            pa.field("end_to_end_p95", pa.float64(), nullable=False),
+        ]
+    ),
+)
+"""The groups whose messages took longest from sending to completion."""
+
+MOST_GROUPS = 1000
+"""Groups that are kept of what may be as many as messages."""
+
+NO_REASON = "(none given)"
+
+KNOWN = (
+    "sequence_number", "queue", "group_id", "enqueued_at", "available_at", "first_delivered_at", "last_delivered_at",
+    "delivery_count", "failure_count", "last_failure", "dead_letter_reason",
+)  # fmt: skip
+"""The columns that the archive and a snapshot of live messages share, as far as a report asks for them."""
+
+# A retry delay or an edit writes another time into available_at, so it is when the message first could be delivered only
+# as long as it lies before the first delivery.
+WAITING = """CASE WHEN available_at <= first_delivered_at
+             THEN unix_micros(first_delivered_at) - unix_micros(available_at) END"""
+PROCESSING = "CASE WHEN ended = 'completed' THEN unix_micros(ended_at) - unix_micros(last_delivered_at) END"
+END_TO_END = "CASE WHEN ended IN ('completed', 'received') THEN unix_micros(ended_at) - unix_micros(enqueued_at) END"
+
+# Every loss of a lock writes 'lock_expired' over the last failure. Where that stands, at least one lock was lost, and at
+# most as many as there were failures; where another reason stands, the last failure was none; where nothing, none was.
+# A lock on a message in the dead-letter queue may be lost without counting as a failure.
+AT_LEAST = "CASE WHEN last_failure = 'lock_expired' THEN 1 ELSE 0 END"
+AT_MOST = """CASE WHEN last_failure IS NULL THEN 0
+             WHEN last_failure = 'lock_expired' THEN greatest(failure_count, 1)
+             ELSE greatest(failure_count - 1, 0) END"""
+
+
+def lives(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
+    """One row for each message that is known: when it was sent, how it ended, and how long each part of that took.
+
+    `archive` has the columns of `ARCHIVE`; `messages`, a snapshot, those of `KNOWN`, `state` and `dead_lettered_at`. A
+    message of the snapshot that has been archived since counts as archived. `ended` is one of: completed, received,
+    dead_lettered, expired, purged, cancelled; or null for what is in its queue. It is dead_lettered for what lies in
+    the dead-letter queue (since when) and for what left it by being received or purged (until when), if it was given a
+    reason. Times are seconds:
+
+    - `waiting`: from when it could be received to its first delivery; null where a retry delay has overwritten that.
+    - `processing`: from the last delivery to completion. How long failed deliveries took is not known.
+    - `end_to_end`: from sending to completion, with any delay its sender asked for.
+    """
+    ended = fn.expr("CASE WHEN dead_letter_reason IS NULL THEN outcome ELSE 'dead_lettered' END")
+    known = archive.select(*KNOWN, ended.alias("ended"), fn.col("settled_at").alias("ended_at"))
+    if messages is not None:
+        live = messages.join(archive.select("sequence_number"), "sequence_number", "left_anti")
+        known = known.withColumn("is_live", fn.lit(False)).unionByName(_live(live))
+    else:
+        known = known.withColumn("is_live", fn.lit(False))
+    times = {name: fn.expr(text) / 1e6 for name, text in zip(TIMES, (WAITING, PROCESSING, END_TO_END), strict=True)}
+    losses = {"lock_losses_at_least": fn.expr(AT_LEAST), "lock_losses_at_most": fn.expr(AT_MOST)}
+    return known.withColumns(times | losses)
+
+
+def _live(messages: DataFrame) -> DataFrame:
+    is_dead = fn.col("state") == "dead_lettered"
+    reason = fn.coalesce("dead_letter_reason", fn.lit(NO_REASON))
+    return messages.select(
+        *(name for name in KNOWN if name != "dead_letter_reason"),
+        fn.when(is_dead, reason).alias("dead_letter_reason"),
+        fn.when(is_dead, fn.lit("dead_lettered")).alias("ended"),
+        fn.when(is_dead, fn.col("dead_lettered_at")).alias("ended_at"),
+        fn.lit(True).alias("is_live"),
+    )
+
+
+def moments(known: DataFrame) -> DataFrame:
+    """What `measures` counts, each `at` its time: the sending of every message, and the end of those that have ended."""
+    sent = known.select("queue", fn.col("enqueued_at").alias("at"), fn.lit(True).alias("is_sending"))
+    ended = known.where("ended IS NOT NULL").withColumns({"at": fn.col("ended_at"), "is_sending": fn.lit(False)})
+    return ended.unionByName(sent, allowMissingColumns=True)
+
+
+def measures(of: DataFrame, *by: str) -> DataFrame:
+    """The columns `MEASURES` of moments, for each value of `by`; one row where that is nothing.
+
+    `redelivered` of the `delivered` messages were handed out more than once (in their dead-letter queue, too), and
+    `redelivery_share` is their share; `deliveries_per_message` is over those delivered at all.
+    """
+    counted = of.groupBy(*by).agg(*_counts(), *(_quantiles(time) for time in TIMES))
+    shares = {
+        "redelivery_share": fn.try_divide(fn.col("redelivered"), fn.col("delivered")),
+        "deliveries_per_message": fn.try_divide(fn.col("deliveries"), fn.col("delivered")),
+    }
+    quantiles = {f"{time}_{name}": fn.col(time)[place] for time in TIMES for place, name in enumerate(QUANTILES)}
+    return counted.withColumns(shares | quantiles).select(*by, *(field.name for field in MEASURES))
+
+
+def _counts() -> list[Column]:
+    ends = ("completed", "received", "dead_lettered", "expired", "purged", "cancelled")
+    sums = {
+        "deliveries": "delivery_count",
+        "failures": "failure_count",
+        "lock_losses_at_least": "lock_losses_at_least",
+        "lock_losses_at_most": "lock_losses_at_most",
+    }
+    return [
+        fn.count_if("is_sending").alias("sent"),
+        *(fn.count_if(fn.col("ended") == end).alias(end) for end in ends),
+        fn.count_if(fn.col("delivery_count") > 0).alias("delivered"),
+        fn.count_if(fn.col("delivery_count") > 1).alias("redelivered"),
+        *(fn.coalesce(fn.sum(column), fn.lit(0)).alias(name) for name, column in sums.items()),
+    ]
+
+
+def _quantiles(time: str) -> Column:
+    return fn.percentile_approx(time, list(QUANTILES.values()), ACCURACY).alias(time)
+
+
+def hours(known: DataFrame) -> DataFrame:
+    """The table `HOURS`."""
+    return measures(moments(known).withColumn("hour", fn.date_trunc("hour", "at")), "queue", "hour")
+
+
+def queues(known: DataFrame) -> DataFrame:
+    """The table `QUEUES`."""
+    return measures(moments(known), "queue")
+
+
+def reasons(known: DataFrame) -> DataFrame:
+    """The table `REASONS`."""
+    dead = known.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
+    return dead.groupBy("queue", "reason").agg(
+        fn.count("*").alias("messages"), fn.count_if("is_live").alias("waiting")
+    )  # fmt: skip
+
+
+def slowest_groups(known: DataFrame, most: int = MOST_GROUPS) -> DataFrame:
+    """The table `GROUPS`: at most so many, the slowest first by `end_to_end_p95`."""
+    in_groups = known.where("group_id IS NOT NULL AND end_to_end IS NOT NULL")
+    times = fn.percentile_approx("end_to_end", [0.5, 0.95], ACCURACY)
+    measured = in_groups.groupBy("queue", "group_id").agg(
+        fn.count("*").alias("messages"),
+        fn.count_if(fn.col("delivery_count") > 1).alias("redelivered"),
+        times[0].alias("end_to_end_p50"),
+        times[1].alias("end_to_end_p95"),
+    )
+    return measured.orderBy(fn.desc("end_to_end_p95"), "queue", "group_id").limit(most)
+
+
+def over_time(known: DataFrame, width: int) -> DataFrame:
+    """The measures of all queues together for each `width` seconds, whose beginning is the column `at`."""
+    beginning = fn.timestamp_seconds(fn.floor(fn.unix_seconds("at") / width) * width)
+    return measures(moments(known).withColumn("at", beginning), "at").orderBy("at")
+
+
+def named(known: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The same messages with the queue null for all queues but these, so that the rest are measured as one."""
+    return known.withColumn("queue", fn.when(fn.col("queue").isin(list(names)), fn.col("queue")))
+
+
+def span(known: DataFrame) -> DataFrame:
+    """One row: how many messages are known, and the `first` and `last` moment; null where there is none."""
+    at = moments(known)
+    return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_if("is_sending").alias("messages"))

@@ -1,0 +1,44 @@
+"""An export whose driver dies at a given moment: `python -m tests.pipeline.dying MOMENT DATABASE_URL LAKE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from peeklock_pipeline import cli
+from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.jobs import export
+from peeklock_pipeline.lake import Lake, Mark
+
+DEAD = 9
+
+add_batches = Lake.add_batches
+
+
+def before_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+    """Every file is written, and none belongs to the lake."""
+    os._exit(DEAD)
+
+
+def after_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+    """The files belong to the lake, and nobody was told."""
+    assert add_batches(lake, files, after, last)
+    os._exit(DEAD)
+
+
+def in_the_second_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+    """A part of what was to be exported belongs to the lake."""
+    return before_the_commit(lake, files, after, last) if after.number else add_batches(lake, files, after, last)
+
+
+MOMENTS: dict[str, Callable[[Lake, Sequence[DataFile], Mark, Mark], bool]] = {
+    moment.__name__: moment for moment in (before_the_commit, after_the_commit, in_the_second_commit)
+}
+
+if __name__ == "__main__":
+    moment, database_url, lake = sys.argv[1:]
+    Lake.add_batches = MOMENTS[moment]
+    export.UNIT_ROWS, export.COMMIT_UNITS = 40, 1
+    sys.argv = ["peeklock-pipeline", "export", "--database-url", database_url, "--lake", lake, "--master", "local[2]"]
+    cli.main()

@@ -1,0 +1,172 @@
+"""A standalone cluster: a master and two workers, whose executors know this package only by what the driver ships."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import httpx
+import pyspark
+import pytest
+
+from tests.pipeline.archive import Archive, archived
+from tests.servers import GLANCE, end_tree, free_port
+
+SPARK = Path(pyspark.__file__).parent
+PACKAGES = SPARK.parent
+PATIENCE = 240.0
+
+
+class Cluster:
+    """A master and workers on the loopback, ended by their numbers."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.port, self.page = free_port(), free_port()
+        self.url = f"spark://127.0.0.1:{self.port}"
+
+    def start(self, workers: int) -> None:
+        """Start them; return once the master knows all workers."""
+        reach = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page)]
+        self._run("master.Master", *reach)
+        self._wait(lambda: self.workers() is not None)
+        for number in range(workers):
+            own = ["--work-dir", str(self._place / f"worker-{number}"), "--webui-port", str(free_port())]
+            self._run("worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "700m", *own, self.url)
+        self._wait(lambda: self.workers() == workers)
+
+    def workers(self) -> int | None:
+        """How many workers have come to the master; None while it does not answer."""
+        try:
+            return int(httpx.get(f"http://127.0.0.1:{self.page}/json/").json()["aliveworkers"])
+        except httpx.TransportError:
+            return None
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        for process in reversed(self._processes):
+            end_tree(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def log(self) -> str:
+        """What all of them have said."""
+        return "\n".join(file.read_text(errors="replace")[-3000:] for file in sorted(self._place.glob("*.log")))
+
+    def _run(self, kind: str, *arguments: str) -> None:
+        environment = os.environ | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"}
+        with (self._place / f"{len(self._processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments],
+                cwd=self._place, env=environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._processes.append(process)
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not is_done():
+            assert time.monotonic() < deadline, self.log()
+            assert all(process.poll() is None for process in self._processes), self.log()
+            time.sleep(GLANCE * 10)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A master with two workers."""
+    place = tmp_path / "cluster"
+    place.mkdir()
+    found = Cluster(place)
+    try:
+        found.start(workers=2)
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python that has the libraries, but not this package: what it is installed by works in its own place alone."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    (packages,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
+    (packages / "libraries.pth").write_text(f"{PACKAGES}\n")
+    python = tmp_path / "bare" / "bin" / "python"
+    assert subprocess.run([python, "-c", "import pyspark, pyarrow, httpx"], check=False).returncode == 0
+    tried = subprocess.run([python, "-c", "import peeklock_pipeline"], check=False, capture_output=True, cwd=tmp_path)
+    assert b"ModuleNotFoundError" in tried.stderr
+    return python
+
+
+PROGRAM = """
+    import json
+    import sys
+    from pathlib import Path
+
+    import pyarrow as pa
+    from peeklock_pipeline import source
+    from peeklock_pipeline.database import Database
+    from peeklock_pipeline.jobs.export import export
+    from peeklock_pipeline.lake import Lake
+    from peeklock_pipeline.session import open_session
+
+    master, url, root = sys.argv[1:]
+
+    def seen(batches):
+        import os
+        import peeklock_pipeline
+
+        for batch in batches:
+            told = {"executor": os.getcwd(), "package": peeklock_pipeline.__file__}
+            yield pa.RecordBatch.from_pylist([told] * batch.num_rows)
+
+    spark = open_session(master)
+    done = export(spark, Database.at(url), Lake(root))
+    source.register(spark)
+    rows = spark.read.format("peeklock").option("database_url", url).load()
+    places = rows.repartition(8).mapInArrow(seen, "executor string, package string").distinct().collect()
+    told = {
+        "exported": done.messages,
+        "in_lake": Lake(root).read(spark).count(),
+        "read": sorted(row.sequence_number for row in rows.select("sequence_number").collect()),
+        "executors": sorted({row.executor for row in places}),
+        "packages": [row.package for row in places],
+    }
+    spark.stop()
+    print(json.dumps(told))
+"""
+
+
+def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
+    cluster: Cluster, bare_python: Path, small: Archive, tmp_path: Path
+) -> None:
+    for batch in range(1, 5):
+        small.seal(batch, [archived(number, body=b"x") for number in range(batch * 10, batch * 10 + 10)])
+
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(PROGRAM), cluster.url, small.url, tmp_path / "lake"],
+        env=os.environ | {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_SUBMIT_ARGS": SUBMIT},
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr + cluster.log()
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["exported"] == told["in_lake"] == 40
+    assert told["read"] == list(range(10, 50))
+    assert [Path(place).relative_to(tmp_path / "cluster").parts[0] for place in told["executors"]] == [
+        "worker-0",
+        "worker-1",
+    ]
+    assert all("peeklock_pipeline.zip" in package for package in told["packages"])
+
+
+SUBMIT = (
+    "--driver-memory 512m --executor-memory 512m --conf spark.driver.host=127.0.0.1 "
+    "--conf spark.driver.bindAddress=127.0.0.1 --conf spark.sql.shuffle.partitions=2 pyspark-shell"
+)

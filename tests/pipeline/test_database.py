@@ -1,0 +1,110 @@
+"""Each engine's archive is read with every column as it is, and what cannot be read is said in a sentence."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from peeklock_pipeline.columns import ARCHIVE, MESSAGES
+from peeklock_pipeline.database import Database, gathered
+from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
+
+from tests.pipeline.archive import DEAD_LETTERED, NOON, Archive, archived, live
+from tests.servers import free_port
+
+FULL = {
+    "queue": "billing.eu-1", "lock_token": bytes(range(16)), "receiver_id": "ü" * 128, "group_id": "a'b",
+    "headers": '{"subject": "\U0001f680"}', "properties": '{"n": 1}', "body": bytes(range(256)), "body_kind": 2,
+    "expires_at": NOON + 1, "first_delivered_at": NOON - 2, "last_delivered_at": NOON - 1, "last_failure": "bo\nom",
+    "dead_letter_reason": "poison", "dead_letter_description": "",
+}  # fmt: skip
+
+
+def test_an_empty_archive_has_every_column(archive: Archive) -> None:
+    database = Database.at(archive.url)
+    assert database.batches() == []
+    assert database.span() is None
+    assert database.read(1, 9).schema.equals(ARCHIVE.schema)
+
+
+def test_every_value_comes_as_it_was_stored_also_behind_thousands_without_one(archive: Archive) -> None:
+    archive.seal(1, [archived(number) for number in range(1, 3001)])
+    archive.seal(2, [archived(3001, **FULL)])
+    rows = Database.at(archive.url).read(1, 2).sort_by("sequence_number").to_pylist()
+    assert len(rows) == 3001
+    assert rows[-1] == {
+        **{name: value for name, value in archived(3001, **FULL).items() if name in ARCHIVE.schema.names},
+        "lock_token": "3001.000102030405060708090a0b0c0d0e0f", "body_kind": "bytes", "export_batch": 2,
+        "date": datetime.fromtimestamp(NOON / 1e6, UTC).date(),
+        **{
+            name: moment(value)
+            for name, value in archived(3001, **FULL).items()
+            if name.endswith("_at") and name in ARCHIVE.schema.names
+        },
+    }  # fmt: skip
+    assert {name for name, value in rows[0].items() if value is None} == {
+        "lock_token", "receiver_id", "expires_at", "first_delivered_at", "last_delivered_at", "last_failure",
+        "group_id", "headers", "properties", "dead_letter_reason", "dead_letter_description",
+    }  # fmt: skip
+
+
+def test_only_the_columns_asked_for_are_read(archive: Archive) -> None:
+    archive.seal(1, [archived(1), archived(2)])
+    assert Database.at(archive.url).read(1, 1, ["queue", "message_id"]).schema.names == ["queue", "message_id"]
+
+
+def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archive) -> None:
+    archive.seal(1, [archived(1)])
+    archive.seal(2, [archived(2, outcome="expired")])
+    archive.fill("archive", [archived(3, outcome="purged") | {"export_batch": None}])
+    archive.hold(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
+    database = Database.at(archive.url)
+    assert database.span() == (1, 5)
+    found = pa.concat_tables(database.standings(1, 5, after=1)).sort_by("sequence_number")
+    assert found["standing"].to_pylist() == ["expired", "purged", "live", "dead_lettered"]
+    messages = pa.concat_tables(database.messages(1, 9))
+    assert messages["state"].to_pylist() == ["available", "dead_lettered"]
+    assert messages.schema.names == [name for name in MESSAGES.schema.names if name != "taken_at"]
+
+
+def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:
+    batches = [pa.record_batch({"n": list(range(100))}) for _ in range(5)]
+    assert [table.num_rows for table in gathered(batches, most=1600)] == [200, 200, 100]
+    assert [table.num_rows for table in gathered(batches[:2], most=1600)] == [200]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_server_that_is_not_there_is_named_without_its_password(scheme: str) -> None:
+    port = free_port()
+    with pytest.raises(DatabaseUnavailable, match=f"127.0.0.1:{port}/peeklock cannot be read") as refusal:
+        Database.at(f"{scheme}://anna:geheim@127.0.0.1:{port}/peeklock").batches()
+    assert "geheim" not in str(refusal.value)
+
+
+def test_a_database_without_an_archive_says_so(empty_postgres_url: str, empty_mariadb_url: str, tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "empty.db").close()
+    for url in (empty_postgres_url, empty_mariadb_url, f"sqlite:///{tmp_path}/empty.db"):
+        with pytest.raises(DatabaseUnavailable, match="has no sealed archive"):
+            Database.at(url).batches()
+
+
+def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailable, match=r"none\.db cannot be read: there is no file of this name"):
+        Database.at(f"sqlite:///{tmp_path}/none.db").batches()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "peeklock.db", "oracle://host/db", "postgresql://host", "mysql://host:port/db", "sqlite://", "sqlite://f.db"],
+)
+def test_a_url_that_names_no_database_is_refused(url: str) -> None:
+    with pytest.raises(BadDatabaseUrl):
+        Database.at(url)
+
+
+def moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else datetime.fromtimestamp(microseconds / 1e6, UTC)

@@ -1,0 +1,256 @@
+"""An export brings each message into the lake exactly once, whatever dies, and says what it could not bring."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from peeklock_pipeline.columns import ARCHIVE, Shape
+from peeklock_pipeline.database import Batch, Database
+from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.jobs.export import Exported, Unit, export, portions, units
+from peeklock_pipeline.lake import Lake, Mark
+from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
+from pyspark.sql import SparkSession
+
+from app.store.migrate import migrate
+from tests.engines import ENGINES, apart
+from tests.pipeline.archive import DAY, NOON, Archive, archived, digest
+from tests.servers import MariaServer, PostgresServer, Server
+
+MINUTE = 60_000_000
+
+
+def filled(archive: Archive, batches: int = 3, rows: int = 40) -> Database:
+    """Batches of messages of two queues that ended on three days."""
+    for number in range(1, batches + 1):
+        numbers = range((number - 1) * rows + 1, number * rows + 1)
+        archive.seal(
+            number,
+            [archived(n, queue=("orders", "billing.eu-1")[n % 2], settled_at=NOON + n % 3 * DAY) for n in numbers],
+        )
+    return Database.at(archive.url)
+
+
+def numbers(spark: SparkSession, lake: Lake) -> list[int]:
+    """The sequence numbers in the lake, each as often as it is there."""
+    return sorted(row[0] for row in lake.read(spark).select("sequence_number").collect())
+
+
+def test_every_message_is_in_the_lake_once_and_a_second_export_finds_nothing(
+    spark: SparkSession, archive: Archive, lake: Lake
+) -> None:
+    database = filled(archive)
+    heard: list[tuple[int, int]] = []
+    done = export(spark, database, lake, lambda *counts: heard.append(counts))
+    assert (done.batches, done.messages, done.missed, done.last_batch) == (3, 120, 0, 3)
+    assert heard == [(120, 120)]
+    assert numbers(spark, lake) == list(range(1, 121))
+    assert export(spark, database, lake) == Exported(0, 0, 0, 0, 3)
+    archive.seal(4, [archived(121)])
+    assert export(spark, database, lake).messages == 1
+    assert numbers(spark, lake) == sorted(archive.numbers())
+
+
+def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = filled(small)
+    export(spark, database, lake)
+    place = str(lake.directory(ARCHIVE))
+    stored = database.read(1, 3).sort_by("sequence_number").to_pylist()
+    by_delta = pa.table(DeltaTable(place).to_pyarrow_dataset().to_table())
+    assert by_delta.select(ARCHIVE.schema.names).sort_by("sequence_number").to_pylist() == stored
+    by_spark = spark.read.option("basePath", place).parquet(*DeltaTable(place).file_uris())
+    assert sorted(by_spark.select("sequence_number", "queue").collect()) == sorted(
+        (row["sequence_number"], row["queue"]) for row in stored
+    )
+    assert lake.read(spark).orderBy("sequence_number").toArrow().to_pylist() == stored
+
+
+def test_files_lie_by_queue_and_date(spark: SparkSession, small: Archive, lake: Lake) -> None:
+    export(spark, filled(small), lake)
+    found = lake.read(spark).groupBy("queue", "date").count().collect()
+    assert sorted(row["count"] for row in found) == [20] * 6
+    places = {file.parent.relative_to(lake.directory(ARCHIVE)) for file in lake.root.rglob("*.parquet")}
+    assert Path("queue=orders/date=2026-09-21") in places
+    assert len(places) == 6
+
+
+def test_units_are_neighbours_up_to_a_number_of_rows() -> None:
+    batches = [batch(1), batch(2), batch(3), batch(4, removed_at=1), batch(5), batch(7)]
+    assert units(batches, most=250) == [Unit(1, 2, 200), Unit(3, 3, 100), Unit(5, 5, 100), Unit(7, 7, 100)]
+    assert units([batch(1)], most=10) == [Unit(1, 1, 100)]
+
+
+def test_a_commit_takes_a_bounded_number_of_messages() -> None:
+    many = [batch(number, rows=3_000_000) for number in range(1, 6)]
+    assert [[one.number for one in portion] for portion in portions(many)] == [[1, 2], [3, 4], [5]]
+    assert list(portions([])) == []
+
+
+# ---- what dies -------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_dies_in_its_task_is_replaced(
+    spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database = filled(small)
+    died = tmp_path / "died"
+
+    class Mortal(Database):
+        """Kills the worker that has read half of what it was asked for, once."""
+
+        __slots__ = ()
+
+        def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+            for piece in database.pieces(first, last):
+                yield piece.slice(0, 50)
+                if not died.exists():
+                    died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield piece.slice(50)
+
+    assert export(spark, Mortal(database.url, database.engine), lake).messages == 120
+    assert died.exists()
+    assert numbers(spark, lake) == list(range(1, 121))
+    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.exported().file_uris())  # what the dead one wrote
+
+
+@pytest.mark.parametrize("server", [PostgresServer, MariaServer])
+def test_a_database_that_dies_while_it_is_read_costs_nothing(
+    spark: SparkSession, lake: Lake, private_server: Callable[..., Server], server: type[Server]
+) -> None:
+    running = private_server(server)
+    archive = fresh(running)
+    database = filled(archive)
+
+    class Cut(Database):
+        __slots__ = ()
+
+        def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+            for piece in database.pieces(first, last):
+                yield piece.slice(0, 50)
+            os.kill(pid, signal.SIGKILL)
+            yield from database.pieces(first, last)
+
+    pid = running.pid
+    with pytest.raises(DatabaseUnavailable, match="cannot be read"):
+        export(spark, Cut(database.url, database.engine), lake)
+    assert lake.table(ARCHIVE) is None
+    running.kill()
+    running.start()
+    assert export(spark, database, lake).messages == 120
+    assert numbers(spark, lake) == list(range(1, 121))
+
+
+# ---- what does not fit -----------------------------------------------------------------------------------------------
+
+
+def test_batches_that_are_gone_before_the_export_are_reported_as_missed(
+    spark: SparkSession, archive: Archive, lake: Lake
+) -> None:
+    database = filled(archive)
+    archive.remove(2, "expired")
+    done = export(spark, database, lake)
+    assert (done.batches, done.messages, done.missed) == (3, 80, 40)
+    assert numbers(spark, lake) == [*range(1, 41), *range(81, 121)]
+
+
+def test_a_batch_that_goes_while_it_is_read_is_missed_as_a_whole(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = filled(small)
+    listed: list[list[Batch]] = []
+
+    class Late(Database):
+        """Lists its batches, and loses one before they are read."""
+
+        __slots__ = ()
+
+        def batches(self, after: int = 0) -> list[Batch]:
+            listed.append(database.batches(after))
+            if len(listed) == 1:
+                small.remove(2, "expired")
+            return listed[-1]
+
+    done = export(spark, Late(database.url, database.engine), lake)
+    assert (done.messages, done.missed) == (80, 40)
+    assert numbers(spark, lake) == [*range(1, 41), *range(81, 121)]
+
+
+def test_a_batch_that_lacks_a_message_is_not_exported(spark: SparkSession, small: Archive, lake: Lake) -> None:
+    database = filled(small)
+    small.lose(7)
+    with pytest.raises(BadArchive, match="were sealed with 120 messages, and there are 119"):
+        export(spark, database, lake)
+    assert lake.table(ARCHIVE) is None
+
+
+def test_a_lake_remembers_its_database(spark: SparkSession, small: Archive, lake: Lake) -> None:
+    database = filled(small)
+    export(spark, database, lake)
+    again = Archive.empty(small.url)
+    for number in range(1, 5):
+        again.seal(number, [archived(number)], sealed_at=NOON + MINUTE)
+    with pytest.raises(BadLake, match="holds what was exported from another database"):
+        export(spark, database, lake)
+    Archive.empty(small.url)
+    with pytest.raises(BadLake, match="has no batch 3 like"):
+        export(spark, database, lake)
+    assert numbers(spark, lake) == list(range(1, 121))
+
+
+def test_of_two_exports_at_once_one_commits(spark: SparkSession, small: Archive, lake: Lake) -> None:
+    database = filled(small)
+
+    class Overtaken(Lake):
+        """Where another export commits just before this one."""
+
+        def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+            assert export(spark, database, lake).messages == 120
+            return super().add_batches(files, after, last)
+
+    with pytest.raises(BadLake, match="Another export has committed to this lake meanwhile"):
+        export(spark, database, Overtaken(lake.root))
+    assert numbers(spark, lake) == list(range(1, 121))
+    assert export(spark, database, lake).messages == 0
+
+
+def test_a_compaction_that_comes_between_does_not_hinder_an_export(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = filled(small)
+    export(spark, database, lake)
+    small.seal(4, [archived(121, queue="orders")])
+    export(spark, database, lake)
+    small.seal(5, [archived(122)])
+    compacted: list[object] = []
+
+    class Busy(Lake):
+        """Is compacted just after an export has looked at it for its commit."""
+
+        def table(self, shape: Shape) -> DeltaTable | None:
+            found = super().table(shape)
+            if len(compacted) < 2:
+                compacted.append(lake.exported().optimize.compact()["numFilesRemoved"])
+            return found
+
+    assert export(spark, database, Busy(lake.root)).messages == 1
+    assert numbers(spark, lake) == list(range(1, 123))
+
+
+def batch(number: int, rows: int = 100, removed_at: int | None = None) -> Batch:
+    return Batch(number, rows, digest([number]), NOON + number, removed_at)
+
+
+def fresh(server: Server) -> Archive:
+    """An archive on a server of its own."""
+    url = ENGINES[server.kind].create(server.url, "peeklock")
+    apart(lambda: migrate(url))
+    return Archive.empty(url)

@@ -1,0 +1,149 @@
+"""docs/pipeline.md does what it says, block by block, with the demo's traffic; and so does the demo itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from deltalake import DeltaTable
+from peeklock_pipeline import cli
+from peeklock_pipeline.lake import Lake
+from pyspark.sql import SparkSession
+from rich.progress import Progress
+
+from tests.service import PROGRAM
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/pipeline.md").read_text()
+BLOCK = re.compile(r"^```(sh|python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+THERE = "/srv"
+SCALE = 0.3
+SENT_AGAIN = """
+    queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
+"""
+"""What the guide's replay and its two writes send."""
+
+NUMBER = re.compile(r"\d[\d:., -]*\d|\d")
+
+
+def demo() -> Any:
+    """The demo as a module."""
+    spec = importlib.util.spec_from_file_location("pipeline_demo", ROOT / "pipeline/demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Reader:
+    """Somebody who types what the guide shows, with the demo's server and directory in the place of /srv."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        self.place = place
+        database = f"sqlite:///{place}/server/peeklock.db"
+        self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database}
+        self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
+
+    def play(self, kind: str, block: str) -> str:
+        """Type a block; what is answered, with /srv in it again."""
+        block = block.replace(THERE, str(self.place))
+        said = self._python(block) if kind == "python" else "".join(map(self._command, block.splitlines()))
+        return said.replace(str(self.place), THERE)
+
+    def count(self, queue: str) -> int:
+        """How many messages a queue has."""
+        return int(httpx.get(f"{self.names['URL']}/v1/queues/{queue}").json()["counts"]["available"])
+
+    def _python(self, block: str) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(block, "docs/pipeline.md", "exec"), self.names)
+        return said.getvalue()
+
+    def _command(self, line: str) -> str:
+        program, *words = shlex.split(line)
+        return self._job(words) if program == "peeklock-pipeline" else self._peeklock(words)
+
+    def _job(self, words: list[str]) -> str:
+        """A job within this process, whose Spark has started already."""
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+            patch.setattr("sys.argv", ["peeklock-pipeline", *words])
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+        assert end.value.code in (0, None), words
+        return said.getvalue()
+
+    def _peeklock(self, words: list[str]) -> str:
+        subprocess.run([PROGRAM, *words], env=os.environ | self.environment, check=True, stdout=subprocess.DEVNULL)
+        return ""
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """A reader of the guide, once the demo's traffic is over."""
+    show = demo()
+    (tmp_path / "server").mkdir()
+    with show.server(tmp_path / "server") as url:
+        traffic = show.Traffic(url, tmp_path / "sent.jsonl", 7, SCALE)
+        with Progress(disable=True) as progress:
+            asyncio.run(traffic.run(progress))
+        show._until(lambda: show.sealed(url) + show.set_aside(url) == traffic.sent, "everything is sealed")
+        yield Reader(tmp_path, url)
+
+
+@pytest.mark.slow
+def test_the_guide_is_true(reader: Reader, spark: SparkSession) -> None:
+    said = ""
+    for match in BLOCK.finditer(GUIDE):
+        kind, block = match[1], match[2]
+        if kind == "text":
+            assert shape(said) == shape(block), said
+        elif kind != "console":
+            said = reader.play(kind, block)
+    assert (reader.place / "report.html").stat().st_size > 10_000
+    assert reader.count("again") == Lake(reader.place / "lake").read(spark).where(SENT_AGAIN).count() > 0
+
+
+@pytest.mark.slow
+def test_the_demo_makes_a_lake_an_audit_and_a_report(tmp_path: Path) -> None:
+    words = (ROOT / "pipeline/demo.py", "--out", tmp_path / "demo", "--scale", "0.02")
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = [json.loads(line)["message_id"] for line in (tmp_path / "demo/sent.jsonl").read_text().splitlines()]
+    assert sorted(kept(tmp_path / "demo/lake")) == sorted(sent)
+    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in done.stdout
+    assert "<html" in (tmp_path / "demo/report.html").read_text()
+    assert only_the_machine(done.stderr)
+
+
+def kept(lake: Path) -> list[str]:
+    """The ids of all messages of a lake."""
+    tables = [DeltaTable(lake / name).to_pyarrow_table(columns=["message_id"]) for name in ("archive", "messages")]
+    return [str(name) for table in tables for name in table["message_id"].to_pylist()]
+
+
+def only_the_machine(said: str) -> bool:
+    """Whether nobody but the Java machine itself, which cannot be asked not to, has said something."""
+    return {line for line in said.splitlines() if line.strip()} <= {
+        "WARNING: Using incubator modules: jdk.incubator.vector"
+    }
+
+
+def shape(said: str) -> str:
+    """What is said whatever the numbers are."""
+    return NUMBER.sub("0", said).strip()

@@ -1,0 +1,311 @@
+"""Replay: from a lake into a queue of a real server, each message once, whatever dies and however often it is run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.replay import Replayed, gathered, plan, replay
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.ledger import Portion
+from peeklock_pipeline.orders import Doubt, Order
+from peeklock_pipeline.refusals import (
+    BadExpression,
+    BadLake,
+    BadOption,
+    InDoubt,
+    NoDuplicateDetection,
+    SendRefused,
+)
+from peeklock_pipeline.sending import Destination
+from pyspark.sql import SparkSession
+
+from tests.faults.outside import execute
+from tests.pipeline.archive import Archive, archived
+from tests.servers import GLANCE, end_tree
+from tests.service import Service
+
+PROGRAM = Path(sys.executable).with_name("peeklock-pipeline")
+PATIENCE = 240.0
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with an embedded database."""
+    found = Service(tmp_path_factory.mktemp("server"))
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def queue(service: Service, request: pytest.FixtureRequest) -> Queue:
+    """A queue of this test's own that looks for duplicates for an hour."""
+    return Queue(
+        service, request.node.name[:100].replace("[", "-").rstrip("]-_"), duplicate_detection_window_seconds=HOUR
+    )
+
+
+class Queue:
+    """A queue of the server, looked into over HTTP."""
+
+    def __init__(self, service: Service, name: str, **settings: Any) -> None:
+        self.service = service
+        self.name = name
+        self.url = f"{service.url}/v1/queues/{name}"
+        httpx.put(self.url, json=settings).raise_for_status()
+
+    @property
+    def destination(self) -> Destination:
+        return Destination.at(self.service.url, self.name)
+
+    def count(self) -> int:
+        """How many messages are in it."""
+        return httpx.get(self.url).json()["counts"]["available"]
+
+    def messages(self) -> list[dict[str, Any]]:
+        """All that is in it, in the order of delivery."""
+        found: list[dict[str, Any]] = []
+        while some := self._some():
+            found += some
+        return found
+
+    def forget(self) -> None:
+        """Let its window for duplicates pass."""
+        url = f"sqlite:///{self.service.directory / 'data' / 'peeklock.db'}"
+        execute(url, "DELETE FROM recent_id")
+
+    def _some(self) -> list[dict[str, Any]]:
+        asked = {"max_messages": 1000, "mode": "receive_and_delete"}
+        return httpx.post(f"{self.url}/messages/receive", json=asked).raise_for_status().json()["messages"]
+
+
+def exported(spark: SparkSession, archive: Archive, lake: Lake, batch: int, rows: list[dict[str, Any]]) -> None:
+    """Bring one more batch into the lake."""
+    archive.seal(batch, rows)
+    export(spark, Database.at(archive.url), lake)
+
+
+def order(queue: Queue, where: str = "true", name: str | None = None, rate: float = 100_000) -> Order:
+    return Order.of(where, queue.destination, rate, name)
+
+
+def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+) -> None:
+    rich = archived(
+        1, queue="orders", message_id='an "id"', body_kind=1, body=b'{"n":  1}', group_id="blue", priority=7,
+        headers='{"content_type":"application/json","subject":"a \\"thing\\""}',
+        properties='{"n":1.5,"is":true,"none":null,"replay_name":"an earlier one"}',
+    )  # fmt: skip
+    plain = [archived(2, body_kind=2, body=b"\x00\xff", properties="{}"), archived(3), archived(4, queue="others")]
+    exported(spark, small, lake, 1, [rich, *plain])
+
+    done = replay(spark, lake, order(queue, "queue = 'orders'", "again"))
+
+    found = {message["message_id"]: message for message in queue.messages()}
+    assert done == Replayed("again", messages=3, duplicates=0, skipped=0, done_before=0)
+    assert sorted(found) == ["replay:again:1", "replay:again:2", "replay:again:3"]
+    assert found["replay:again:1"].items() >= {
+        "body": {"n": 1}, "content_type": "application/json", "subject": 'a "thing"', "group_id": "blue", "priority": 7,
+        "properties": {
+            "n": 1.5, "is": True, "none": None, "replay_name": "again", "replayed_from_queue": "orders",
+            "replayed_sequence_number": 1, "replayed_message_id": 'an "id"',
+        },
+    }.items()  # fmt: skip
+    assert found["replay:again:2"]["body_base64"] == "AP8="
+    assert found["replay:again:2"]["properties"]["replayed_message_id"] == "id-2"
+    assert "body" not in found["replay:again:3"]
+
+
+def test_a_second_run_sends_nothing_though_the_queue_has_forgotten_and_the_lake_has_grown(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+) -> None:
+    exported(spark, small, lake, 1, [archived(number) for number in range(1, 21)])
+    replay(spark, lake, order(queue))
+    queue.forget()
+    exported(spark, small, lake, 2, [archived(number) for number in range(21, 31)])
+
+    seen = plan(spark, lake, order(queue))
+    again = replay(spark, lake, order(queue))
+    anew = replay(spark, lake, order(queue, name="anew"))
+
+    assert (seen.messages, seen.done, seen.remaining, seen.sample) == (20, 20, 0, [])
+    assert (again.messages, again.done_before) == (0, 20)
+    assert anew.messages == 30
+    assert queue.count() == 50
+
+
+def test_a_plan_counts_and_changes_nothing(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
+    exported(spark, small, lake, 1, [archived(number, body_kind=2, body=b"four") for number in range(1, 11)])
+
+    found = plan(spark, lake, order(queue, "sequence_number > 2", "planned"))
+
+    assert (found.messages, found.bytes, found.done, found.remaining, found.last_batch) == (8, 32, 0, 8, 1)
+    assert [row["sequence_number"] for row in found.sample] == [3, 4, 5, 6, 7]
+    assert queue.count() == 0
+    assert "8 would be sent to there, first of them:\n  3  orders  completed  2026" in found.sentence("there")
+
+
+def test_what_belongs_to_a_group_keeps_its_order(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
+    rows = [archived(number, group_id=f"g{number % 3}") for number in range(1, 61)]
+    exported(spark, small, lake, 1, rows)
+
+    replay(spark, lake, order(queue))
+
+    groups: dict[str, list[int]] = {}
+    for message in queue.messages():
+        groups.setdefault(message["group_id"], []).append(message["properties"]["replayed_sequence_number"])
+    assert len(groups) == 3
+    assert all(numbers == sorted(numbers) and len(numbers) == 20 for numbers in groups.values())
+
+
+def test_the_rate_is_that_of_all_tasks_together(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
+    exported(spark, small, lake, 1, [archived(number) for number in range(1, 41)])
+
+    began = time.monotonic()
+    replay(spark, lake, order(queue, rate=8))
+    seconds = time.monotonic() - began
+
+    assert queue.count() == 40
+    assert seconds > 40 / 8 - 2  # the first messages of each task wait for nothing
+
+
+@pytest.mark.faults("short")
+def test_a_run_that_was_killed_is_taken_up_where_it_ended(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, tmp_path: Path
+) -> None:
+    exported(spark, small, lake, 1, [archived(number, priority=4) for number in range(1, 401)])
+    httpx.patch(queue.url, json={"duplicate_detection_window_seconds": 90}).raise_for_status()
+    command = [PROGRAM, "replay", "--lake", lake.root, "--to", queue.name, "--where", "true", "--rate", "14"]
+    environment = ["--url", queue.service.url, "--master", "local[2]", "--name", "killed"]
+    kill_once(lambda: queue.count() >= 330, [*command, *environment], tmp_path)
+    before = queue.count()
+
+    seen = plan(spark, lake, order(queue, name="killed"))
+    done = replay(spark, lake, order(queue, name="killed"))
+
+    sent = sorted(message["properties"]["replayed_sequence_number"] for message in queue.messages())
+    assert 330 <= before < 400  # in the second portion
+    assert seen.in_doubt > 0
+    assert sent == list(range(1, 401))
+    assert done.duplicates > 0
+    assert done.done_before > 0
+    assert done.messages + done.done_before == 400
+
+
+def kill_once(is_time: Any, command: list[Any], place: Path) -> None:
+    """Run a command until it is time, and kill it and its JVM there."""
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + PATIENCE
+        while not is_time() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(GLANCE)
+        assert process.poll() is None, (place / "log").read_text()
+        end_tree(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.behaviour("S4.19")
+def test_what_the_queue_may_have_had_and_forgotten_is_not_sent_unasked(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+) -> None:
+    exported(spark, small, lake, 1, [archived(number) for number in range(1, 11)])
+    for name in ("sent", "skipped"):
+        interrupted(spark, lake, order(queue, name=name))
+
+    def late() -> float:
+        return time.time() + 2 * HOUR
+
+    with pytest.raises(InDoubt, match="ended while it sent the 10 messages with sequence numbers from 1 to 10"):
+        replay(spark, lake, order(queue, name="sent"), clock=late)
+    sent = replay(spark, lake, order(queue, name="sent"), Doubt.SEND, clock=late)
+    skipped = replay(spark, lake, order(queue, name="skipped"), Doubt.SKIP, clock=late)
+
+    assert (sent.messages, sent.skipped) == (10, 0)
+    assert (skipped.messages, skipped.skipped) == (0, 10)
+    assert replay(spark, lake, order(queue, name="skipped")).done_before == 10
+
+
+def interrupted(spark: SparkSession, lake: Lake, begun: Order) -> None:
+    """Begin a replay whose messages the server then refuses, which leaves its first portion begun."""
+    url = f"{begun.destination.url}/v1/queues/{begun.destination.queue}"
+    httpx.patch(url, json={"status": "send_disabled"}).raise_for_status()
+    with pytest.raises(SendRefused, match="send-disabled"):
+        replay(spark, lake, begun)
+    httpx.patch(url, json={"status": "active"}).raise_for_status()
+
+
+def test_portions_are_neighbours(spark: SparkSession) -> None:
+    grains = [Portion(1, 3, 3), Portion(5, 6, 2), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
+
+    found = gathered(grains, 5)
+
+    assert found == [Portion(1, 6, 5), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
+
+
+def test_a_portion_that_would_outlast_the_window_is_cut(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peeklock_pipeline.transforms.replay.GRAINS", 2)
+    monkeypatch.setattr("peeklock_pipeline.jobs.replay.PORTION_MESSAGES", 10)
+    exported(spark, small, lake, 1, [archived(number * number) for number in range(1, 26)])
+    heard: list[tuple[int, int]] = []
+
+    done = replay(spark, lake, order(queue), progress=lambda *counts: heard.append(counts))
+
+    assert done.messages == queue.count() == 25
+    assert {of for _, of in heard} == {25}
+    assert all(after - before <= 10 for (before, _), (after, _) in pairwise(heard))
+
+
+def test_what_makes_no_sense_is_refused(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, service: Service, tmp_path: Path
+) -> None:
+    exported(spark, small, lake, 1, [archived(1)])
+    replay(spark, lake, order(queue, name="taken"))
+    careless = Queue(service, "careless")
+
+    with pytest.raises(
+        BadExpression, match=r"The filter 'colour = 1' is refused: .*`colour`.* The columns are sequence"
+    ):
+        plan(spark, lake, order(queue, "colour = 1"))
+    with pytest.raises(BadExpression, match=r"The filter 'queue =' is refused: "):
+        plan(spark, lake, order(queue, "queue ="))
+    with pytest.raises(BadOption, match="The replay taken sends what matches 'true'"):
+        plan(spark, lake, order(queue, "queue = 'orders'", "taken"))
+    with pytest.raises(BadOption, match="The name of a replay has 1 to 64 letters"):
+        order(queue, name="no name")
+    with pytest.raises(NoDuplicateDetection, match="does not look for duplicates"):
+        replay(spark, lake, order(careless))
+    with pytest.raises(BadLake, match="is no lake yet"):
+        plan(spark, Lake(tmp_path / "none"), order(queue))
+
+
+def test_the_command_tells_people_and_machines(
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, tmp_path: Path
+) -> None:
+    exported(spark, small, lake, 1, [archived(1), archived(2)])
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [PROGRAM, "replay", "--lake", lake.root, "--to", queue.name, "--url", queue.service.url, *more]
+        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+    done = run("--where", "queue = 'orders'", "--json", "--master", "local[1]", "--name", "told")
+    refused = run("--where", "queue = 'orders'", "--master", "local[1]", "--name", "told", "--rate", "0")
+
+    assert json.loads(done.stdout) == {
+        "replay": "told", "messages": 2, "duplicates": 0, "skipped": 0, "done_before": 0
+    }  # fmt: skip
+    assert (refused.returncode, refused.stderr) == (2, "The rate is a number of messages per second, more than 0.\n")

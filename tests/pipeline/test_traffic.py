@@ -1,0 +1,170 @@
+"""Eight writers send, receive and complete while exports run one after the other, and nothing is lost to the lake."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.trim import Server, Trimmed, trim
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import ServerUnavailable
+from pyspark.sql import SparkSession
+
+from tests.faults.outside import execute
+from tests.pipeline.archive import Archive
+from tests.servers import GLANCE
+from tests.service import Service
+
+WRITERS = 8
+MESSAGES = 20
+EXPORTS = {"postgresql": 4, "mysql": 2, "sqlite": 2}
+"""How many exports find something while the writers write."""
+
+PATIENCE = 60.0
+HOUR = 3_600_000_000
+
+
+@pytest.fixture
+def service(archive: Archive, tmp_path: Path) -> Iterator[Service]:
+    """A server on each engine's archive, which seals twice a second."""
+    running = Service(tmp_path, database_url=archive.url, seal_interval_seconds=0.5)
+    yield running
+    running.end()
+
+
+def write(url: str, writer: int, rounds: Iterable[int]) -> list[str]:
+    """Send messages, receive whatever comes and complete it, and send again; the ids that were accepted."""
+    accepted: list[str] = []
+    with httpx.Client(base_url=f"{url}/v1/queues/orders", timeout=PATIENCE) as queue:
+        for number in rounds:
+            ids = [f"w{writer}-{number}-{place}" for place in range(MESSAGES)]
+            sent = queue.post(
+                "/messages/batch", json={"messages": [{"message_id": name, "body": name} for name in ids]}
+            )
+            sent.raise_for_status()
+            accepted += ids
+            complete(queue)
+    return accepted
+
+
+def complete(queue: httpx.Client) -> int:
+    """Receive up to as many as one writer sends at a time, and complete them; how many there were."""
+    received = queue.post("/messages/receive", json={"max_messages": MESSAGES}).raise_for_status()
+    tokens = [message["lock_token"] for message in received.json()["messages"]]
+    if tokens:
+        settlements = [{"action": "complete", "lock_token": token} for token in tokens]
+        settled = queue.post("/settle", json={"settlements": settlements}).raise_for_status()
+        assert {result["result"] for result in settled.json()["results"]} == {"settled"}
+    return len(tokens)
+
+
+def test_exports_beside_eight_writers_lose_nothing(
+    spark: SparkSession, archive: Archive, service: Service, lake: Lake, tmp_path: Path
+) -> None:
+    httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
+    database = Database.at(archive.url)
+    enough = threading.Event()
+    with ThreadPoolExecutor(WRITERS) as threads:
+        writers = [threads.submit(write, service.url, writer, until(enough)) for writer in range(WRITERS)]
+        try:
+            export_times(EXPORTS[database.engine], spark, database, lake)
+        finally:
+            enough.set()
+    accepted = [name for writer in writers for name in writer.result()]
+    with httpx.Client(base_url=f"{service.url}/v1/queues/orders", timeout=PATIENCE) as queue:
+        while complete(queue):
+            pass
+    wait_until_sealed(archive)
+    export(spark, database, lake)
+    found = lake.read(spark).select("sequence_number", "message_id").collect()
+    assert sorted(row.message_id for row in found) == sorted(accepted)
+    assert sorted(row.sequence_number for row in found) == sorted(archive.numbers())
+    log = tmp_path / "sent.jsonl"
+    log.write_text("".join(f'"{name}"\n' for name in accepted))
+    done = audit(spark, database, lake, log)
+    assert (done.findings, done.messages, done.expected) == ([], len(accepted), len(accepted))
+
+
+def test_the_server_removes_what_the_lake_proves_to_have(
+    spark: SparkSession, archive: Archive, service: Service, lake: Lake
+) -> None:
+    httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
+    write(service.url, 1, rounds=range(2))
+    wait_until_sealed(archive)
+    database = Database.at(archive.url)
+    export(spark, database, lake)
+    write(service.url, 2, rounds=range(1))
+    wait_until_sealed(archive)
+    sealed = len(lake_batches(database, lake))
+    young = trimmed(spark, service.url, lake, timedelta(0))
+    assert [one.result for one in young.batches] == ["too_young"] * sealed
+    assert trimmed(spark, service.url, lake, timedelta(days=1)).batches == []
+    execute(archive.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
+    done = trimmed(spark, service.url, lake, timedelta(0))
+    assert [one.result for one in done.batches] == ["trimmed"] * sealed
+    assert len(archive.numbers()) == MESSAGES
+    assert trimmed(spark, service.url, lake, timedelta(0)).batches == []
+    assert audit(spark, database, lake).findings == []
+    assert export(spark, database, lake).messages == MESSAGES
+
+
+def test_a_batch_that_differs_stays(spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path) -> None:
+    service = Service(tmp_path, database_url=small.url, seal_interval_seconds=0.2)
+    try:
+        httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
+        write(service.url, 1, rounds=range(1))
+        wait_until_sealed(small)
+        export(spark, Database.at(small.url), lake)
+        execute(small.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
+        lost = min(small.numbers())
+        execute(small.url, "DELETE FROM archive WHERE sequence_number = :lost", lost=lost)
+        results = trimmed(spark, service.url, lake, timedelta(0)).batches
+        assert results[0].result == "differs"
+        execute(small.url, "UPDATE export_batch SET digest = :other", other="0" * 64)
+        assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
+        with pytest.raises(ServerUnavailable, match="refuses: 404"):
+            trimmed(spark, f"{service.url}/nowhere", lake, timedelta(0))
+    finally:
+        service.end()
+
+
+def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) -> Trimmed:
+    """What came of trimming the archive of the server there."""
+    with Server(url, None) as server:
+        return trim(spark, server, lake, older_than)
+
+
+def until(enough: threading.Event) -> Iterator[int]:
+    """Numbers of rounds, as long as it is not enough."""
+    return itertools.takewhile(lambda _: not enough.is_set(), itertools.count())
+
+
+def export_times(times: int, spark: SparkSession, database: Database, lake: Lake) -> None:
+    """Export until so many exports have found something."""
+    deadline = time.monotonic() + PATIENCE
+    while times:
+        assert time.monotonic() < deadline, "nothing is sealed"
+        times -= export(spark, database, lake).batches > 0
+
+
+def lake_batches(database: Database, lake: Lake) -> list[int]:
+    """The batches that are in the lake."""
+    return [batch.number for batch in database.batches() if batch.number <= lake.last_batch()]
+
+
+def wait_until_sealed(archive: Archive) -> None:
+    """Until every message that has ended is in a batch."""
+    deadline = time.monotonic() + PATIENCE
+    while execute(archive.url, "SELECT COUNT(*) FROM archive WHERE export_batch IS NULL")[0][0]:
+        assert time.monotonic() < deadline, "not sealed"
+        time.sleep(GLANCE * 10)

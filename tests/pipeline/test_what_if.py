@@ -1,0 +1,255 @@
+"""What the model of another policy says of histories that were made with known habits."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peeklock_pipeline.jobs.what_if import Question, endings, what_if
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.policy import Policy, Retry, read_policy
+from peeklock_pipeline.refusals import BadPolicy, EmptyLake
+from peeklock_pipeline.transforms import what_if as model
+from peeklock_pipeline.transforms.report import lives
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.pipeline.histories import ended, fill, history
+
+WAS = Policy(lock=10, limit=4, retry=Retry(first=5))
+"""What was in force when the histories here were made."""
+
+MESSAGES = 3000
+MEAN, ABANDONS, POISON = 6.0, 0.1, 0.02
+
+
+def lived(number: int, luck: random.Random, lock: float = WAS.lock, limit: int = WAS.limit) -> dict[str, Any]:
+    """A message whose attempts take exponentially long, one in ten of which are abandoned; one in fifty is poison."""
+    is_poison = luck.random() < POISON
+    now = first = luck.uniform(0, 2)
+    failures, last_failure = 0, None
+    while failures < limit:
+        takes, delivered = luck.expovariate(1 / MEAN), now
+        if takes <= lock and not is_poison and luck.random() >= ABANDONS:
+            return ended(number, 0, first, delivered, delivered + takes, failure_count=failures,
+                         delivery_count=failures + 1, last_failure=last_failure)  # fmt: skip
+        failures, last_failure = failures + 1, "lock_expired" if takes > lock else "boom"
+        now += min(takes, lock) + 5 + luck.uniform(0, 2)
+    return ended(number, 0, first, delivered, now + 100, outcome="purged", failure_count=failures, delivery_count=failures,
+                 last_failure=last_failure, dead_letter_reason="max_delivery_count_exceeded")  # fmt: skip
+
+
+def made(**policy: Any) -> list[dict[str, Any]]:
+    """A history under a policy."""
+    luck = random.Random(7)
+    return [lived(number, luck, **policy) for number in range(1, MESSAGES + 1)]
+
+
+@pytest.fixture(scope="module")
+def messages(spark: SparkSession) -> Iterator[DataFrame]:
+    """What happened under `WAS`."""
+    frame = model.replayed(lives(history(spark, made()))).persist()
+    yield frame
+    frame.unpersist()
+
+
+def outcomes(messages: DataFrame, policy: Policy, crashed: float = 0.0, seed: int = 1) -> dict[str, Any]:
+    """The measures of each scenario by its name."""
+    found = endings(messages, Question(WAS, policy, crashed, seed))
+    return {name: model.outlook(frame, name).first() for name, frame in found.items()}
+
+
+def truth(spark: SparkSession, **policy: Any) -> Any:
+    """What would have happened under another policy, because it is made so."""
+    other = model.replayed(lives(history(spark, made(**policy))))
+    return model.outlook(model.happened(other, model.habits(other, replace(WAS, **policy))), "truth").first()
+
+
+@pytest.fixture(scope="module")
+def same(messages: DataFrame) -> dict[str, Any]:
+    """The scenarios where the other policy is the one in force."""
+    return outcomes(messages, WAS)
+
+
+def test_with_the_policy_in_force_the_model_is_close_to_history(same: dict[str, Any]) -> None:
+    happened, modelled = same[model.HAPPENED], same[model.IN_FORCE]
+    assert modelled.messages == happened.messages == MESSAGES
+    # Some 900 failures and 100 dead letters: three deviations of what is drawn are 10 % and 30 % of them.
+    assert modelled.failures == pytest.approx(happened.failures, rel=0.10)
+    assert modelled.lock_losses == pytest.approx(happened.lock_losses, rel=0.15)
+    assert modelled.dead_letter_share == pytest.approx(happened.dead_letter_share, rel=0.30)
+    assert modelled.completion_p50 == pytest.approx(happened.completion_p50, rel=0.10)
+    assert modelled.completion_p95 == pytest.approx(happened.completion_p95, rel=0.15)
+
+
+def test_the_same_question_has_the_same_answer_and_another_seed_another(
+    messages: DataFrame, same: dict[str, Any]
+) -> None:
+    assert outcomes(messages, WAS)[model.IN_FORCE] == same[model.IN_FORCE]
+    assert outcomes(messages, WAS, seed=2)[model.IN_FORCE] != same[model.IN_FORCE]
+    in_force, otherwise = same[model.IN_FORCE].asDict(), same[model.OTHERWISE].asDict()
+    assert in_force | {"scenario": ""} == otherwise | {"scenario": ""}
+
+
+def test_a_longer_lock_loses_fewer_locks_as_if_it_had_been_so(
+    messages: DataFrame, same: dict[str, Any], spark: SparkSession
+) -> None:
+    longer = outcomes(messages, Policy(20, WAS.limit, WAS.retry))[model.OTHERWISE]
+    would = truth(spark, lock=20)
+    assert longer.lock_losses < same[model.IN_FORCE].lock_losses / 2
+    assert longer.failures == pytest.approx(would.failures, rel=0.25)
+    assert longer.completion_p50 == pytest.approx(would.completion_p50, rel=0.15)
+
+
+def test_no_lock_helps_against_receivers_that_died(messages: DataFrame, same: dict[str, Any]) -> None:
+    longer = outcomes(messages, Policy(3600, WAS.limit, WAS.retry), crashed=1.0)[model.OTHERWISE]
+    assert longer.failures == same[model.IN_FORCE].failures
+
+
+def test_a_shorter_lock_loses_those_that_took_longer(messages: DataFrame, spark: SparkSession) -> None:
+    shorter = outcomes(messages, Policy(5, WAS.limit, WAS.retry))[model.OTHERWISE]
+    would = truth(spark, lock=5)
+    assert shorter.lock_losses == pytest.approx(would.lock_losses, rel=0.15)
+    assert shorter.dead_letter_share == pytest.approx(would.dead_letter_share, rel=0.25)
+
+
+def test_a_lower_limit_dead_letters_more_as_if_it_had_been_so(
+    messages: DataFrame, same: dict[str, Any], spark: SparkSession
+) -> None:
+    lower = outcomes(messages, Policy(WAS.lock, 2, WAS.retry))[model.OTHERWISE]
+    assert lower.dead_letter_share > same[model.IN_FORCE].dead_letter_share * 1.5
+    assert lower.dead_letter_share == pytest.approx(truth(spark, limit=2).dead_letter_share, rel=0.2)
+    assert lower.redeliveries < same[model.IN_FORCE].redeliveries
+
+
+def test_a_higher_limit_does_not_save_what_never_succeeds(messages: DataFrame, same: dict[str, Any]) -> None:
+    higher = outcomes(messages, Policy(WAS.lock, 40, WAS.retry))[model.OTHERWISE]
+    assert higher.dead_letter_share < same[model.IN_FORCE].dead_letter_share
+    assert higher.failures > same[model.IN_FORCE].failures
+
+
+def test_a_longer_delay_is_waited_for(messages: DataFrame, same: dict[str, Any]) -> None:
+    patient = outcomes(messages, Policy(WAS.lock, WAS.limit, Retry(first=500)))[model.OTHERWISE]
+    assert patient.failures == same[model.IN_FORCE].failures
+    assert patient.completion_p95 > 495
+    assert patient.completion_p50 < 20
+
+
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_hand(spark: SparkSession) -> DataFrame:
+    """Thirteen messages: six succeed at once, two at the second attempt, one is rejected then, four fail twice."""
+    dead = {"outcome": "purged", "dead_letter_reason": "max_delivery_count_exceeded", "failure_count": 2}
+    rows = [
+        *(ended(n, 0, 1, 1, 1 + n) for n in range(1, 7)),
+        ended(7, 0, 1, 5, 15, failure_count=1, last_failure="lock_expired"),
+        ended(8, 0, 1, 5, 15, failure_count=1, last_failure="boom"),
+        ended(9, 0, 1, 5, 6, outcome="purged", failure_count=1, last_failure="boom", dead_letter_reason="bad"),
+        *(ended(n, 0, 1, 5, 6, last_failure="lock_expired" if n == 10 else "boom", **dead) for n in range(10, 14)),
+        ended(14, 0, None, None, 6, outcome="expired"),
+        ended(15, 0, 1, 1, 1, outcome="received"),
+        ended(16, 0, 1, 1, 9, outcome="purged", dead_letter_reason="ttl_expired"),
+    ]
+    return model.replayed(lives(history(spark, rows)))
+
+
+TWICE = Policy(lock=20, limit=2)
+
+
+def test_habits_are_shares_of_what_happened(by_hand: DataFrame) -> None:
+    (habit,) = model.habits(by_hand, TWICE).collect()
+    # Of nine that ended before the limit three had failed once, and six never had: every second attempt fails, and so
+    # one in four of the ordinary ones fails twice. Nine that did not are three quarters of twelve; one is poison.
+    assert habit.fails == pytest.approx(1 / 2)
+    assert habit.poison == pytest.approx(1 / 13)
+    assert habit.rejects == pytest.approx(1 / 9)
+    assert (habit.lost, habit.lost_by_poison) == pytest.approx((1 / 3, 1 / 4))
+    assert (habit.times[0], habit.times[-1]) == (1, 10)
+    # Processing took 1 to 6, 10 and 10 s. Nothing is above the 0.9 quantile, 10 s, so nothing is known of what is slower.
+    assert habit.ending == 0
+
+
+def test_how_slow_attempts_end_is_found_from_those_that_did_and_those_that_were_cut_off(spark: SparkSession) -> None:
+    rows = [
+        *(ended(n, 0, 0, 0, 1) for n in range(1, 10)),
+        ended(10, 0, 0, 0, 3),
+        ended(11, 0, 0, 0, 1, failure_count=1, last_failure="lock_expired"),
+    ]
+    (habit,) = model.habits(model.replayed(lives(history(spark, rows))), Policy(lock=5, limit=3)).collect()
+    # Above 1 s one attempt ended, after 2 s; another was watched for 4 s in vain.
+    assert habit.ending == pytest.approx(1 / (2 + 4))
+
+
+def test_what_happened_is_counted_and_not_drawn(by_hand: DataFrame) -> None:
+    row: Any = model.outlook(model.happened(by_hand, model.habits(by_hand, TWICE)), "happened").first()
+    assert (row.messages, row.failures, row.dead_lettered) == (13, 3 + 4 * 2, 5)
+    assert (row.deliveries, row.redeliveries) == (6 + 3 * 2 + 4 * 2, 3 + 4)
+    assert row.lock_losses == pytest.approx(3 / 3 + 8 / 4)
+    assert (row.completion_p50, row.completion_p99) == (5, 15)
+
+
+# ---- the job, policies, and the command ------------------------------------------------------------------------------
+
+
+def test_the_answer_is_kept_and_told_of_the_largest_queues(lake: Lake, spark: SparkSession) -> None:
+    fill(lake, [ended(n, 0, 1, 1, 3, queue="many" if n % 3 else "few") for n in range(1, 31)])
+    done = what_if(spark, lake, Question(Policy(), Policy(limit=1)))
+    assert (done.messages, done.table) == (30, "what_if")
+    assert [row["scenario"] for row in done.total] == ["happened", "in_force", "otherwise"]
+    assert [row["queue"] for row in done.queues] == ["many"] * 3 + ["few"] * 3
+    assert lake.read(spark, model.OUTLOOK).count() == 6
+    json.dumps(done.total)
+
+
+def test_a_lake_in_which_nothing_was_delivered_is_refused(lake: Lake, spark: SparkSession) -> None:
+    fill(lake, [ended(1, 0, None, None, 5, outcome="expired", delivery_count=0)])
+    with pytest.raises(EmptyLake, match="No message in"):
+        what_if(spark, lake, Question(Policy(), Policy()))
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("", WAS),
+        ("lock=1.5min", Policy(90, 4, Retry(first=5))),
+        ("limit=7, retry=none", Policy(10, 7)),
+        ("retry=fixed:250ms", Policy(10, 4, Retry(first=0.25))),
+        ("retry=linear:1s:5s:1min", Policy(10, 4, Retry(1, 5, longest=60))),
+        ("retry=exponential:1s:2:1h:0.5", Policy(10, 4, Retry(1, factor=2, longest=3600, jitter=0.5))),
+        ("retry=listed:1s:10s", Policy(10, 4, Retry(listed=(1, 10)))),
+    ],
+)
+def test_a_policy_is_read_over_the_one_in_force(text: str, policy: Policy) -> None:
+    assert read_policy(text, WAS) == policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["lock", "lock=10", "lock=0s", "lock=13h", "limit=0", "limit=1.5", "limit=9999", "retry=often", "retry=fixed",
+     "retry=exponential:1s", "retry=exponential:1s:x", "retry=exponential:1s:2:1h:2", "retry=fixed:8d", "patience=3"],
+)  # fmt: skip
+def test_a_policy_that_no_queue_could_have_is_refused(text: str) -> None:
+    with pytest.raises(BadPolicy):
+        read_policy(text, WAS)
+
+
+def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the command says."""
+    command = [str(Path(sys.executable).parent / "peeklock-pipeline"), "what-if", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_refuses_in_a_sentence_and_explains_itself(tmp_path: Path) -> None:
+    bad = asked("--lake", str(tmp_path), "--policy", "lock=never")
+    assert (bad.returncode, bad.stderr) == (2, "'never' is no duration; write 500ms, 30s, 5min, 2h or 1d.\n")
+    empty = asked("--lake", str(tmp_path), "--policy", "lock=1min")
+    assert (empty.returncode, "Traceback" in empty.stderr) == (2, False)
+    explained = asked("--explain")
+    assert explained.returncode == 0
+    assert "Taken from history:" in explained.stdout
