@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 import app
 from app.api.operation import OCTETS, PROBLEM, Operation
-from app.api.problems import TITLES, codes
+from app.api.problems import TITLES, UNREADABLE, codes
 from app.api.raw import FIELD_HEADERS
 from app.api.routes import OPERATIONS
 from app.api.schemas import Schema, Schemas, reference
@@ -123,6 +123,7 @@ def openapi_document() -> dict[str, Any]:
     document["components"] = {
         "schemas": _schemas().components(),
         "headers": headers,
+        "responses": {_name(status): _problem(status) for status in sorted(_refused())},
         "securitySchemes": SECURITY,
     }
     document["security"] = [{name: []} for name in SECURITY]
@@ -146,7 +147,10 @@ def _promises(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         "parameters": [*_path(operation), *_query(operation, schemas), *_headers(operation, schemas)],
         "responses": {
             **{str(status): _answer(operation, status) for status in operation.answers},
-            **{str(status): _problem(status) for status in sorted(_refusals(operation))},
+            **{
+                str(status): {"$ref": f"#/components/responses/{_name(status)}"}
+                for status in sorted(_refusals(operation))
+            },
         },
     }
     if operation.body is not None:
@@ -218,10 +222,20 @@ def _bytes(kind: bytes) -> dict[str, Any]:
 
 def _refusals(operation: Operation) -> set[int]:
     """The statuses of its own refusals, and of those that any operation may meet."""
-    met = {413, 500}
+    met = {413, 500, *UNREADABLE}
     if operation.right is not None:
         met |= {401, 403, 503}
     return {*operation.refusals, *met}
+
+
+def _refused() -> set[int]:
+    """The statuses of all refusals there are."""
+    return {status for operation in OPERATIONS for status in _refusals(operation)}
+
+
+def _name(status: int) -> str:
+    """The name under which a refusal stands once in the document, such as `NotFound`."""
+    return TITLES[status].title().replace(" ", "")
 
 
 def _problem(status: int) -> dict[str, Any]:

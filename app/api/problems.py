@@ -62,6 +62,14 @@ TITLES = {
     507: "Insufficient storage",
 }
 
+UNREADABLE = {
+    400: "malformed-request",
+    408: "request-timeout",
+    414: "url-too-long",
+    431: "headers-too-large",
+}
+"""The codes of what cannot be read as a request, so that no operation answers it."""
+
 LONGEST_DETAIL = 500
 """Characters: no sentence of our own is as long."""
 
@@ -77,6 +85,8 @@ def status_of(kind: type[Refusal | RoomUnavailable]) -> int:
 
 def codes(status: int) -> list[str]:
     """The codes of the problems with this status."""
+    if status in UNREADABLE:
+        return [UNREADABLE[status]]
     if status == 500:
         return ["internal-error"]
     kinds: list[type[Refusal | RoomUnavailable]] = [*_below(Refusal), *_below(RoomUnavailable)]

@@ -11,7 +11,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.front import request_id
-from app.api.problems import plain_problem
+from app.api.problems import UNREADABLE, plain_problem
 from app.cli.one_write import OneWrite
 
 LARGEST_URL = 16 << 10
@@ -23,14 +23,12 @@ LARGEST_HEAD = 64 << 10
 LINGER_SECONDS = 2.0
 """How long a refused client may still send before the connection is cut: time to read why."""
 
-Complaint = tuple[int, str, str]
-"""Status, code and detail of a problem."""
+Complaint = tuple[int, str]
+"""Status and detail of a problem."""
 
-MALFORMED: Complaint = (400, "malformed-request", "This is not HTTP/1.1 as RFC 9112 writes it.")
-URL_TOO_LONG: Complaint = (414, "url-too-long", f"The target of a request has at most {LARGEST_URL} bytes.")
-HEAD_TOO_LARGE: Complaint = (
-    431, "headers-too-large", f"The target and header fields of a request have at most {LARGEST_HEAD} bytes."
-)  # fmt: skip
+MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it.")
+URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_URL} bytes.")
+HEAD_TOO_LARGE: Complaint = (431, f"The target and header fields of a request have at most {LARGEST_HEAD} bytes.")
 
 
 class Stage(Enum):
@@ -144,9 +142,9 @@ class Connection(OneWrite):
         self._linger = self.loop.call_later(LINGER_SECONDS, self._whole.close)
 
     def _refusal(self, complaint: Complaint) -> bytes:
-        status, code, detail = complaint
+        status, detail = complaint
         tracking_id = self._tracking_id()
-        body = msgspec.json.encode(plain_problem(status, code, detail, tracking_id))
+        body = msgspec.json.encode(plain_problem(status, UNREADABLE[status], detail, tracking_id))
         headers = (
             *self.server_state.default_headers,
             (b"content-length", b"%d" % len(body)),

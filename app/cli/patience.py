@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from app.cli.connection import Complaint, Connection, Stage
 
-TOO_SLOW: Complaint = (408, "request-timeout", "The rest of this request did not come in time.")
+TOO_SLOW: Complaint = (408, "The rest of this request did not come in time.")
 
 
 class Patient(Connection):

@@ -23,7 +23,8 @@ async def hold(answer: httpx.Response) -> None:
         return
     operation, responses = promise
     assert str(answer.status_code) in responses, f"{operation} does not promise {answer.status_code}"
-    content = responses[str(answer.status_code)].get("content", {})
+    response = resolved(responses[str(answer.status_code)])
+    content = response.get("content", {})
     body = await answer.aread()
     if not content:
         assert body == b""
@@ -32,16 +33,22 @@ async def hold(answer: httpx.Response) -> None:
         assert answer.headers["content-type"] == kind
         errors = list(validator(operation, answer.status_code, kind).iter_errors(json.loads(body)))
         assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
-    for name in responses[str(answer.status_code)]["headers"]:
+    for name in response["headers"]:
         if name != "Idempotency-Replayed":
             assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
+
+
+def resolved(response: dict[str, Any]) -> dict[str, Any]:
+    """A response, or the one that a reference to the shared ones leads to."""
+    _, shared, name = response.get("$ref", "//").rsplit("/", 2)
+    return openapi_document()["components"][shared][name] if name else response
 
 
 @cache
 def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
     """What an answer's body must keep to."""
     (schema,) = [
-        found["responses"][str(status)]["content"][kind]["schema"]
+        resolved(found["responses"][str(status)])["content"][kind]["schema"]
         for methods in openapi_document()["paths"].values()
         for found in methods.values()
         if found["operationId"] == operation
