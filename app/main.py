@@ -55,7 +55,14 @@ async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> Asyn
         store = await open_store(settings.store_url, clock, settings.database_connections, metrics.batch)
         rooms.push_async_callback(store.close)
         await _share(store, settings)
-        locks = open_locks(_secret(settings.redis_url), bell, clock, _report, prefix=settings.redis_prefix)
+        locks = open_locks(
+            _secret(settings.redis_url),
+            bell,
+            clock,
+            _report,
+            prefix=settings.redis_prefix,
+            patience_seconds=settings.redis_timeout_seconds,
+        )
         rooms.push_async_callback(locks.close)
         broker = _broker(settings, store, locks, bell, metrics, clock)
         rooms.push_async_callback(broker.catalogue.close)

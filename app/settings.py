@@ -23,6 +23,12 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = Field(
         default=None, description="redis:// URL of the shared lock store; without one this must be the only process."
     )
+    redis_timeout_seconds: float = Field(
+        default=0.2,
+        gt=0,
+        le=10,
+        description="How long Redis may take to answer; after that the request goes on without Redis.",
+    )
     redis_prefix: str = Field(default="peeklock:", description="What the names of all its Redis keys begin with.")
     workers: int = Field(default=1, ge=1, le=64, description="Server processes; more than one needs Redis.")
     auto_create_queues: bool | None = Field(

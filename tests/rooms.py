@@ -25,7 +25,7 @@ class Counted(Counter[str]):
 def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
     """A broker over an open store, without chance: ids are counted and jitter is nought."""
     bell: Bell[int] = Bell(clock)
-    locks = open_locks(None, bell, clock, _fail)
+    locks = open_locks(None, bell, clock, _fail, patience_seconds=0)
     ids: Iterator[int] = count(1)
     return Broker(
         store=store,

@@ -76,7 +76,7 @@ async def _check_redis_url(settings: Settings) -> None:
     if settings.redis_url is None:
         return
     try:
-        await connect(settings.redis_url.get_secret_value()).aclose()
+        await connect(settings.redis_url.get_secret_value(), patience_seconds=settings.redis_timeout_seconds).aclose()
     except BadLockUrl as error:
         raise RefusedToStart(f"PEEKLOCK_REDIS_URL: {error}") from None
 

@@ -12,9 +12,6 @@ from redis.backoff import NoBackoff
 
 from app.locks.client import Client, Pipeline, Subscription
 
-PATIENCE_SECONDS = 0.2
-"""How long one answer or one connection may take: far above a healthy Redis, far below a caller's patience."""
-
 SENTINEL = "redis+sentinel"
 CLUSTER = "redis+cluster"
 DEFAULT_PORTS = {SENTINEL: 26379, CLUSTER: 6379}
@@ -28,8 +25,8 @@ class BadLockUrl(ValueError):
     """The URL names no Redis that can be asked; never tells what stands in it, which may be a password."""
 
 
-def connect(url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Client:
-    """A client that connects when first used.
+def connect(url: str, *, patience_seconds: float) -> Client:
+    """A client that connects when first used, and fails when an answer or a connection takes longer than this.
 
     One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
     The master of a service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.broker.ports import Locks
-from app.locks.connect import PATIENCE_SECONDS, connect
+from app.locks.connect import connect
 from app.locks.keys import DEFAULT_PREFIX, Keys
 from app.locks.link import Link
 from app.locks.memory_locks import MemoryLocks
@@ -32,9 +32,12 @@ def open_locks(
     report: Report,
     *,
     prefix: str = DEFAULT_PREFIX,
-    patience_seconds: float = PATIENCE_SECONDS,
+    patience_seconds: float,
 ) -> LockRoom:
     """The room for this URL, inside a running event loop. Redis need not answer yet.
+
+    What Redis has not answered within `patience_seconds` is done without it: choose it far above what a healthy Redis
+    takes, and far below a caller's own patience.
 
     `report` hears of every failure that was answered instead of raised. Refuses with
     `BadLockUrl` a URL that names no Redis.

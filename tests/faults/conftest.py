@@ -10,7 +10,7 @@ import pytest
 
 from tests.databases import Run
 from tests.faults.crash_walk import Place, open_place
-from tests.faults.fleet import Fleet
+from tests.faults.fleet import PATIENT, Fleet
 from tests.servers import Server
 
 StartFleet = Callable[..., Fleet]
@@ -33,7 +33,7 @@ async def start_fleet(private_server: Callable[..., Server], tmp_path: Path) -> 
 @pytest.fixture
 def fleet(start_fleet: StartFleet, postgres_url: str, redis_url: str) -> Fleet:
     """A fleet on PostgreSQL and Redis, which stay well."""
-    return start_fleet(postgres_url, PEEKLOCK_REDIS_URL=redis_url)
+    return start_fleet(postgres_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def sqlite_place(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def postgres_place(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Servers to be killed on PostgreSQL and Redis."""
-    yield from open_place(tmp_path_factory.mktemp("crash"), postgres_url, PEEKLOCK_REDIS_URL=redis_url)
+    yield from open_place(tmp_path_factory.mktemp("crash"), postgres_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
 
 
 @pytest.fixture(scope="module")
 def mariadb_place(mariadb_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Servers to be killed on MariaDB and Redis."""
-    yield from open_place(tmp_path_factory.mktemp("crash"), mariadb_url, PEEKLOCK_REDIS_URL=redis_url)
+    yield from open_place(tmp_path_factory.mktemp("crash"), mariadb_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)

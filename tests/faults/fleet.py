@@ -33,6 +33,9 @@ SETTINGS = {
 }
 """A queue on which what was dropped comes back soon, nothing is set aside for having failed, and all leaves a trace."""
 
+PATIENT = {"PEEKLOCK_REDIS_TIMEOUT_SECONDS": "10"}
+"""For a Redis that stays well: a busy machine is then not taken for one that has failed."""
+
 
 class PeeklockServer(Server):
     """One server process; its options are assignments for its environment."""

@@ -121,6 +121,6 @@ async def joined(address: str) -> None:
 )
 def test_an_address_that_names_no_redis_is_refused(url: str) -> None:
     with pytest.raises(BadLockUrl) as refused:
-        connect(url)
+        connect(url, patience_seconds=PATIENCE_SECONDS)
     assert "many" not in str(refused.value)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None

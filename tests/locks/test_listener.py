@@ -7,13 +7,14 @@ from app.locks.connect import connect
 from app.locks.listener import RESTS, Listener
 from tests.clock import VirtualClock
 from tests.locks.peers import BlackHole
+from tests.locks.records import PATIENCE_SECONDS
 
 
 async def test_a_subscription_that_stays_silent_is_made_anew() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
     async with BlackHole().open() as hole:
-        client = connect(hole.url)
+        client = connect(hole.url, patience_seconds=PATIENCE_SECONDS)
         listener = Listener(
             client, "news", _unheard, clock, lambda _, error: lost.put_nowait(error), silence_seconds=0.02
         )
@@ -29,7 +30,7 @@ async def test_a_subscription_that_stays_silent_is_made_anew() -> None:
 async def test_the_rest_before_the_next_try_grows() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
-    client = connect("redis://127.0.0.1:1")
+    client = connect("redis://127.0.0.1:1", patience_seconds=PATIENCE_SECONDS)
     listener = Listener(client, "news", _unheard, clock, lambda _, error: lost.put_nowait(error))
     listener.start()
     begin = clock.monotonic()

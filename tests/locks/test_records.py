@@ -249,7 +249,7 @@ def test_a_prefix_cannot_take_the_place_of_the_bucket() -> None:
 async def test_flushall_is_no_evidence(private_server, keys: Keys, new_token: NewToken) -> None:
     server = private_server(RedisServer)
     link = Link(connect(server.url, patience_seconds=10.0), SystemClock(), _fail)
-    locks, records = RedisLocks(link, keys), Records(connect(server.url), keys)
+    locks, records = RedisLocks(link, keys), Records(connect(server.url, patience_seconds=10.0), keys)
     token = new_token()
     await locks.record(token, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
     await records.pass_time(token, by=D)
