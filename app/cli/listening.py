@@ -25,6 +25,9 @@ KEEP_ALIVE_SECONDS = 90
 """How long an idle connection stays open: longer than proxies keep theirs (60 to 75 s as a rule), so that no
 request is sent into a connection that is just being closed."""
 
+UNREAD_SECONDS = 30
+"""How long a client may take in nothing of an answer before its connection is cut, and what was kept for it let go."""
+
 READY_SECONDS = 60.0
 """How long the processes of one server may take to start before nobody is told that it listens."""
 
@@ -41,6 +44,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel can watch for it, connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
         listener.bind(address)
     except OSError as error:
         raise RefusedToStart(

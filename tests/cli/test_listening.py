@@ -1,0 +1,28 @@
+"""The port that a server takes: what its connections inherit."""
+
+from __future__ import annotations
+
+import socket
+from typing import NoReturn
+
+import pytest
+
+from app.cli import listening
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel cannot watch for it")
+def test_a_client_that_takes_in_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "UNREAD_SECONDS", 1)
+    with listening.bind("127.0.0.1", 0) as listener, socket.socket() as client:
+        listener.listen()
+        client.connect(listener.getsockname())
+        connection, _ = listener.accept()
+        connection.settimeout(60)  # a test that fails need not wait for ever
+        with connection, pytest.raises(TimeoutError, match="Connection timed out"):
+            answer_without_end(connection)
+
+
+def answer_without_end(connection: socket.socket) -> NoReturn:
+    """Write on."""
+    while True:
+        connection.send(bytes(1 << 20))
