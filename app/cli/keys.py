@@ -62,7 +62,7 @@ def create_key(
 @key.command("list")
 def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> None:
     """Every key, without its secret."""
-    keys = connect(url, api_key).call("GET", "/v1/keys")["items"] if url else _in_database(_list)
+    keys = list(connect(url, api_key).pages("/v1/keys", {})) if url else _in_database(_list)
     if as_json:
         for one in keys:
             show(one)

@@ -4,6 +4,7 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,8 +123,7 @@ def browse(
     """Look at messages without locking or changing them."""
     query = {"state": state, "filter": filter_, "limit": min(limit, 1000)}
     given = {field: value for field, value in query.items() if value is not None}
-    pages = connect(url, key, as_json).pages(queue_path(name, "messages"), given)
-    found = [message for message, _ in zip(pages, range(limit), strict=False)]
+    found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), given), limit))
     if as_json:
         for message in found:
             show(message)

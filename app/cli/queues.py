@@ -1,6 +1,7 @@
 """`peeklock queue ...` and `peeklock dead-letter ...`: queues and what lies in them."""
 
 import json
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -116,7 +117,7 @@ def list_dead_letters(
 ) -> None:
     """Dead-lettered messages of a queue, with the reasons."""
     query = _given(state="dead_lettered", filter=filter_, limit=min(limit or BITE, BITE))
-    found = connect(url, key, as_json).call("GET", queue_path(name, "messages"), query=query)["items"]
+    found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
     if as_json:
         for one in found:
             show(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Terminal
@@ -85,6 +86,22 @@ def test_dead_letters_are_listed_and_sent_back_to_work(terminal: Terminal) -> No
     terminal.see("queue", "create", "elsewhere")
     assert terminal.see("dead-letter", "redrive", "dead", "--to-queue", "elsewhere") == "1 moved\n"
     assert terminal.see("receive", "elsewhere") == "bb\n"
+
+
+def test_a_list_goes_on_beyond_its_first_page(terminal: Terminal) -> None:
+    terminal.see("send", "many", "--lines", stdin=b"x\n" * 1001)
+    with httpx.Client(base_url=f"{terminal.url}/v1/queues/many") as queue:
+        for tokens in iter(lambda: _received(queue), []):
+            settlements = [{"action": "dead_letter", "lock_token": token} for token in tokens]
+            queue.post("/settle", json={"settlements": settlements}).raise_for_status()
+    assert len(terminal.read("dead-letter", "list", "many", "--limit", "5000")) == 1001
+    assert len(terminal.read("dead-letter", "list", "many", "--limit", "1000")) == 1000
+    assert len(terminal.read("browse", "many", "--limit", "1001")) == 1001
+
+
+def _received(queue: httpx.Client) -> list[str]:
+    answer = queue.post("/messages/receive", json={"max_messages": 100})
+    return [message["lock_token"] for message in answer.raise_for_status().json()["messages"]]
 
 
 @pytest.mark.parametrize(
