@@ -18,7 +18,7 @@ from app.domain.message import Envelope, Message
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import Letter, accept
 from app.maintenance.look import let_one_look
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
 
 
@@ -67,7 +67,7 @@ class Scene:
     async def nothing_happens(self) -> None:
         """Return when everybody waits again, or has what it waited for; the clock stands still meanwhile."""
         for _ in range(20):
-            await asyncio.sleep(0.005)
+            await settle()
 
     def received(self) -> list[str | None]:
         """The subjects of what came, in the order of those who waited; None for those who wait still."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -13,6 +14,8 @@ from uvicorn.server import ServerState
 
 from app.api.bodies import Receive, Scope, Send
 from app.cli.connection import Connection
+from tests.clock import VirtualClock, VirtualTimer
+from tests.servers import PATIENCE
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Request-Id: mine\r\n\r\n"
@@ -45,19 +48,55 @@ class Service:
         await send({"type": "http.response.body", "body": body})
 
 
+class Arrived:
+    """That a client has come to the service, and how many of its bytes; `news` is set by either."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.news = asyncio.Event()
+
+
+class Timed:
+    """An event loop whose time is that of a clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> None:
+        self._loop = loop
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def time(self) -> float:
+        return self._clock.monotonic()
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> VirtualTimer:
+        return self._clock.call_later(seconds, partial(callback, *arguments))
+
+
 class Client:
     """One connection to it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, arrived: Arrived) -> None:
         self._reader = reader
         self._writer = writer
+        self._arrived = arrived
+        self._said = 0
 
     def say(self, content: bytes) -> None:
         self._writer.write(content)
+        self._said += len(content)
+
+    async def tell(self, content: bytes) -> None:
+        """Say it, and return when the service has taken it in."""
+        self.say(content)
+        async with asyncio.timeout(PATIENCE):
+            while self._arrived.bytes < self._said:
+                self._arrived.news.clear()
+                await self._arrived.news.wait()
 
     async def hear(self) -> tuple[int, dict[str, str], bytes]:
         """The next answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.split(": ", 1) for line in head[1:] if line)
             body = await self._reader.readexactly(int(headers.get("content-length", 0)))
@@ -75,7 +114,7 @@ class Client:
 
     async def is_hung_up(self) -> bool:
         """Whether nothing more comes."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return await self._reader.read(1) == b""
 
     async def close(self) -> None:
@@ -84,12 +123,28 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(service: Service, kind: type[Connection]) -> AsyncIterator[Client]:
-    """A client of the service, whose connections are of this kind."""
+async def connected(
+    service: Service, kind: type[Connection], clock: VirtualClock | None = None
+) -> AsyncIterator[Client]:
+    """A client of the service, whose connections are of this kind and set their timers on the clock, if one is given."""
     config = uvicorn.Config(service, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
-    state = ServerState()
-    server = await asyncio.get_running_loop().create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
-    client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()))
+    state, arrived = ServerState(), Arrived()
+
+    class Observed(kind):
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            arrived.news.set()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            arrived.bytes += len(data)
+            arrived.news.set()
+
+    loop = asyncio.get_running_loop()
+    timed = loop if clock is None else Timed(loop, clock)
+    server = await loop.create_server(lambda: Observed(config, state, {}, timed), "127.0.0.1", 0)
+    client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()), arrived)
+    await arrived.news.wait()
     yield client
     await client.close()
     server.close()

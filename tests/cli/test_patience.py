@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from app.cli.patience import Patient
 from tests.cli.connections import GET, Client, Service, connected
+from tests.clock import VirtualClock
 
+PATIENCE = Patient.seconds
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
+EARLY = POST.replace(b"/ ", b"/early ")
 WAIT = GET.replace(b"/ ", b"/wait ")
-
-
-class Hasty(Patient):
-    """A connection that waits for its client about as long as a test may take."""
-
-    seconds = 0.1
 
 
 @pytest.fixture
@@ -26,79 +22,91 @@ def service() -> Service:
 
 
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[Client]:
-    async with connected(service, Hasty) as client:
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def client(service: Service, clock: VirtualClock) -> AsyncIterator[Client]:
+    async with connected(service, Patient, clock) as client:
         yield client
 
 
-async def test_a_client_that_says_nothing_is_hung_up_on(client: Client) -> None:
+async def test_a_client_that_says_nothing_is_hung_up_on(client: Client, clock: VirtualClock) -> None:
+    await clock.advance(PATIENCE)
     assert await client.is_hung_up()
 
 
 @pytest.mark.parametrize("half", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nA", GET + b"GET / HT"])
-async def test_half_a_head_is_refused(client: Client, half: bytes) -> None:
-    client.say(half)
+async def test_half_a_head_is_refused(client: Client, clock: VirtualClock, half: bytes) -> None:
+    await client.tell(half)
     if half.startswith(GET):
         await client.hear()
+    await clock.advance(PATIENCE)
     assert await client.problem() == (408, "request-timeout")
 
 
-async def test_a_head_that_drips_is_refused(client: Client) -> None:
-    client.say(b"GET / HTTP/1.1\r\nHost: ")
-
-    async def drip() -> None:
-        while True:
-            client.say(b"x")
-            await asyncio.sleep(Hasty.seconds / 10)
-
-    dripping = asyncio.create_task(drip())
+async def test_a_head_that_drips_is_refused(client: Client, clock: VirtualClock) -> None:
+    await client.tell(b"GET / HTTP/1.1\r\nHost: ")
+    for _ in range(int(PATIENCE)):
+        await client.tell(b"x")
+        await clock.advance(1)
     assert await client.problem() == (408, "request-timeout")
-    dripping.cancel()
 
 
-async def test_a_body_that_stops_is_refused_and_its_operation_told(client: Client, service: Service) -> None:
-    client.say(POST + b"ab")
+async def test_a_body_that_stops_is_refused_and_its_operation_told(
+    client: Client, clock: VirtualClock, service: Service
+) -> None:
+    await client.tell(POST + b"ab")
+    await clock.advance(PATIENCE)
     assert await client.problem() == (408, "request-timeout")
     await service.gone.wait()
 
 
-async def test_a_body_may_take_long_if_it_moves(client: Client) -> None:
-    client.say(POST)
+async def test_a_body_may_take_long_if_it_moves(client: Client, clock: VirtualClock) -> None:
+    await client.tell(POST)
     for _ in range(10):
-        await asyncio.sleep(Hasty.seconds / 4)
-        client.say(b"12345")
+        await clock.advance(PATIENCE - 1)
+        await client.tell(b"12345")
     assert (await client.hear())[0] == 200
 
 
-async def test_the_rest_of_an_answered_body_has_so_much_time_in_all(client: Client) -> None:
-    client.say(POST.replace(b"/ ", b"/early "))
+async def test_the_rest_of_an_answered_body_has_so_much_time_in_all(client: Client, clock: VirtualClock) -> None:
+    await client.tell(EARLY)
     assert (await client.hear())[2] == b"/early"
-    for _ in range(20):
-        await asyncio.sleep(Hasty.seconds / 4)
-        client.say(b"1")
+    for _ in range(int(PATIENCE)):
+        await client.tell(b"1")
+        await clock.advance(1)
     assert await client.is_hung_up()
 
 
-async def test_an_answered_body_that_has_come_whole_leaves_no_connection_open_for_ever(client: Client) -> None:
-    client.say(POST.replace(b"/ ", b"/early "))
+async def test_an_answered_body_that_has_come_whole_leaves_no_connection_open_for_ever(
+    client: Client, clock: VirtualClock
+) -> None:
+    await client.tell(EARLY)
     assert (await client.hear())[2] == b"/early"
-    client.say(b"x" * 50)
+    await client.tell(b"x" * 50)
+    await clock.advance(PATIENCE)
     assert await client.is_hung_up()
 
 
 @pytest.mark.parametrize("behind", [b"", b"GET / HT", POST + b"ab"], ids=["alone", "half a head", "half a body"])
-async def test_who_waits_for_an_answer_is_left_in_peace(client: Client, service: Service, behind: bytes) -> None:
-    client.say(WAIT + behind)
+async def test_who_waits_for_an_answer_is_left_in_peace(
+    client: Client, clock: VirtualClock, service: Service, behind: bytes
+) -> None:
+    await client.tell(WAIT + behind)
     await service.begun.wait()
-    await asyncio.sleep(Hasty.seconds * 3)
+    await clock.advance(PATIENCE * 3)
     service.may_answer.set()
     assert (await client.hear())[2] == b"/wait"
 
 
-async def test_who_waits_to_be_told_to_go_on_is_left_in_peace(client: Client, service: Service) -> None:
-    client.say(b"POST /late HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+async def test_who_waits_to_be_told_to_go_on_is_left_in_peace(
+    client: Client, clock: VirtualClock, service: Service
+) -> None:
+    await client.tell(b"POST /late HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     await service.begun.wait()
-    await asyncio.sleep(Hasty.seconds * 3)
+    await clock.advance(PATIENCE * 3)
     service.may_read.set()
     assert (await client.hear())[0] == 100
     client.say(b"hello")

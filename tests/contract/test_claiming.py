@@ -22,6 +22,7 @@ from tests.contract.subject import (
     numbers,
     token,
 )
+from tests.servers import GLANCE, PATIENCE
 
 
 @pytest.mark.behaviour("S2.2", "S2.12", "S3.14", "S0.3")
@@ -205,12 +206,11 @@ async def test_what_nobody_waits_for_any_more_is_given_back_uncounted(subject: S
 async def _everything(subject: Subject, queue: Queue, count: int) -> list[Message]:
     """Receive until there are so many, since a store gives back behind its callers' backs."""
     messages: list[Message] = []
-    for _ in range(200):
-        messages += await subject.claim(queue)
-        if len(messages) == count:
-            return messages
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"only {len(messages)} of {count} came back")
+    async with asyncio.timeout(PATIENCE):
+        while len(messages) < count:
+            messages += await subject.claim(queue)
+            await asyncio.sleep(GLANCE)
+    return messages
 
 
 async def test_the_lock_of_a_claim_is_seen_by_others(subject: Subject, stores: list[Store], queue: Queue) -> None:

@@ -32,7 +32,7 @@ from app.store.rows import ARCHIVED_COLUMNS, Row
 from tests.contract.subject import MariaSubject, abandonment, completion, draft, numbers
 from tests.databases import Run
 from tests.engines import ENGINES
-from tests.servers import MariaServer, Server
+from tests.servers import GLANCE, PATIENCE, MariaServer, Server
 
 FOR_SOMEBODY_ELSE = (
     "--max-allowed-packet=1M",
@@ -426,14 +426,14 @@ async def end_connections(subject: MariaSubject) -> None:
 
 async def eventually(ask: Callable[[], Awaitable[object]]) -> None:
     """Ask until the connections that were cut have been noticed."""
-    for _ in range(100):
-        try:
-            await ask()
-        except StoreUnavailable:
-            await asyncio.sleep(0.05)
-        else:
-            return
-    raise AssertionError("the store did not come back")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await ask()
+            except StoreUnavailable:
+                await asyncio.sleep(GLANCE)
+            else:
+                return
 
 
 # ---- servers that fail -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from app.domain.sending import Letter, accept
 from app.maintenance.look import let_one_look
 from tests.clock import settle
 from tests.maintenance.house import House
+from tests.servers import PATIENCE
 
 
 async def test_one_receiver_of_each_queue_looks(house: House) -> None:
@@ -26,7 +27,7 @@ async def test_a_message_that_came_without_a_wake_up_is_found(house: House) -> N
     await settle()
     await house.broker.store.send([accept(Letter(Envelope("unheard")), queue, "")] * 2)
     await let_one_look(house.broker)
-    done, _ = await asyncio.wait(receivers, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(receivers, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     assert [message.envelope.message_id for task in done for message in task.result()] == ["unheard"]
     house.broker.waiting.close()
     await asyncio.gather(*receivers)

@@ -22,6 +22,7 @@ from app.store.statements import Engine, Statement, load
 from tests.clock import VirtualClock
 from tests.contract.subject import LOCK, bodies, claim, completion, draft, token
 from tests.databases import Run
+from tests.servers import PATIENCE
 
 Batches = list[tuple[str, int]]
 
@@ -72,14 +73,14 @@ def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None
         "async def main():\n"
         "    await open_sqlite(Path(sys.argv[1]), SystemClock(), lambda *_: None)\n"
         "    print('open', flush=True)\n"
-        "    await asyncio.sleep(60)\n"
+        "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
     )
     command = [sys.executable, "-c", serve, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "open\n"
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
         assert second.returncode != 0
         assert f"in use by process {first.pid}" in second.stderr
         first.kill()
