@@ -7,6 +7,7 @@ costs more than everything else that a hot request needs before its verb.
 
 from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from app.api.bodies import ASGI, Event, Receive, Scope, Send
 from app.api.operation import Application, Reply, problem_reply, respond
@@ -39,7 +40,7 @@ class Dispatcher:
             await self._fallback(scope, receive, send)
             return
         method: str = scope["method"]
-        segments: list[str] = scope["path"].split("/")
+        segments = _segments(scope)
         if method == "HEAD":
             method, send = "GET", _without_body(send)
         for entry in self._table.get((method, len(segments)), ()):
@@ -55,7 +56,7 @@ class Dispatcher:
     def name_of(self, scope: Scope) -> str | None:
         """The operation that answers a request, where there is one; for those who watch, so not made to be fast."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        segments: list[str] = scope["path"].split("/")
+        segments = _segments(scope)
         entries = self._table.get((method, len(segments)), ())
         return next((entry.application.operation.name for entry in entries if _fits(entry, segments)), None)
 
@@ -67,6 +68,15 @@ class Dispatcher:
             if length == len(segments) and any(_fits(entry, segments) for entry in entries)
         }
         return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+
+
+def _segments(scope: Scope) -> list[str]:
+    """The parts of a request's path; a slash that was escaped belongs to its part (RFC 3986, 2.2)."""
+    raw: bytes = scope["raw_path"]
+    if b"%2" in raw:
+        return [unquote(part) for part in raw.decode().split("/")]
+    path: str = scope["path"]
+    return path.split("/")
 
 
 def _fits(entry: _Entry, segments: list[str]) -> bool:

@@ -123,11 +123,19 @@ class TestPut:
     async def test_names_that_can_be(self, house: House, name: str) -> None:
         assert (await house.ask("PUT", f"/queues/{name}"))["name"] == name
 
-    @pytest.mark.parametrize("name", ["-a", "a.", "_", "x" * 129, "a%20b", "%C3%BC", "a%00", "a%0A", "%FF", "a%2B"])
+    @pytest.mark.parametrize(
+        "name", ["-a", "a.", "_", "x" * 129, "a%20b", "%C3%BC", "a%00", "a%0A", "%FF", "a%2B", "a%2Fb"]
+    )
     async def test_names_that_cannot_be(self, house: House, name: str) -> None:
         for method in ("PUT", "GET", "PATCH", "DELETE"):
             assert pointers(await house.call(method, f"/queues/{name}")) == ["#/path/queue"]
         assert pointers(await house.call("POST", f"/queues/{name}/messages")) == ["#/path/queue"]
+
+    async def test_a_name_never_reaches_beyond_its_part_of_the_path(self, house: House) -> None:
+        sent = await house.send("orders")
+        path = f"/queues/orders%2Fmessages%2F{sent['sequence_number']}"
+        assert pointers(await house.call("DELETE", path)) == ["#/path/queue"]
+        assert await house.counts("orders") == {"available": 1}
 
 
 class TestVersions:
