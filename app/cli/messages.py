@@ -48,10 +48,12 @@ class Ending(StrEnum):
 
 def send(
     name: QueueName,
-    body: Annotated[str | None, typer.Argument(help="The body, as text; without one it is read.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(help="The body, as text; without one it is read from --file or standard input.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Read the body from a file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Every line read is a message of its own.")] = False,
-    content_type: Annotated[str | None, typer.Option(help="Said with the message.")] = None,
+    content_type: Annotated[str | None, typer.Option(help="Content type of the body; text/plain by default.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="Higher goes first; 4 by default.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until it can be received.")] = None,
     url: Url = DEFAULT_URL,
@@ -59,6 +61,8 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send a message: from the argument, a file, or standard input."""
+    if body is not None and file is not None:
+        raise typer.BadParameter("The body is given twice: as an argument, and by --file.")
     server = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:

@@ -104,6 +104,12 @@ def test_a_deferred_message_is_received_by_its_number(terminal: Terminal) -> Non
     assert terminal.see("receive", "later", "--number", number) == "work\n"
 
 
+def test_a_body_is_given_once(terminal: Terminal) -> None:
+    (terminal.directory / "body").write_bytes(b"x")
+    done = terminal.type("send", "twice-given", "x", "--file", "body")
+    assert (done.returncode, "given twice" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("option", [("--max", "2"), ("--wait", "1"), ("--dead-letter",)])
 def test_numbers_and_a_search_do_not_go_together(terminal: Terminal, option: tuple[str, ...]) -> None:
     done = terminal.type("receive", "later", "--number", "1", *option)
