@@ -58,6 +58,7 @@ TITLES = {
     429: "Too many requests",
     431: "Request header fields too large",
     500: "Internal server error",
+    501: "Not implemented",
     503: "Service unavailable",
     507: "Insufficient storage",
 }
@@ -67,6 +68,7 @@ UNREADABLE = {
     408: "request-timeout",
     414: "url-too-long",
     431: "headers-too-large",
+    501: "unknown-transfer-coding",
 }
 """The codes of what cannot be read as a request, so that no operation answers it."""
 

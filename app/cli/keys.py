@@ -14,11 +14,11 @@ from app.broker.keys import create_key as make_key
 from app.broker.keys import revoke_key as end_key
 from app.broker.ports import Store
 from app.cli.client import AsJson, Key, connect, err, show, show_table
-from app.cli.preflight import RefusedToStart, open_database
 from app.cli.serving import read_settings
 from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
 from app.domain.instant import from_seconds
 from app.domain.refusals import Refusal, RoomUnavailable
+from app.server.preflight import RefusedToStart, open_database
 from app.wire.keys import key_view
 
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")

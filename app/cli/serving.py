@@ -12,9 +12,9 @@ import typer
 from pydantic import ValidationError
 
 from app.cli.client import err, out
-from app.cli.listening import bind, run
-from app.cli.preflight import RefusedToStart, prepare
 from app.logs import configure
+from app.server.listening import bind, run
+from app.server.preflight import RefusedToStart, prepare
 from app.settings import Settings
 
 PREFIX = "PEEKLOCK_"
@@ -73,7 +73,7 @@ def serve(
     except RefusedToStart as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(2) from None
-    run(settings, listener, partial(_welcome, settings, needs_key))
+    raise typer.Exit(run(settings, listener, partial(_welcome, settings, needs_key)))
 
 
 def read_settings() -> Settings:

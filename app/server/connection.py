@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.front import request_id
 from app.api.problems import UNREADABLE, plain_problem
-from app.cli.one_write import OneWrite
+from app.server.one_write import OneWrite
 
 LARGEST_URL = 16 << 10
 """Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
@@ -26,7 +26,9 @@ LINGER_SECONDS = 2.0
 Complaint = tuple[int, str]
 """Status and detail of a problem."""
 
-MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it.")
+MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its method is unknown.")
+NO_HOST: Complaint = (400, "A request of HTTP/1.1 has exactly one Host header.")
+UNKNOWN_CODING: Complaint = (501, "The only transfer coding of a request that is known here is chunked.")
 URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_URL} bytes.")
 HEAD_TOO_LARGE: Complaint = (431, f"The target and header fields of a request have at most {LARGEST_HEAD} bytes.")
 
@@ -75,12 +77,9 @@ class Connection(OneWrite):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """A request's head is here; it is answered from now on. Raises `Unacceptable` for one too large."""
-        if len(self.url) > LARGEST_URL:
-            self._complaint = URL_TOO_LONG
-            raise Unacceptable
-        if self._arrived + self._read > LARGEST_HEAD < self._head_size():
-            self._complaint = HEAD_TOO_LARGE
+        """A request's head is here; it is answered from now on. Raises `Unacceptable` for one that is not taken in."""
+        if complaint := self._fault_of_head():
+            self._complaint = complaint
             raise Unacceptable
         super().on_headers_complete()
         self._stage = Stage.BODY
@@ -169,6 +168,20 @@ class Connection(OneWrite):
             self._refuse(URL_TOO_LONG)
         elif self._arrived > LARGEST_HEAD:
             self._refuse(HEAD_TOO_LARGE)
+
+    def _fault_of_head(self) -> Complaint | None:
+        """What is wrong with a whole head (RFC 9112, 3.2 and 6.1)."""
+        if len(self.url) > LARGEST_URL:
+            return URL_TOO_LONG
+        if self._arrived + self._read > LARGEST_HEAD < self._head_size():
+            return HEAD_TOO_LARGE
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding" and value.lower() != b"chunked":
+                return UNKNOWN_CODING
+        return None if hosts == 1 or self.parser.get_http_version() == "1.0" else NO_HOST
 
     def _head_size(self) -> int:
         return len(self.url) + sum([len(name) + len(value) for name, value in self.headers])

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import structlog
-import typer
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from app.cli.patience import Patient
-from app.cli.preflight import RefusedToStart
+from app.server.patience import Patient
+from app.server.preflight import RefusedToStart
 from app.settings import Settings
 
 METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
@@ -56,8 +55,8 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], None]) -> None:
-    """Serve on a bound port until told to stop; `welcome` hears the URL once it answers."""
+def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], None]) -> int:
+    """Serve on a bound port until told to stop; `welcome` hears the URL once it answers. Returns the exit status."""
     port = listener.getsockname()[1]
 
     def announce() -> None:
@@ -69,12 +68,12 @@ def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], No
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     config = _config(settings)
     try:
-        if settings.workers == 1:
-            _One(config, announce).run([listener])
-        else:
-            _run_several(config, listener, announce)
+        if settings.workers > 1:
+            return _run_several(config, listener, announce)
+        _One(config, announce).run([listener])
     except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+        pass  # an orderly end too
+    return 0
 
 
 class _One(uvicorn.Server):
@@ -103,18 +102,24 @@ class _Several(Multiprocess):
         if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
             self._announce()
 
+    def terminate_all(self) -> None:
+        """Tell them to stop. Nobody may come any more: whoever came to this process's share of the port would wait
+        for an answer until the last of them has ended."""
+        super().terminate_all()
+        for listener in self.sockets:
+            listener.close()
+
     @property
     def has_failed(self) -> bool:
         """Whether a process ended because it could not start."""
         return any(process.exitcode == STARTUP_FAILURE for process in self.processes)
 
 
-def _run_several(config: uvicorn.Config, listener: socket.socket, announce: Announce) -> None:
+def _run_several(config: uvicorn.Config, listener: socket.socket, announce: Announce) -> int:
     with _shared_meters():
         several = _Several(config, listener, announce)
         several.run()
-    if several.has_failed:
-        raise typer.Exit(STARTUP_FAILURE)
+    return STARTUP_FAILURE if several.has_failed else 0
 
 
 @contextmanager

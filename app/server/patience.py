@@ -3,7 +3,7 @@
 import asyncio
 from typing import ClassVar
 
-from app.cli.connection import Complaint, Connection, Stage
+from app.server.connection import Complaint, Connection, Stage
 
 TOO_SLOW: Complaint = (408, "The rest of this request did not come in time.")
 

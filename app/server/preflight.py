@@ -14,6 +14,7 @@ from app.store.current import is_current
 from app.store.open import BadStoreUrl, open_store
 from app.store.presence import DatabaseInUse
 from app.store.sqlite_file import FileInUse
+from app.store.url import is_in_memory
 
 BOOTSTRAP_PRINCIPAL = "bootstrap"
 SHORTEST_BOOTSTRAP_KEY = 32
@@ -85,6 +86,8 @@ async def _check_tables(settings: Settings) -> None:
     """An older server goes on serving what a newer one has migrated, so that a new version can be taken back."""
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if is_in_memory(settings.store_url):
+        raise RefusedToStart("A database in memory would be gone with the server; name a file: sqlite:///peeklock.db")
     if await is_current(settings.store_url):
         return
     from app.store.migrate import Standing, migrate, standing  # noqa: PLC0415  # a second and 30 MiB few need pay
@@ -92,7 +95,9 @@ async def _check_tables(settings: Settings) -> None:
     if await asyncio.to_thread(standing, settings.store_url) is not Standing.BEHIND:
         return
     if not settings.is_embedded:
-        raise RefusedToStart("The tables of this database are older than this version. Run: peeklock migrate")
+        raise RefusedToStart(
+            "The tables of this database are not there yet, or of an older version. Run: peeklock migrate"
+        )
     await asyncio.to_thread(migrate, settings.store_url)
 
 

@@ -61,6 +61,12 @@ def read_url(url: str) -> StoreUrl:
     return StoreUrl(SERVERS[scheme], url)
 
 
+def is_in_memory(url: str) -> bool:
+    """Whether this names a database that ends with whoever opens it. Refuses as `read_url` does."""
+    where = read_url(url)
+    return where.engine is Engine.SQLITE and where.path is None
+
+
 def _sqlite_path(parts: SplitResult) -> Path | None:
     if parts.netloc:
         raise BadStoreUrl(f"A SQLite file has no host; write sqlite:///{parts.netloc}{parts.path}.")

@@ -46,7 +46,7 @@ def test_a_stopped_server_leaves_no_process(private_server: Callable[..., Server
 
 def test_a_paused_server_is_silent_until_it_is_resumed(private_server: Callable[..., Server]) -> None:
     server = private_server(RedisServer)
-    client = redis.Redis(port=server.port, socket_timeout=0.2, retry=Retry(NoBackoff(), retries=0))
+    client = redis.Redis(port=server.port, socket_timeout=1, retry=Retry(NoBackoff(), retries=0))
     server.pause()
     with pytest.raises(redis.TimeoutError):
         client.ping()

@@ -31,6 +31,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"database_url": "oracle://host/database"}, "There is no store on oracle"),
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
+        ({"database_url": "sqlite:///:memory:"}, "would be gone with the server"),
         ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslmode=perhaps"},

@@ -60,17 +60,13 @@ def test_a_terminal_may_have_text(tmp_path: Path) -> None:
 
 
 UNCHECKED = """
-import typer
-from app.cli.listening import bind, run
 from app.logs import configure
+from app.server.listening import bind, run
 from app.settings import Settings
 
 settings = Settings()
 configure(settings.log_format, settings.log_level)
-try:
-    run(settings, bind(settings.host, settings.port), print)
-except typer.Exit as end:
-    raise SystemExit(end.exit_code) from None
+raise SystemExit(run(settings, bind(settings.host, settings.port), print))
 """
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from tests.main.asking import ask, meter, until
 from tests.main.conftest import Serve
+from tests.servers import PATIENCE
 from tests.service import Service
 
 WAITING = "peeklock_waiting_receivers"
@@ -31,6 +34,36 @@ def test_waiting_receivers_are_answered_at_once(
     assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})] * RECEIVERS
     assert {answer.headers["connection"] for answer in answers} == {"close"}
     assert service.wait() == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_whoever_comes_after_the_stop_is_refused_at_once(
+    serve: Serve, postgres_url: str, redis_url: str, processes: int
+) -> None:
+    """A request that is still on its way holds the stop up; nobody else is let in meanwhile, nor left waiting."""
+    slow = {"shutdown_grace_seconds": 600, "database_url": postgres_url, "redis_url": redis_url}
+    service = serve(workers=processes, **slow)
+    ask(service, "PUT", "/v1/queues/last", {})
+    address = ("127.0.0.1", httpx.URL(service.url).port)
+    with socket.create_connection(address, PATIENCE) as slow_one:
+        slow_one.sendall(HALF)
+        assert slow_one.recv(100).startswith(b"HTTP/1.1 100 ")
+        service.terminate()
+        until(lambda: is_refused(address), "the port is closed")
+        slow_one.sendall(b"{}")
+        assert slow_one.recv(100).startswith(b"HTTP/1.1 201 ")
+    assert service.wait() == 0
+
+
+HALF = b"POST /v1/queues/last/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+
+
+def is_refused(address: tuple[str, int | None]) -> bool:
+    try:
+        socket.create_connection(address, PATIENCE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_volatile_messages_are_stored_before_the_end(serve: Serve, postgres_url: str, redis_url: str) -> None:

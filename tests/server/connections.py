@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from app.api.bodies import Receive, Scope, Send
-from app.cli.connection import Connection
+from app.server.connection import Connection
 from tests.clock import VirtualClock, VirtualTimer
 from tests.servers import PATIENCE
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.cli.connection import LARGEST_HEAD, LARGEST_URL, Connection
-from tests.cli.connections import CHUNKED, GET, Client, Service, connected
+from app.server.connection import LARGEST_HEAD, LARGEST_URL, Connection
+from tests.server.connections import CHUNKED, GET, Client, Service, connected
 
 
 @pytest.fixture
@@ -35,6 +35,23 @@ MALFORMED = {
 async def test_what_cannot_be_read_is_a_problem(client: Client, request_: bytes) -> None:
     client.say(request_)
     assert await client.problem() == (400, "malformed-request")
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: x\r\nHost: y\r\n"], ids=["none", "two"])
+async def test_a_request_has_one_host(client: Client, hosts: bytes) -> None:
+    client.say(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+    assert await client.problem() == (400, "malformed-request")
+
+
+async def test_a_request_of_an_older_version_needs_none(client: Client) -> None:
+    client.say(b"GET / HTTP/1.0\r\n\r\n")
+    assert (await client.hear())[0] == 200
+
+
+async def test_a_transfer_coding_that_is_not_undone_here_is_refused(client: Client, service: Service) -> None:
+    client.say(CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n")
+    assert await client.problem() == (501, "unknown-transfer-coding")
+    assert not service.begun.is_set()
 
 
 @pytest.mark.parametrize("size", [LARGEST_URL + 1, 70_000, 1_000_000])
@@ -70,8 +87,8 @@ async def test_header_fields_that_never_end_are_refused_on_their_way(client: Cli
 
 async def test_a_large_head_within_bounds_is_taken_after_a_large_request(client: Client) -> None:
     body = b"x" * 200_000
-    head = b"GET / HTTP/1.1\r\nA: " + b"b" * (LARGEST_HEAD - 100) + b"\r\n\r\n"
-    client.say(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * (LARGEST_HEAD - 100) + b"\r\n\r\n"
+    client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
     assert [(await client.hear())[0] for _ in range(2)] == [200, 200]
 
 
@@ -100,6 +117,6 @@ async def test_it_is_answered_after_the_requests_ahead_of_it(client: Client, ser
 
 
 async def test_a_client_that_was_answered_before_it_sent_its_body_is_hung_up_on(client: Client) -> None:
-    client.say(b"POST /early HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    client.say(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.hear())[2] == b"/early"
     assert await client.is_hung_up()

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from app.cli import listening
+from app.server import listening
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel cannot watch for it")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.cli.one_write import Whole
+from app.server.one_write import Whole
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 

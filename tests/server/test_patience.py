@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.cli.patience import Patient
-from tests.cli.connections import GET, Client, Service, connected
+from app.server.patience import Patient
 from tests.clock import VirtualClock
+from tests.server.connections import GET, Client, Service, connected
 
 PATIENCE = Patient.seconds
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
@@ -104,7 +104,7 @@ async def test_who_waits_for_an_answer_is_left_in_peace(
 async def test_who_waits_to_be_told_to_go_on_is_left_in_peace(
     client: Client, clock: VirtualClock, service: Service
 ) -> None:
-    await client.tell(b"POST /late HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    await client.tell(b"POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     await service.begun.wait()
     await clock.advance(PATIENCE * 3)
     service.may_read.set()
