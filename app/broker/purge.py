@@ -36,13 +36,26 @@ async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: 
     removed = 0
     deadline = broker.clock.monotonic() + patience_seconds
     async for bite in _bites(broker, queue, choice):
-        locked = [message for message in bite if message.state is MessageState.LOCKED]
-        unlocked = [message for message in bite if message.state is not MessageState.LOCKED]
-        removed += sum(await broker.store.withdraw([_withdrawal(queue, message) for message in unlocked]))
-        removed += sum(await broker.store.remove([_removal(queue, message) for message in locked]))
+        removed += await _purge_unlocked(broker, queue, [m for m in bite if m.state is not MessageState.LOCKED])
+        removed += await _purge_locked(broker, queue, [m for m in bite if m.state is MessageState.LOCKED])
         if broker.clock.monotonic() >= deadline:
             break
     broker.tally.count("messages_purged", removed)
+    return removed
+
+
+async def _purge_unlocked(broker: Broker, queue: Queue, messages: Sequence[Outline]) -> int:
+    withdrawals = [_withdrawal(queue, message) for message in messages]
+    return sum(await broker.store.withdraw(withdrawals)) if withdrawals else 0
+
+
+async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Outline]) -> int:
+    removals = [_removal(queue, message) for message in messages]
+    if not removals:
+        return 0
+    removed = sum(await broker.store.remove(removals))
+    # A record left behind would let its holder renew a lock that is gone.
+    await broker.locks.drop([removal.token for removal in removals])
     return removed
 
 

@@ -12,7 +12,9 @@ from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
+from app.broker.filters import Everything
 from app.broker.ports import LockRecord
+from app.broker.purge import Choice, purge
 from app.broker.queues import change_queue
 from app.broker.receive import Wish, receive
 from app.broker.renew import renew
@@ -229,3 +231,12 @@ async def test_a_change_of_what_holders_rely_on_takes_their_locks(house: House, 
         await renew(house.broker, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await house.state(queue, token) is MessageState.AVAILABLE
+
+
+async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    await renew(house.broker, queue, token)
+    assert await purge(house.broker, queue, Choice([MessageState.LOCKED], Everything())) == 1
+    with pytest.raises(LockLost) as lost:
+        await renew(house.broker, queue, token)
+    assert lost.value.cause is LossCause.ADMINISTRATOR
