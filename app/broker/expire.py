@@ -12,7 +12,7 @@ from dataclasses import replace
 from app.broker.broker import Broker
 from app.broker.ports import Unlocked, Withdrawal
 from app.domain.message import MessageState
-from app.domain.queue import Queue
+from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import (
     LOCK_EXPIRED,
     TTL_PASSED,
@@ -24,33 +24,39 @@ from app.domain.settlement import (
     release,
 )
 
+NO_QUEUE = ""
+"""Stands for the name of a queue that is gone, where nobody will read it."""
+
 
 async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> int:
     """Free rows whose lock has ended, each with the evidence for it; how many were freed.
 
     They return to their place in the order, wait for their queue's retry delay, or are dead-lettered
-    at its limit. Rows of a queue that is gone are left to the pass that removes orphans.
+    at its limit. Those of a queue that is gone are freed too, until a pass removes them: left as they
+    are, they would be what is seen first for ever.
     """
     moves: list[Move] = []
     for held, evidence in ended:
         queue = await broker.catalogue.numbered(held.queue_id)
-        if queue is not None:
-            failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
-            move = release(held, queue.settings, failure, broker.chance())
-            moves.append(replace(move, fence=cleared(evidence)))
+        settings = QueueSettings() if queue is None else queue.settings
+        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
+        moves.append(replace(release(held, settings, failure, broker.chance()), fence=cleared(evidence)))
     freed = await broker.store.release(moves) if moves else []
     return _announce(broker, [move for move, effective in zip(moves, freed, strict=True) if effective])
 
 
 async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
-    """End messages past their time to live: dead-lettered or archived, as their queue says."""
+    """End messages past their time to live: dead-lettered or archived, as their queue says.
+
+    Where the queue is gone, nothing is left of them.
+    """
     buried: list[Unlocked] = []
     withdrawn: list[Withdrawal] = []
     for row in overdue:
         queue = await broker.catalogue.numbered(row.queue_id)
         if queue is None:
-            continue
-        if queue.settings.dead_letter_on_expiry:
+            withdrawn.append(Withdrawal(row, NO_QUEUE, Outcome.EXPIRED, retention=0))
+        elif queue.settings.dead_letter_on_expiry:
             buried.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))

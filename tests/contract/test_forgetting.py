@@ -5,12 +5,16 @@ import secrets
 from collections import defaultdict
 from itertools import pairwise
 
+from app.broker.expire import free, retire
 from app.broker.ports import Attempt, Store
 from app.domain.archive import Bound
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
-from tests.contract.subject import Subject, abandonment, completion, draft, token
+from app.domain.settlement import NO_EVIDENCE
+from tests.clock import VirtualClock
+from tests.contract.subject import Subject, abandonment, bodies, completion, draft, token
+from tests.rooms import assemble
 
 TABLES = ("archive", "settlement", "attempt", "recent_id", "message")
 
@@ -107,6 +111,27 @@ async def test_messages_of_a_deleted_queue_go_in_whatever_state(subject: Subject
     assert await forget_everything(subject) == 12
     left = await subject.execute("SELECT sequence_number FROM message ORDER BY sequence_number")
     assert left == [(number,) for number in kept]
+
+
+async def test_messages_of_a_deleted_queue_keep_nothing_else_from_its_end(subject: Subject, queue: Queue) -> None:
+    """Each pass takes a bite of what ended first; what it cannot end would be in its way again next time."""
+    broker = assemble(subject.store, VirtualClock())
+    doomed = await subject.queue()
+    for place, short in enumerate((doomed, doomed, queue), start=1):
+        await subject.send(short, b"held")
+        await subject.claim(short, lock_duration=place * SECOND)
+        await subject.send(short, b"overdue", ttl=place * SECOND)
+    assert await subject.store.queues.delete(doomed)
+    await subject.pass_time(10)
+    for _ in range(2):
+        await free(broker, [(held, NO_EVIDENCE) for held in await subject.store.ended_locks(2)])
+        await retire(broker, await subject.store.overdue(2))
+    assert await subject.store.ended_locks(2) == []
+    assert await subject.store.overdue(2) == []
+    assert bodies(await subject.claim(queue)) == [b"held"]
+    archived = await subject.execute("SELECT queue_id, outcome FROM archive")
+    assert archived == [(queue.id, "expired")], "nothing of a deleted queue is archived"
+    await broker.catalogue.close()
 
 
 async def test_a_queue_of_the_same_name_does_not_inherit(subject: Subject, queue: Queue) -> None:
