@@ -1,6 +1,6 @@
 """Purge and redrive: many messages at once, in bounded bites, each fenced by the state it was seen in."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -10,7 +10,7 @@ from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
-from app.domain.refusals import QueueFull
+from app.domain.refusals import Fault, InvalidRequest, QueueFull
 from app.domain.settlement import NO_EVIDENCE, LockToken, Outcome, Removal, cleared
 from app.runtime.clock import Clock
 
@@ -64,20 +64,19 @@ async def redrive(
 ) -> int:
     """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
 
-    At most `rate` a second (None: no limit), a second's worth at a time, and into another queue no more than fit:
-    refuses with `SendDisabled` as a send does, and with `QueueFull` where not one does.
+    At most `rate` a second (None: no limit), also over calls one after the other, because the answer waits until the
+    next message may go. Into another queue go no more than fit. Refuses with `InvalidRequest` a rate at which one
+    message takes longer than the patience, with `SendDisabled` as a send does, and with `QueueFull` where none fits.
     """
     allow_send(to_queue)
-    moved = 0
     pace = _Pace(broker.clock, rate, patience_seconds)
+    moved = 0
     try:
-        async for bite in _bites(broker, queue, choice):
-            for piece in pace.pieces(bite):
-                if not await pace.allows_more(moved):
-                    break
-                moved += await _send_back(broker, piece, to_queue)
-            if pace.is_over:
+        async for piece in _pieces(_bites(broker, queue, choice), pace.size):
+            if moved and not pace.has_time_for(moved + len(piece)):
                 break
+            moved += await _send_back(broker, piece, to_queue)
+            await pace.keep(moved)
     except QueueFull:
         if not moved:
             raise
@@ -100,28 +99,40 @@ async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) 
 
 
 class _Pace:
-    """How fast messages may go back, and until when; the first piece always goes."""
+    """How fast messages may go back, and until when.
+
+    Refuses with `InvalidRequest` a rate that cannot be kept, because not one message may go before the end.
+    """
 
     def __init__(self, clock: Clock, rate: float | None, patience_seconds: float) -> None:
+        if rate is not None and 1 / rate > patience_seconds:
+            detail = f"Not one message goes at this rate in the {patience_seconds:g} seconds that an answer may take."
+            raise InvalidRequest(faults=[Fault("/rate_per_second", detail)])
         self._clock = clock
         self._rate = rate
         self._begun = clock.monotonic()
         self._deadline = self._begun + patience_seconds
-        self.is_over = False
+        self.size = BITE if rate is None else max(1, int(rate * min(1.0, patience_seconds)))
+        """Messages that may go at once: a second's worth."""
 
-    def pieces(self, bite: Sequence[Outline]) -> Iterator[Sequence[Outline]]:
-        """The bite in pieces of a second's worth."""
-        size = len(bite) if self._rate is None else max(1, int(self._rate))
-        return (bite[start : start + size] for start in range(0, len(bite), size))
+    def has_time_for(self, count: int) -> bool:
+        """Whether so many, since the beginning, may have gone before the end."""
+        return max(self._after(count), self._clock.monotonic()) < self._deadline
 
-    async def allows_more(self, moved: int) -> bool:
-        """Wait until more may go after so many; false when that would be past the end."""
-        if moved:
-            when = self._clock.monotonic() if self._rate is None else self._begun + moved / self._rate
-            self.is_over = when >= self._deadline
-            if not self.is_over:
-                await self._clock.sleep(max(0.0, when - self._clock.monotonic()))
-        return not self.is_over
+    async def keep(self, count: int) -> None:
+        """Return once so many may have gone."""
+        left = self._after(count) - self._clock.monotonic()
+        if left > 0:
+            await self._clock.sleep(left)
+
+    def _after(self, count: int) -> float:
+        return self._begun if self._rate is None else self._begun + count / self._rate
+
+
+async def _pieces(bites: AsyncIterator[list[Outline]], size: int) -> AsyncIterator[Sequence[Outline]]:
+    async for bite in bites:
+        for start in range(0, len(bite), size):
+            yield bite[start : start + size]
 
 
 async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:

@@ -61,7 +61,14 @@ MessageLimit: TypeAlias = Annotated[
 ]
 QueueDescription: TypeAlias = Annotated[str, only(NO_NUL, "For people.", max_length=LONGEST_DESCRIPTION)]
 States: TypeAlias = Annotated[list[StateName], msgspec.Meta(min_length=1)]
-Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000, description="Messages a second, at most.")]
+Rate: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0.001,
+        le=1_000_000,
+        description="Messages a second, at most. The answer waits until the next may go, so that repeated calls keep it too.",
+    ),
+]
 
 
 class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

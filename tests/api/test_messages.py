@@ -295,8 +295,27 @@ class TestRedrive:
 
     async def test_a_slow_one_answers_in_time_with_what_has_gone(self, house: House) -> None:
         await self.bury(house, 9)
-        assert await self.slowly(house, rate_per_second=0.1) == ({"moved": 5}, 40)
-        assert await self.slowly(house, rate_per_second=2) == ({"moved": 4}, 1)
+        assert await self.slowly(house, rate_per_second=0.1) == ({"moved": 4}, 40)
+        assert await self.slowly(house, rate_per_second=2) == ({"moved": 5}, 2.5)
+
+    async def test_calls_one_after_the_other_keep_the_rate(self, house: House) -> None:
+        await self.bury(house, 5)
+        for _ in range(5):
+            assert await self.slowly(house, rate_per_second=0.02) == ({"moved": 1}, 50)
+        assert await self.slowly(house, rate_per_second=0.02) == ({"moved": 0}, 0)
+        await self.bury(house, 2)
+        assert await self.slowly(house, rate_per_second=4, limit=1) == ({"moved": 1}, 0.5)
+
+    async def test_a_rate_too_slow_for_any_answer_is_refused(self, house: House) -> None:
+        await self.bury(house, 1)
+        refused = problem(await house.call("POST", self.PATH, {"rate_per_second": 0.0199}), 422, "invalid-request")
+        assert refused["errors"] == [
+            {
+                "pointer": "/rate_per_second",
+                "detail": "Not one message goes at this rate in the 50 seconds that an answer may take.",
+            }
+        ]
+        assert await house.counts() == {"dead_lettered": 1}
 
     async def slowly(self, house: House, **wanted: Any) -> tuple[Any, float]:
         """The answer, and how long it slept before it came."""
