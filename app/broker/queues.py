@@ -2,6 +2,9 @@
 
 A change that a lock's holder relied on (see `ends_locks`) takes the locks: their messages return
 uncounted and the holders hear `lock-lost` with the cause `entity_changed` (S3.33).
+
+Crash window: a change whose author dies after the commit is remembered with the queue until all of
+its locks are taken; the sweeper of any process takes those that are left.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -16,6 +19,8 @@ from app.domain.settlement import Held, Move, Outcome
 BITE = 500
 """Locks taken per statement when settings change."""
 
+MOST_TAKINGS = 100
+"""Queues whose locks are taken in one go; the others follow as soon as these are done."""
 
 MOST_TRIES = 100
 """Times a change is made anew because another came between: each time somebody else's took effect."""
@@ -91,7 +96,8 @@ async def change_queue(broker: Broker, queue: Queue, change: Change, condition: 
         if changed is not None:
             broker.bells.queue_changed(queue.id)
             if ends_locks(queue.settings, settings):
-                await _take_locks(broker, changed)
+                while await take_locks(broker):
+                    pass
             return changed
         queue = await fresh(broker, queue.name)
     raise StoreUnavailable(CROWDED)
@@ -131,16 +137,29 @@ async def fresh(broker: Broker, name: str) -> Queue:
     return queue
 
 
-async def _take_locks(broker: Broker, queue: Queue) -> None:
-    while held := await broker.store.locks_of_queue(queue.id, BITE):
-        taken = await broker.store.revoke(_returned(held))
-        # A record left behind would let its holder renew a lock that is gone.
-        await broker.locks.drop([one.token for one in held])
-        broker.tally.count("locks_taken", sum(taken))
-        broker.bells.ring(queue.id, sum(taken))
-        if not any(taken):
-            # Everything seen was settled meanwhile by its holder.
-            return
+async def take_locks(broker: Broker) -> int:
+    """Take a bite of the locks that changes of queues take, whoever made them; how many there were.
+
+    What was locked after the change keeps its lock.
+    """
+    seen = 0
+    for taking in await broker.store.queues.takings(MOST_TAKINGS):
+        held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BITE)
+        if held:
+            await _take(broker, taking.queue_id, held)
+        else:
+            await broker.store.queues.end_taking(taking)
+        seen += len(held)
+    return seen
+
+
+async def _take(broker: Broker, queue_id: int, held: Sequence[Held]) -> None:
+    """Those among them that were not settled meanwhile."""
+    taken = sum(await broker.store.revoke(_returned(held)))
+    # A record left behind would let its holder renew a lock that is gone.
+    await broker.locks.drop([one.token for one in held])
+    broker.tally.count("locks_taken", taken)
+    broker.bells.ring(queue_id, taken)
 
 
 def _returned(held: Sequence[Held]) -> list[Move]:

@@ -2,6 +2,7 @@
 
 from app.broker.broker import Broker
 from app.broker.expire import free
+from app.broker.queues import take_locks
 from app.domain.settlement import NO_EVIDENCE
 
 BITE = 500
@@ -9,11 +10,11 @@ BITE = 500
 
 
 async def expire_locks(broker: Broker) -> float | None:
-    """Free what SQL says has ended, and what the lock store knows to have ended earlier.
+    """Free what SQL says has ended, what the lock store knows to have ended earlier, and what a change of a queue takes.
 
     Replicas that see the same locks do the same work twice; the second finds nothing left to free.
     """
-    swept = await _by_time(broker) + await _by_evidence(broker)
+    swept = await _by_time(broker) + await _by_evidence(broker) + await take_locks(broker)
     return 0.0 if swept >= BITE else None
 
 

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from app.broker.ports import Taking
 from app.domain.instant import Duration
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueCounts, QueueSettings
+from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
 from app.store import rows
 from app.store.documents import write_settings
 from app.store.records import Database, Session
@@ -43,12 +44,26 @@ class QueueRecords:
         """See `Queues`."""
 
         async def work(session: Session) -> Queue | None:
-            written = write_settings(settings)
-            if not await session.change("change_queue", id=queue.id, version=queue.version, settings=written):
+            changed = await session.change(
+                "change_queue",
+                id=queue.id,
+                version=queue.version,
+                settings=write_settings(settings),
+                takes_locks=int(ends_locks(queue.settings, settings)),
+            )
+            if not changed:
                 return None
             return await _one(session, "queue_by_id", id=queue.id)
 
         return await self._database.transaction(work)
+
+    async def takings(self, most: int) -> list[Taking]:
+        """See `Queues`."""
+        return [Taking(*row) for row in await self._database.fetch("takings", most=most)]
+
+    async def end_taking(self, taking: Taking) -> None:
+        """See `Queues`."""
+        await self._database.change("end_taking", id=taking.queue_id, given_until=taking.given_until)
 
     async def delete(self, queue: Queue) -> bool:
         """See `Queues`. Its messages can no longer be reached; a background pass removes them."""

@@ -154,9 +154,10 @@ class MessageRecords:
         """See `Upkeep`."""
         return [rows.held(row) for row in await self._database.fetch("ended_locks", most=most)]
 
-    async def locks_of_queue(self, queue_id: int, most: int) -> list[Held]:
+    async def locks_of_queue(self, queue_id: int, given_until: Instant, most: int) -> list[Held]:
         """See `Upkeep`."""
-        return [rows.held(row) for row in await self._database.fetch("locks_of_queue", queue_id=queue_id, most=most)]
+        found = await self._database.fetch("locks_of_queue", queue_id=queue_id, given_until=given_until, most=most)
+        return [rows.held(row) for row in found]
 
     async def overdue(self, most: int) -> list[Unlocked]:
         """See `Upkeep`."""

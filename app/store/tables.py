@@ -41,10 +41,21 @@ AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 
 
 class QueueRow(SQLModel, table=True):
-    """A queue; its settings are one JSON object."""
+    """A queue; its settings are one JSON object.
+
+    After a change that ends locks, those given until `take_locks_until` are to be taken; null once they are.
+    """
 
     __tablename__: ClassVar[TableName] = "queue"
-    __table_args__ = NEVER_REUSED
+    __table_args__ = (
+        Index(
+            "queue_take_locks",
+            "take_locks_until",
+            postgresql_where=text("take_locks_until IS NOT NULL"),
+            sqlite_where=text("take_locks_until IS NOT NULL"),
+        ),
+        NEVER_REUSED,
+    )
 
     id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=True))
     name: str = Field(sa_column=Column(Name, nullable=False, unique=True))
@@ -52,6 +63,7 @@ class QueueRow(SQLModel, table=True):
     version: int = Field(sa_column=Column(Integer, nullable=False))
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    take_locks_until: int | None = Field(sa_column=Column(BigInteger))
 
 
 class MessageRow(SQLModel, table=True):

@@ -224,9 +224,11 @@ async def test_an_administrator_takes_the_locks_of_one_queue(subject: Subject, q
     living, ended = await subject.locked(queue, lock_duration=MINUTE), await subject.locked(queue)
     await subject.store.extend([extension(queue, living, MINUTE)])
     await subject.pass_time(ENDED)
-    held = await subject.store.locks_of_queue(queue.id, 10)
+    now = await subject.store.now()
+    held = await subject.store.locks_of_queue(queue.id, now, 10)
     assert [one.token for one in held] == [token(living), token(ended)]
-    assert len(await subject.store.locks_of_queue(queue.id, 1)) == 1
+    assert len(await subject.store.locks_of_queue(queue.id, now, 1)) == 1
+    assert await subject.store.locks_of_queue(queue.id, now - (ENDED + 60) * SECOND, 10) == []
     moves = [abandonment(m, outcome=Outcome.ENTITY_CHANGED, failures=0) for m in (living, ended, other)]
     moves[2] = replace(moves[2], queue_id=queue.id)
     assert await subject.store.revoke(moves) == [True, True, False]

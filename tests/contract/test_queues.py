@@ -76,6 +76,29 @@ async def test_a_change_is_a_new_version(subject: Subject) -> None:
     assert await subject.store.queues.find("a") == changed
 
 
+async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(subject: Subject) -> None:
+    queues = subject.store.queues
+    first, _ = await queues.create("first", QueueSettings())
+    second, _ = await queues.create("second", QueueSettings())
+    first = await queues.change(first, QueueSettings(description="what no holder relies on"))
+    assert first is not None
+    assert await queues.takings(10) == []
+    await queues.change(first, QueueSettings(lock_duration=7 * SECOND))
+    await subject.pass_time(1)
+    changed = await queues.change(second, QueueSettings(max_delivery_count=3))
+    assert changed is not None
+    one, other = await queues.takings(10)
+    assert (one.queue_id, other.queue_id) == (first.id, second.id)
+    assert await queues.takings(1) == [one]
+    await queues.end_taking(one)
+    await subject.pass_time(1)
+    await queues.change(changed, QueueSettings(max_delivery_count=4))
+    await queues.end_taking(other)  # which is not the last any more
+    (last,) = await queues.takings(10)
+    assert last.queue_id == second.id
+    assert is_close(last.given_until, await subject.store.now())
+
+
 async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(subject: Subject) -> None:
     queues = subject.store.queues
     seen, _ = await queues.create("a", QueueSettings())

@@ -13,9 +13,9 @@ from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.filters import Everything
-from app.broker.ports import LockRecord
+from app.broker.ports import LockRecord, Store
 from app.broker.purge import Choice, purge
-from app.broker.queues import change_queue
+from app.broker.queues import change_queue, put_queue
 from app.broker.receive import Wish, receive
 from app.broker.renew import renew
 from app.broker.send import send
@@ -23,7 +23,7 @@ from app.broker.settling import Ask, settle, settle_one
 from app.domain.instant import SECOND
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, LockLost, LossCause
+from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import Letter
 from app.domain.settlement import Held, LockToken, Outcome, Settled
 from app.locks.connect import connect
@@ -231,6 +231,37 @@ async def test_a_change_of_what_holders_rely_on_takes_their_locks(house: House, 
         await renew(house.broker, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await house.state(queue, token) is MessageState.AVAILABLE
+
+
+@pytest.mark.behaviour("S3.33")
+async def test_locks_are_taken_although_whoever_changed_the_queue_has_died(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    await renew(house.broker, queue, token)
+    dying = replace(house.broker, store=DiesBeforeLooking(house.broker.store))
+    settings = replace(queue.settings, lock_duration=2 * LOCK_SECONDS * SECOND)
+    with pytest.raises(StoreUnavailable):
+        await put_queue(dying, queue.name, settings)
+    changed, _ = await put_queue(dying, queue.name, settings)
+    await house.pass_time(1, token)
+    later = await house.locked(changed)
+    await expire_locks(house.broker)
+    with pytest.raises(LockLost) as lost:
+        await renew(house.broker, queue, token)
+    assert lost.value.cause is LossCause.ENTITY_CHANGED
+    assert await house.state(queue, later) is MessageState.LOCKED, "it was given by the new settings"
+
+
+class DiesBeforeLooking:
+    """A store of a process that dies before it looks which locks a change takes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def locks_of_queue(self, *_: object) -> list[Held]:
+        raise StoreUnavailable
 
 
 async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, queue: Queue) -> None:

@@ -23,7 +23,8 @@ async def walk_every_verb(caller: Caller, place: Place) -> Counter[str]:
     await cancel(caller)
     await redrive(caller)
     await purge(caller)
-    return Counter(scheduled=1, received=1, completed=2, cancelled=1, purged=3)
+    await change_the_queue(caller)
+    return Counter(scheduled=1, received=1, completed=3, cancelled=1, purged=3)
 
 
 async def send_volatile(caller: Caller) -> None:
@@ -83,12 +84,24 @@ async def purge(caller: Caller) -> None:
     assert (await caller.settle("complete", held["lock_token"]))[0] == 410
 
 
+async def change_the_queue(caller: Caller) -> None:
+    """A change takes the locks, although its repeat finds nothing left to change."""
+    await caller.send("taken-away", b"body")
+    (held,) = await caller.receive_something(**SOON)
+    assert (await caller.ask("change", "PATCH", "", {"lock_duration_seconds": 45}))[0] == 200
+    (again,) = await caller.receive_something(**SOON)
+    assert (again["message_id"], again["failure_count"]) == ("taken-away", 0)
+    assert (await caller.settle("complete", held["lock_token"]))[0] == 410
+    assert (await caller.settle("complete", again["lock_token"]))[0] == 200
+
+
 VERBS = [
     *(Step("store", method, moment) for method in ("send", "remove", "edit", "redrive") for moment in MOMENTS),
     *(Step("store", "withdraw", moment, nth) for nth in (1, 2) for moment in MOMENTS),
     *(Step("store", "remove", moment, nth=4) for moment in MOMENTS),
     *(Step("store", "read", moment, nth) for nth in (2, 3) for moment in AROUND),
     *(Step("store", "outlines", moment, nth) for nth in (1, 3) for moment in AROUND),
+    *(Step("store", "locks_of_queue", moment) for moment in AROUND),
     *(Step("reply", path) for path in ("messages", "receive", "PATCH", "DELETE", "redrive", "purge")),
 ]
 """`remove` comes first for receive-and-delete, then for two completions, then for the purge of what is locked. `read`
@@ -101,6 +114,7 @@ SHORT = {
     Step("store", "edit", "commit"),
     Step("store", "withdraw", "after", nth=2),
     Step("store", "redrive", "after"),
+    Step("store", "locks_of_queue", "before"),
     Step("reply", "DELETE"),
 }
 """Those after which most is left half done; these are tried in every run."""

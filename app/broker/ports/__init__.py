@@ -9,7 +9,7 @@ outcome.
 from app.broker.ports.archive import Archive
 from app.broker.ports.locks import LockRecord, Locks, NotRenewed, Renewed
 from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once
-from app.broker.ports.records import Keys, Queues
+from app.broker.ports.records import Keys, Queues, Taking
 from app.broker.ports.signals import Bells, Tally
 from app.broker.ports.store import Store
 from app.broker.ports.upkeep import Awoken, Edit, Redrive, Unlocked, Upkeep, Withdrawal
@@ -32,6 +32,7 @@ __all__ = [
     "Redrive",
     "Renewed",
     "Store",
+    "Taking",
     "Tally",
     "Unlocked",
     "Upkeep",

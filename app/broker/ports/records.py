@@ -1,10 +1,20 @@
 """What the store keeps beside messages: queues and API keys."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.access import ApiKey
+from app.domain.instant import Instant
 from app.domain.queue import Queue, QueueCounts, QueueSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Locks that a change of their queue takes: those that were given until then."""
+
+    queue_id: int
+    given_until: Instant
 
 
 class Queues(Protocol):
@@ -27,7 +37,18 @@ class Queues(Protocol):
         ...
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
-        """New settings for the queue as it was seen; None when its version has moved on."""
+        """New settings for the queue as it was seen; None when its version has moved on.
+
+        In the same transaction it is noted if this takes locks (see `ends_locks`): a `Taking` until `end_taking`.
+        """
+        ...
+
+    async def takings(self, most: int) -> list[Taking]:
+        """Which locks are still to be taken, earliest change first."""
+        ...
+
+    async def end_taking(self, taking: Taking) -> None:
+        """Note that these locks are taken; those of a later change of the queue stay to be taken."""
         ...
 
     async def delete(self, queue: Queue) -> bool:

@@ -81,8 +81,8 @@ class Upkeep(Protocol):
         """Locked rows whose `locked_until` has passed, oldest first; nothing is locked or changed."""
         ...
 
-    async def locks_of_queue(self, queue_id: int, most: int) -> list[Held]:
-        """Locked rows of one queue, for an administrator's change that takes them."""
+    async def locks_of_queue(self, queue_id: int, given_until: Instant, most: int) -> list[Held]:
+        """Locked rows of one queue that were locked until then, for an administrator's change that takes them."""
         ...
 
     async def revoke(self, moves: Sequence[Move]) -> list[bool]:

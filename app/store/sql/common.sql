@@ -117,11 +117,12 @@ WHERE locked_until <= @now  -- fence: time
 ORDER BY locked_until
 LIMIT :most;
 
--- locks_of_queue: locks of one queue, whether or not their time has passed
+-- locks_of_queue: locks of one queue that were given until some time, whether or not they have ended since
 SELECT @held
 FROM message
 WHERE queue_id = :queue_id
   AND state = 2
+  AND last_delivered_at <= :given_until
 ORDER BY sequence_number
 LIMIT :most;
 
@@ -379,13 +380,27 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :most;
 
--- change_queue: other settings for a queue as it was seen
+-- change_queue: other settings for a queue as it was seen, and whether that takes the locks given until now
 UPDATE queue
 SET settings = :settings,
     version = version + 1,
-    updated_at = @now
+    updated_at = @now,
+    take_locks_until = CASE WHEN :takes_locks = 1 THEN @now ELSE take_locks_until END
 WHERE id = :id
   AND version = :version;  -- fence: version
+
+-- takings: queues whose locks, as given until some time, are to be taken
+SELECT id, take_locks_until
+FROM queue
+WHERE take_locks_until IS NOT NULL
+ORDER BY take_locks_until
+LIMIT :most;
+
+-- end_taking: the locks of a queue that were given until some time have been taken
+UPDATE queue
+SET take_locks_until = NULL
+WHERE id = :id
+  AND take_locks_until = :given_until;
 
 -- delete_queue: remove a queue as it was seen
 DELETE FROM queue
