@@ -14,7 +14,7 @@ from typing import TypeAlias
 from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
-from app.domain.settlement import Held, Move, Outcome
+from app.domain.settlement import NO_EVIDENCE, Held, Move, Outcome, cleared
 
 BITE = 500
 """Locks taken per statement when settings change."""
@@ -155,7 +155,10 @@ async def take_locks(broker: Broker) -> int:
 
 async def _take(broker: Broker, queue_id: int, held: Sequence[Held]) -> None:
     """Those among them that were not settled meanwhile."""
-    taken = sum(await broker.store.revoke(_returned(held)))
+    moves = _returned(held)
+    live = await broker.store.move(moves)
+    ended = [move for move, taken in zip(moves, live, strict=True) if not taken]
+    taken = sum(live) + (sum(await broker.store.release(ended)) if ended else 0)
     # A record left behind would let its holder renew a lock that is gone.
     await broker.locks.drop([one.token for one in held])
     broker.tally.count("locks_taken", taken)
@@ -163,4 +166,5 @@ async def _take(broker: Broker, queue_id: int, held: Sequence[Held]) -> None:
 
 
 def _returned(held: Sequence[Held]) -> list[Move]:
-    return [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state) for one in held]
+    fence = cleared(NO_EVIDENCE)
+    return [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=fence) for one in held]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,7 +12,7 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import NO_EVIDENCE, Held, LockToken, Move, Removal, Tombstone, cleared
+from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone
 from app.runtime.coalescer import Coalescer
 from app.store import postgresql_attempts as attempts
 from app.store import postgresql_receiving as receiving
@@ -174,12 +173,6 @@ class PostgresStore(MessageRecords):
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `Messages`."""
         return await self._extensions.submit_together(extensions)
-
-    async def revoke(self, moves: Sequence[Move]) -> list[bool]:
-        """See `Upkeep`. A lock that has ended stays ended, so the second step finds all that the first one leaves."""
-        live = await self.move([replace(move, fence=cleared(NO_EVIDENCE)) for move in moves])
-        ended = iter(await self.release([move for move, taken in zip(moves, live, strict=True) if not taken]))
-        return [taken or next(ended) for taken in live]
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
         run = partial(self._pool.fetch, "remove", keep=TOMBSTONE_KEEP)

@@ -8,7 +8,7 @@ from app.store.rows import Row
 
 Result = TypeVar("Result")
 
-MOVERS = frozenset({"bury", "redrive", "awaken", "reschedule", "delete_messages", "end_lock"})
+MOVERS = frozenset({"bury", "redrive", "awaken", "reschedule", "delete_messages"})
 """The cold statements that change where messages are, all of them in transactions that hold the rows."""
 
 

@@ -170,14 +170,6 @@ class MessageRecords:
 
     # ---- acting ------------------------------------------------------------------------------------------------------
 
-    async def revoke(self, moves: Sequence[Move]) -> list[bool]:
-        """See `Upkeep`."""
-
-        async def work(session: Session) -> list[bool]:
-            return [await _revoke(session, move) for move in moves]
-
-        return await self._database.transaction(work)
-
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `Upkeep`."""
 
@@ -303,19 +295,10 @@ async def _edit(session: Session, edit: Edit, now: Instant) -> None:
         await session.change("rewrite", sequence_number=number, properties=write_properties(edit.properties))
 
 
-async def _revoke(session: Session, move: Move) -> bool:
-    effective = await session.change("end_lock", **move_values(move)) == 1
-    if effective:
-        await session.change("remember", **tombstone_values(move))
-    return effective
-
-
 def move_values(move: Move) -> dict[str, Any]:
     """What a statement needs to end a lock as the move says."""
     return {
         "sequence_number": move.token.sequence_number,
-        "lock_token": move.token.secret,
-        "queue_id": move.queue_id,
         "state": move.state.value,
         "dead_lettering": int(move.state is MessageState.DEAD_LETTERED),
         "delay": move.delay,

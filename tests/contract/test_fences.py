@@ -46,14 +46,8 @@ async def release(subject: Subject, queue: Queue, message: Message, fence: Fence
     return (await subject.store.release([replace(expiry(message), queue_id=queue.id, fence=fence)]))[0]
 
 
-async def revoke(subject: Subject, queue: Queue, message: Message, fence: Fence) -> bool:
-    """Take away."""
-    move = abandonment(message, outcome=Outcome.ENTITY_CHANGED, failures=0)
-    return (await subject.store.revoke([replace(move, queue_id=queue.id, fence=fence)]))[0]
-
-
 HOLDERS = [remove, move, extend]
-EVERYBODY = [*HOLDERS, release, revoke]
+EVERYBODY = [*HOLDERS, release]
 ENDED = LOCK // SECOND + 1
 
 

@@ -229,9 +229,11 @@ async def test_an_administrator_takes_the_locks_of_one_queue(subject: Subject, q
     assert [one.token for one in held] == [token(living), token(ended)]
     assert len(await subject.store.locks_of_queue(queue.id, now, 1)) == 1
     assert await subject.store.locks_of_queue(queue.id, now - (ENDED + 60) * SECOND, 10) == []
-    moves = [abandonment(m, outcome=Outcome.ENTITY_CHANGED, failures=0) for m in (living, ended, other)]
+    fence = cleared(NO_EVIDENCE)
+    moves = [abandonment(m, outcome=Outcome.ENTITY_CHANGED, failures=0, fence=fence) for m in (living, ended, other)]
     moves[2] = replace(moves[2], queue_id=queue.id)
-    assert await subject.store.revoke(moves) == [True, True, False]
+    assert await subject.store.move(moves) == [True, False, False]
+    assert await subject.store.release(moves[1:]) == [True, False]
     stones = await subject.store.tombstones([token(living), token(ended)])
     assert [stone and stone.outcome for stone in stones] == [Outcome.ENTITY_CHANGED] * 2
     assert await subject.store.remove([replace(completion(queue, living), fence=cleared(NO_EVIDENCE))]) == [False]

@@ -213,7 +213,7 @@ async def test_endings_of_many_callers_are_told_apart(subject: Subject, queue: Q
 
 async def test_nothing_to_end_is_nothing_done(subject: Subject) -> None:
     store = subject.store
-    assert await store.remove([]) == await store.move([]) == await store.release([]) == await store.revoke([]) == []
+    assert await store.remove([]) == await store.move([]) == await store.release([]) == []
     assert await store.extend([]) == []
     assert await store.held([]) == []
     assert await store.tombstones([]) == []

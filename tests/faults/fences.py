@@ -48,17 +48,12 @@ async def _release(store: Store, token: LockToken, queue: Queue, fence: Fence) -
     return took
 
 
-async def _revoke(store: Store, token: LockToken, queue: Queue, fence: Fence) -> bool:
-    (took,) = await store.revoke([_back(token, queue, Outcome.ENTITY_CHANGED, fence)])
-    return took
-
-
 def _back(token: LockToken, queue: Queue, outcome: Outcome, fence: Fence) -> Move:
     return Move(token, queue.id, outcome, MessageState.AVAILABLE, fence=fence)
 
 
 REMOVE, MOVE = Ending("remove", _remove), Ending("move", _move)
-EXTEND, RELEASE, REVOKE = Ending("extend", _extend), Ending("release", _release), Ending("revoke", _revoke)
+EXTEND, RELEASE = Ending("extend", _extend), Ending("release", _release)
 
 HOLDERS = (REMOVE, MOVE, EXTEND)
 """What the holder of a lock asks while it lives."""
@@ -82,7 +77,7 @@ async def _under_lock(scene: Scene, ending: Ending) -> AsyncIterator[tuple[Queue
 
 
 async def a_foreign_token_has_no_effect(scene: Scene) -> None:
-    for ending in (*HOLDERS, RELEASE, REVOKE):
+    for ending in (*HOLDERS, RELEASE):
         async with _under_lock(scene, ending) as (queue, _, token):
             foreign = replace(token, secret=secrets.token_bytes(16))
             assert not await ending.ask(scene.store, foreign, queue, NEVER_RENEWED), ending
@@ -90,13 +85,13 @@ async def a_foreign_token_has_no_effect(scene: Scene) -> None:
 
 async def another_queue_has_no_effect(scene: Scene) -> None:
     other = await scene.queue()
-    for ending in (*HOLDERS, RELEASE, REVOKE):
+    for ending in (*HOLDERS, RELEASE):
         async with _under_lock(scene, ending) as (_, _, token):
             assert not await ending.ask(scene.store, token, other, NEVER_RENEWED), ending
 
 
 async def a_token_on_an_unlocked_row_has_no_effect(scene: Scene) -> None:
-    for ending in (*HOLDERS, RELEASE, REVOKE):
+    for ending in (*HOLDERS, RELEASE):
         queue = await scene.queue()
         message = await scene.lock(queue)
         if ending is RELEASE:

@@ -102,11 +102,12 @@ VERBS = [
     *(Step("store", "read", moment, nth) for nth in (2, 3) for moment in AROUND),
     *(Step("store", "outlines", moment, nth) for nth in (1, 3) for moment in AROUND),
     *(Step("store", "locks_of_queue", moment) for moment in AROUND),
+    *(Step("store", "move", moment, nth=2) for moment in MOMENTS),
     *(Step("reply", path) for path in ("messages", "receive", "PATCH", "DELETE", "redrive", "purge")),
 ]
 """`remove` comes first for receive-and-delete, then for two completions, then for the purge of what is locked. `read`
 comes second for the edit, after a look for what was received and deleted, and third for the cancellation. `outlines`
-comes twice for the redrive, then for the purge."""
+comes twice for the redrive, then for the purge. `move` comes first for what is redriven, then for the changed queue."""
 
 SHORT = {
     Step("store", "send", "before"),

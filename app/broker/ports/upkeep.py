@@ -6,7 +6,7 @@ from typing import Protocol
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline
-from app.domain.settlement import Held, Move, Outcome
+from app.domain.settlement import Held, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,6 @@ class Upkeep(Protocol):
 
     async def locks_of_queue(self, queue_id: int, given_until: Instant, most: int) -> list[Held]:
         """Locked rows of one queue that were locked until then, for an administrator's change that takes them."""
-        ...
-
-    async def revoke(self, moves: Sequence[Move]) -> list[bool]:
-        """Take live locks away (fenced by token only), leaving tombstones with the move's outcome."""
         ...
 
     async def awaken(self, most: int) -> Awoken:

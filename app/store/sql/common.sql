@@ -133,32 +133,6 @@ WHERE state IN (1, 3, 4)
   AND expires_at <= @now  -- fence: time
 LIMIT :most;
 
--- ---- taking locks away -----------------------------------------------------------------------------------------------
-
--- end_lock: take a lock away, whether or not its time has passed
-UPDATE message
-SET state = :state,
-    available_at = COALESCE(@now + :delay, available_at),
-    failure_count = failure_count + :failures,
-    last_failure = COALESCE(:last_failure, last_failure),
-    dead_letter_reason = COALESCE(:dead_letter_reason, dead_letter_reason),
-    dead_letter_description = COALESCE(:dead_letter_description, dead_letter_description),
-    dead_lettered_at = COALESCE(dead_lettered_at, CASE WHEN :dead_lettering = 1 THEN @now END),
-    properties = COALESCE(:properties, properties),
-    lock_token = NULL,
-    locked_until = NULL,
-    lock_generation = 0,
-    receiver_id = NULL
-WHERE sequence_number = :sequence_number
-  AND queue_id = :queue_id  -- fence: queue
-  AND state = 2  -- fence: locked
-  AND lock_token = :lock_token;  -- fence: token
-
--- remember: the tombstone of a delivery that leaves no archived message
-INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-SELECT :sequence_number, :lock_token, :queue_id, :outcome, :state, clock.now, clock.now + :keep
-FROM (SELECT @now AS now) AS clock;
-
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
 
 -- hold: those of these messages that are still as they were seen, and nobody else's until the transaction ends

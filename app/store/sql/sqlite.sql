@@ -121,6 +121,22 @@ SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until
 FROM message
 WHERE sequence_number = :sequence_number;
 
+-- end_lock: take away a lock whose end this transaction has found in order
+UPDATE message
+SET state = :state,
+    available_at = COALESCE(@now + :delay, available_at),
+    failure_count = failure_count + :failures,
+    last_failure = COALESCE(:last_failure, last_failure),
+    dead_letter_reason = COALESCE(:dead_letter_reason, dead_letter_reason),
+    dead_letter_description = COALESCE(:dead_letter_description, dead_letter_description),
+    dead_lettered_at = COALESCE(dead_lettered_at, CASE WHEN :dead_lettering = 1 THEN @now END),
+    properties = COALESCE(:properties, properties),
+    lock_token = NULL,
+    locked_until = NULL,
+    lock_generation = 0,
+    receiver_id = NULL
+WHERE sequence_number = :sequence_number;
+
 -- end_of_lock: until when a message is locked
 SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
 
