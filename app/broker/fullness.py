@@ -20,8 +20,7 @@ async def how_many_fit(broker: Broker, queue: Queue, how_many: int) -> int:
     limit = queue.settings.max_messages
     if limit is None:
         return how_many
-    counts = (await broker.store.queues.counts([queue.id]))[queue.id]
-    return max(0, min(how_many, limit - counts.total))
+    return max(0, min(how_many, limit - await broker.store.queues.total(queue.id)))
 
 
 def full(queue: Queue) -> QueueFull:

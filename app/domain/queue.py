@@ -91,11 +91,6 @@ class QueueCounts:
     uncommitted: int = 0
     oldest_available: Duration | None = None
 
-    @property
-    def total(self) -> int:
-        """Messages in whatever state."""
-        return self.available + self.scheduled + self.locked + self.deferred + self.dead_lettered + self.uncommitted
-
 
 def is_valid_name(name: str) -> bool:
     """1 to 128 of letters, digits, `.`, `_`, `-`; beginning and ending with a letter or digit."""

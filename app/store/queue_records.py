@@ -84,6 +84,11 @@ class QueueRecords:
             for queue_id in wanted
         }
 
+    async def total(self, queue_id: int) -> int:
+        """See `Queues`."""
+        ((total,),) = await self._database.fetch("total_messages", queue_id=queue_id)
+        return total
+
 
 async def _one(session: Session, statement: str, /, **values: str | int) -> Queue | None:
     found = await session.fetch(statement, **values)

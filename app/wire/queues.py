@@ -181,7 +181,14 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
     return QueueStatusView(
         **_fields(queue.settings),
         **_identity(queue),
-        counts=MessageCounts(**{name: getattr(counts, name) for name in MessageCounts.__struct_fields__}),
+        counts=MessageCounts(
+            available=counts.available,
+            scheduled=counts.scheduled,
+            locked=counts.locked,
+            deferred=counts.deferred,
+            dead_lettered=counts.dead_lettered,
+            uncommitted=counts.uncommitted,
+        ),
         oldest_available_seconds=None if oldest is None else to_seconds(oldest),
     )
 

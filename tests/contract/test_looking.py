@@ -104,6 +104,7 @@ async def test_counts_are_exact_and_per_queue(subject: Subject, queue: Queue) ->
     assert counts[other.id] == QueueCounts(scheduled=1)
     assert counts[empty.id] == QueueCounts()
     assert await subject.store.queues.counts([]) == {}
+    assert [await subject.store.queues.total(one.id) for one in (queue, other, empty)] == [7, 1, 0]
 
 
 async def test_the_oldest_available_message_tells_how_long_it_has_waited(subject: Subject, queue: Queue) -> None:

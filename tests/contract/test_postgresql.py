@@ -195,7 +195,8 @@ async def test_what_adds_up_to_a_depth_is_folded_and_stays_the_same(subject: Pos
     for folding in (4, 1):
         await asyncio.gather(*(subject.store.forget(100) for _ in range(folding)))
         counts = (await subject.store.queues.counts([queue.id]))[queue.id]
-        assert (counts.available, counts.scheduled, counts.total) == (5, 5, 10)
+        assert (counts.available, counts.scheduled) == (5, 5)
+        assert await subject.store.queues.total(queue.id) == 10
     assert await subject.execute("SELECT queue_id, total, scheduled FROM depth") == [(queue.id, 10, 5)]
 
 

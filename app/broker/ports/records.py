@@ -59,6 +59,10 @@ class Queues(Protocol):
         """Exact counts per state of these queues."""
         ...
 
+    async def total(self, queue_id: int) -> int:
+        """How many messages the queue holds, in whatever state, exactly; cheaper than its counts."""
+        ...
+
 
 class Keys(Protocol):
     """The API keys."""

@@ -387,6 +387,9 @@ FROM message
 WHERE queue_id @in(:queue_ids)
 GROUP BY queue_id, state;
 
+-- total_messages: how many messages a queue holds
+SELECT COUNT(*) FROM message WHERE queue_id = :queue_id;
+
 -- oldest_available: how long the first available message of these queues has waited; one look-up per priority
 SELECT q.id, @now - MIN(
     (SELECT MIN(m.available_at) FROM message AS m WHERE m.queue_id = q.id AND m.state = 1 AND m.priority = p.priority)

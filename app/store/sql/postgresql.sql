@@ -631,6 +631,9 @@ CROSS JOIN LATERAL (
 ) AS of_state (state, count)
 WHERE of_state.count <> 0;
 
+-- total_messages: how many messages a queue holds
+SELECT coalesce(sum(total), 0) FROM depth WHERE queue_id = :queue_id;
+
 -- oldest_available: how long the first available message of these queues has waited; a look-up for each priority in use
 WITH RECURSIVE first (queue_id, state, priority, available_at) AS (
     SELECT asked.queue_id, highest.state, highest.priority, highest.available_at
