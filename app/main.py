@@ -163,7 +163,7 @@ async def _share(store: Store, settings: Settings) -> None:
 
 def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:
     locks.wake_ups.on_schedule_changed = passes.wake_schedule
-    locks.wake_ups.on_queue_changed = lambda _queue_id: broker.catalogue.forget_all()
+    locks.wake_ups.on_queues_changed = broker.catalogue.forget_all
 
 
 async def _flush(outbox: Outbox, grace_seconds: float) -> None:

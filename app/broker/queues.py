@@ -94,7 +94,7 @@ async def change_queue(broker: Broker, queue: Queue, change: Change, condition: 
         changed = await broker.store.queues.change(queue, settings)
         broker.catalogue.forget(queue)
         if changed is not None:
-            broker.bells.queue_changed(queue.id)
+            broker.bells.queues_changed()
             if ends_locks(queue.settings, settings):
                 while await take_locks(broker):
                     pass
@@ -110,7 +110,7 @@ async def delete_queue(broker: Broker, queue: Queue, condition: Condition = UNCO
         deleted = await broker.store.queues.delete(queue)
         broker.catalogue.forget(queue)
         if deleted:
-            broker.bells.queue_changed(queue.id)
+            broker.bells.queues_changed()
             return
         queue = await fresh(broker, queue.name)
     raise StoreUnavailable(CROWDED)

@@ -31,25 +31,25 @@ Count = Annotated[int, msgspec.Meta(gt=0)]
 class Notice(msgspec.Struct):
     """What one process tells the others; fields it does not know are passed over.
 
-    `origin` names the process, `rings` counts wake-ups by queue, `changed` lists queues with new settings.
+    `origin` names the process, `rings` counts wake-ups by queue, `queues_changed` says that some have new settings.
     """
 
     origin: str
     rings: dict[int, Count] = {}
-    changed: list[int] = []
+    queues_changed: bool = False
 
 
 class LocalWakeUps:
     """Implements `Bells` for a process on its own.
 
-    `on_schedule_changed` and `on_queue_changed` are set by whoever opens the rooms, once there is
+    `on_schedule_changed` and `on_queues_changed` are set by whoever opens the rooms, once there is
     something to wake and something to forget.
     """
 
     def __init__(self, bell: Bell[int]) -> None:
         self._bell = bell
         self.on_schedule_changed: Callable[[], None] = _nothing
-        self.on_queue_changed: Callable[[int], None] = _nothing
+        self.on_queues_changed: Callable[[], None] = _nothing
 
     def ring(self, queue_id: int, count: int = 1) -> None:
         """Wake those who have waited longest here."""
@@ -59,7 +59,7 @@ class LocalWakeUps:
         """Let the schedule pass of this process look again; whichever process it is awakens for all."""
         self.on_schedule_changed()
 
-    def queue_changed(self, queue_id: int) -> None:
+    def queues_changed(self) -> None:
         """Whoever changed the queue has forgotten it already, and there is nobody else."""
 
     async def close(self) -> None:
@@ -81,7 +81,7 @@ class SharedWakeUps(LocalWakeUps):
         self._clock = clock
         self._report = report
         self._rings = Counter[int]()
-        self._changed = set[int]()
+        self._changed = False
         self._teller: asyncio.Task[None] | None = None
         self._listener = Listener(link.client, keys.channel(), self._hear, clock, report)
 
@@ -97,9 +97,9 @@ class SharedWakeUps(LocalWakeUps):
             self._rings[queue_id] += left
             self._tell()
 
-    def queue_changed(self, queue_id: int) -> None:
-        """Let the others forget what they remember of the queue."""
-        self._changed.add(queue_id)
+    def queues_changed(self) -> None:
+        """Let the others forget what they remember of queues."""
+        self._changed = True
         self._tell()
 
     async def close(self) -> None:
@@ -121,9 +121,9 @@ class SharedWakeUps(LocalWakeUps):
                 for queue_id, count in self._rings.items()
             }
             if self._changed:
-                notices[self._keys.channel()] = Notice(self._origin, changed=list(self._changed))
+                notices[self._keys.channel()] = Notice(self._origin, queues_changed=True)
             self._rings.clear()
-            self._changed.clear()
+            self._changed = False
             told = {channel: msgspec.json.encode(notice) for channel, notice in notices.items()}
             reached = await self._link.publish(told)
             has_others = any(count > int(self._listener.hears(channel)) for channel, count in reached.items())
@@ -143,10 +143,9 @@ class SharedWakeUps(LocalWakeUps):
             woken = 0 if is_own else self._bell.ring(queue_id, count)
             if not woken and not self._bell.has_line(queue_id):
                 self._listener.leave(self._keys.channel_of(queue_id))
-        if not is_own:
-            for queue_id in notice.changed:
-                self.on_queue_changed(queue_id)
+        if notice.queues_changed and not is_own:
+            self.on_queues_changed()
 
 
-def _nothing(*_: object) -> None:
+def _nothing() -> None:
     """Nobody has asked to hear of it."""

@@ -33,9 +33,12 @@ class Process:
         self.failures: list[BaseException] = []
         self.link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), self.report)
         self.wake_ups = SharedWakeUps(self.bell, self.link, keys, origin, self.clock, self.report)
-        self.forgotten: list[int] = []
-        self.wake_ups.on_queue_changed = self.forgotten.append
+        self.forgotten = 0
+        self.wake_ups.on_queues_changed = self.forget
         self.wake_ups.start()
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     def report(self, name: str, error: BaseException) -> None:
         self.failures.append(error)
@@ -184,18 +187,20 @@ async def test_a_process_does_not_go_on_hearing_itself(here: Process, channel: C
 
 async def test_nobody_hears_an_echo_of_himself(here: Process, channel: Channel) -> None:
     with here.bell.waiter(ORDERS) as own, here.bell.waiter(BILLS) as other:
-        await channel.tell(b'{"origin": "here", "rings": {"12": 1}, "changed": [12]}')
+        await channel.tell(b'{"origin": "here", "rings": {"12": 1}, "queues_changed": true}')
         await channel.tell(b'{"origin": "there", "rings": {"13": 1}}')
         assert await other.rung(WAIT_SECONDS)
         assert not await own.rung(0)
-    assert here.forgotten == []
+    assert here.forgotten == 0
 
 
-async def test_others_forget_a_queue_that_was_changed_here(here: Process, there: Process, waiter: Waiter[int]) -> None:
-    here.wake_ups.queue_changed(ORDERS)
+async def test_others_forget_the_queues_when_one_was_changed_here(
+    here: Process, there: Process, waiter: Waiter[int]
+) -> None:
+    here.wake_ups.queues_changed()
     here.wake_ups.ring(ORDERS)
     assert await waiter.rung(WAIT_SECONDS)
-    assert (here.forgotten, there.forgotten) == ([], [ORDERS])
+    assert (here.forgotten, there.forgotten) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +258,7 @@ async def test_alone_it_rings_here_and_wakes_the_schedule() -> None:
         wake_ups.ring(ORDERS)
         assert await waiter.rung(0)
     wake_ups.schedule_changed()
-    wake_ups.queue_changed(ORDERS)
+    wake_ups.queues_changed()
     assert woken == [True]
 
 

@@ -14,8 +14,8 @@ class Bells(Protocol):
         """Something may be due sooner than the schedule pass knows."""
         ...
 
-    def queue_changed(self, queue_id: int) -> None:
-        """Other processes should forget what they remember of the queue."""
+    def queues_changed(self) -> None:
+        """Other processes should forget what they remember of queues."""
         ...
 
 
