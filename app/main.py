@@ -44,7 +44,6 @@ class House:
 
     broker: Broker
     doorkeeper: Doorkeeper | None
-    passes: Passes
 
 
 @asynccontextmanager
@@ -76,7 +75,7 @@ async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> Asyn
         _connect(locks, broker, passes)
         passes.start()
         rooms.push_async_callback(passes.stop)
-        yield House(broker, doorkeeper, passes)
+        yield House(broker, doorkeeper)
 
 
 class Server:
