@@ -19,8 +19,6 @@ BINARY_ORDER = "utf8mb4_bin"
 SHORT = sa.String(128).with_variant(mysql.VARCHAR(128, collation=BINARY_ORDER), "mysql", "mariadb")
 NAME = SHORT.with_variant(sa.String(128, collation="C"), "postgresql")
 EXACT = sa.String(128).with_variant(mysql.VARBINARY(512), "mysql", "mariadb")
-NAME = SHORT.with_variant(sa.String(128, collation="C"), "postgresql")
-EXACT = sa.String(128).with_variant(mysql.VARBINARY(512), "mysql", "mariadb")
 LONG = sa.Text().with_variant(mysql.MEDIUMTEXT(collation=BINARY_ORDER), "mysql", "mariadb")
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 BODY = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
