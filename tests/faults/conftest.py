@@ -11,6 +11,7 @@ import pytest
 from tests.databases import Run
 from tests.faults.crash_walk import Place, open_place
 from tests.faults.fleet import PATIENT, Fleet
+from tests.faults.outside import forget_locks
 from tests.servers import Server
 
 StartFleet = Callable[..., Fleet]
@@ -32,7 +33,8 @@ async def start_fleet(private_server: Callable[..., Server], tmp_path: Path) -> 
 
 @pytest.fixture
 def fleet(start_fleet: StartFleet, postgres_url: str, redis_url: str) -> Fleet:
-    """A fleet on PostgreSQL and Redis, which stay well."""
+    """A fleet on PostgreSQL and Redis, which stay well, and keep no record of an earlier test."""
+    forget_locks(redis_url)
     return start_fleet(postgres_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
 
 
