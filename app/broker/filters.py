@@ -1,7 +1,7 @@
 """Filters: one CEL expression over `message`, the same everywhere a caller may choose messages.
 
 `message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...) and
-`properties`. A missing name or a clash of types is no error but no match.
+`properties`. A missing name, a clash of types or a division by zero is no error but no match.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class CelFilter:
         context = _cel().Context(variables={"message": _view(message)})
         try:
             return self._program.execute(context) is True
-        except (KeyError, TypeError, ValueError, RuntimeError):
+        except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError):
             return False
 
 

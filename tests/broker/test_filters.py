@@ -84,3 +84,21 @@ def test_no_other_name_than_message_is_known() -> None:
 def test_what_is_no_expression_is_refused(source: str) -> None:
     with pytest.raises(InvalidRequest, match="no CEL expression"):
         CelFilter(source)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "message.properties.missing == 1",
+        "message.properties['missing'] == 1",
+        "message.subject > 1",
+        "message.priority / 0 == 1",
+        "message.priority % 0 == 1",
+        "message.sequence_number * 9223372036854775807 * 2 > 0",
+        "[1][message.priority] == 1",
+        "duration(message.subject) == duration('1s')",
+        "message.subject.unheard_of()",
+    ],
+)
+async def test_what_cannot_be_evaluated_for_a_message_does_not_match_it(expression: str) -> None:
+    assert not await matches(expression, outline())
