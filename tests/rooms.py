@@ -42,10 +42,10 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
 
 
 @asynccontextmanager
-async def sqlite_broker(url: str, clock: VirtualClock) -> AsyncIterator[Broker]:
+async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[Broker]:
     """A broker over a migrated SQLite database whose clock is the virtual one."""
     store = await open_store(url, clock, 2)
-    broker = assemble(store, clock)
+    broker = assemble(store, clock, auto_create=auto_create)
     try:
         yield broker
     finally:

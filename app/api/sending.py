@@ -81,7 +81,7 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
     letters = _letters(call)
     if call.body.atomic:
         attempt = call.attempt("send_batch")
-        receipts, headers = await _store(call, await _queue(call, letters), letters, attempt)
+        receipts, headers = await _store(call, letters, attempt)
         return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
     if call.header(b"idempotency-key") is not None:
         raise in_header("Idempotency-Key", "An Idempotency-Key goes with an atomic batch.")
@@ -106,16 +106,14 @@ async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) ->
         if attempt is not None:
             raise in_header("Idempotency-Key", "An Idempotency-Key goes with a durable message.")
         return Reply(AcceptedMessage(await post(call.broker, await _queue(call, [letter]), letter)), 202)
-    (receipt,), headers = await _store(call, await _queue(call, [letter]), [letter], attempt)
+    (receipt,), headers = await _store(call, [letter], attempt)
     return Reply(sent(receipt), 201, headers=headers)
 
 
-async def _store(
-    call: Call[Any], queue: Queue, letters: list[Letter], attempt: Attempt | None
-) -> tuple[list[Receipt], Headers]:
+async def _store(call: Call[Any], letters: list[Letter], attempt: Attempt | None) -> tuple[list[Receipt], Headers]:
     if attempt is None:
-        return await send(call.broker, queue, letters), ()
-    once = await send_once(call.broker, queue, letters, attempt)
+        return await send(call.broker, await _queue(call, letters), letters), ()
+    once = await send_once(call.broker, call.path["queue"], letters, attempt)
     return once.answer, REPLAYED if once.replayed else ()
 
 

@@ -25,9 +25,19 @@ async def send(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[
     return receipts
 
 
-async def send_once(broker: Broker, queue: Queue, letters: Sequence[Letter], attempt: Attempt) -> Once[list[Receipt]]:
-    """`send`, with effect only the first time the attempt is made; a repeat hears the first answer."""
-    drafts = await admit(broker, queue, letters)
+async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attempt: Attempt) -> Once[list[Receipt]]:
+    """`send` to the queue of this name, with effect only the first time the attempt is made.
+
+    A repeat hears the first answer, also where its queue has since become full, closed to senders or gone.
+    """
+    try:
+        queue = await broker.catalogue.named_for_send(name, letters)
+        drafts = await admit(broker, queue, letters)
+    except Refusal:
+        receipts = await broker.store.sent_before(attempt)
+        if receipts is None:
+            raise
+        return Once(receipts, replayed=True)
     once = await broker.store.send_once(drafts, attempt)
     if not once.replayed:
         _wake(broker, queue, once.answer)

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from app.broker.ports import Attempt, Awoken, Edit, Redrive, Unlocked, Withdrawal
 from app.domain.delivery import Place
 from app.domain.instant import HOUR, Duration, Instant
-from app.domain.message import Message, MessageState, Outline
+from app.domain.message import Message, MessageState, Outline, Receipt
 from app.domain.refusals import KeyReused
 from app.domain.settlement import Held, LockToken, Move, Outcome, Removal, Tombstone
 from app.store import rows
-from app.store.documents import write_amended, write_properties
+from app.store.documents import read_receipts, write_amended, write_properties
 from app.store.rows import Row
 
 Result = TypeVar("Result")
@@ -146,9 +146,19 @@ class MessageRecords:
 
     async def check(self, attempt: Attempt) -> None:
         """See `Messages`."""
-        for (fingerprint,) in await self._database.fetch("payload_of_attempt", key=attempt.key):
+        await self._answer_of(attempt)
+
+    async def sent_before(self, attempt: Attempt) -> list[Receipt] | None:
+        """See `Messages`."""
+        answer = await self._answer_of(attempt)
+        return None if answer is None else read_receipts(answer)
+
+    async def _answer_of(self, attempt: Attempt) -> str | None:
+        for fingerprint, answer in await self._database.fetch("answered_attempt", key=attempt.key):
             if fingerprint != attempt.fingerprint:
                 raise KeyReused
+            return answer
+        return None
 
     async def ended_locks(self, most: int) -> list[Held]:
         """See `Upkeep`."""

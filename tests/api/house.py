@@ -84,10 +84,10 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(*, needs_keys: bool = False) -> AsyncIterator[House]:
+async def open_house(*, needs_keys: bool = False, auto_create: bool = True) -> AsyncIterator[House]:
     """A server on an empty database, open to everybody unless it needs keys."""
     clock = VirtualClock()
-    async with sqlite_broker("sqlite://", clock) as broker:
+    async with sqlite_broker("sqlite://", clock, auto_create=auto_create) as broker:
         doorkeeper = Doorkeeper(broker.store.keys, clock, open_without_keys=False) if needs_keys else None
         house = House(broker, clock, doorkeeper)
         async with house.http:

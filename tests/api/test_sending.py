@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.house import House, pointers, problem
+from app.domain.queue import QueueSettings
+from tests.api.house import House, open_house, pointers, problem
 
 EVERYTHING = {
     "body": {"order": 17, "lines": [1, 2.5, None, "ü"]},
@@ -233,6 +234,39 @@ class TestIdempotencyKey:
         assert again.headers["idempotency-replayed"] == "true"
         assert "idempotency-replayed" not in first.headers
         assert await house.counts() == before
+
+    @pytest.mark.parametrize(
+        ("path", "body"), [("messages", {"body": 1}), ("messages/batch", {"messages": [{"body": 1}, {"body": 2}]})]
+    )
+    @pytest.mark.parametrize(
+        "settings", [{"max_messages": 1}, {"status": "send_disabled"}, {"max_message_bytes": 1024}], ids=str
+    )
+    async def test_a_repeat_hears_it_whatever_has_changed_since(
+        self, house: House, path: str, body: Any, settings: Any
+    ) -> None:
+        body = body | {"properties": {"long": "x" * 2000}} if path == "messages" else body
+        first = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+        await house.ask("PUT", "/queues/orders", settings)
+        again = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+        assert (again.status_code, again.json()) == (201, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+
+    async def test_a_repeat_hears_it_though_the_queue_is_gone(self) -> None:
+        async with open_house(auto_create=False) as house:
+            await house.broker.store.queues.create("orders", QueueSettings())
+            first = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+            await house.ask("DELETE", "/queues/orders")
+            again = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+            assert again.json() == first.json()
+
+    async def test_a_refusal_is_not_remembered(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders", {"status": "send_disabled"})
+        refused = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        problem(refused, 403, "send-disabled")
+        await house.ask("PUT", "/queues/orders", {})
+        answer = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        assert (answer.status_code, answer.json()["sequence_number"]) == (201, 1)
+        assert "idempotency-replayed" not in answer.headers
 
     async def test_another_payload_under_the_key_is_refused(self, house: House) -> None:
         await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)

@@ -69,6 +69,17 @@ async def test_a_look_at_a_key_refuses_another_payload_and_changes_nothing(subje
     await subject.store.check(with_another_payload(one))
 
 
+async def test_a_send_that_was_answered_can_be_asked_for_until_it_is_forgotten(subject: Subject, queue: Queue) -> None:
+    one = attempt()
+    assert await subject.store.sent_before(one) is None
+    once = await subject.store.send_once([draft(queue), draft(queue, delay=HOUR)], one)
+    assert await subject.store.sent_before(one) == once.answer
+    with pytest.raises(KeyReused):
+        await subject.store.sent_before(with_another_payload(one))
+    await subject.pass_time(HOUR // SECOND + 1)
+    assert await subject.store.sent_before(one) is None
+
+
 async def test_a_refused_attempt_spoils_nothing_beside_it(subject: Subject, queue: Queue) -> None:
     one = attempt()
     await subject.store.send_once([draft(queue)], one)

@@ -75,6 +75,10 @@ class Messages(Protocol):
         """
         ...
 
+    async def sent_before(self, attempt: Attempt) -> list[Receipt] | None:
+        """What `send_once` has answered this attempt, None where it has not. Refuses with `KeyReused`. Changes nothing."""
+        ...
+
     async def claim(self, claim: Claim) -> list[Message]:
         """Lock the next messages in order of `place_in_order`, count the delivery, answer them in order.
 

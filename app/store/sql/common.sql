@@ -102,8 +102,8 @@ FROM settlement
 WHERE sequence_number = :sequence_number
   AND settled_at > :settled_at;
 
--- payload_of_attempt: the fingerprint that a key stands for, of an attempt that has been answered
-SELECT fingerprint
+-- answered_attempt: the fingerprint that a key stands for, and what its attempt was answered
+SELECT fingerprint, answer
 FROM attempt
 WHERE attempt_key = :key
   AND answer IS NOT NULL
