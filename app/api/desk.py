@@ -14,7 +14,7 @@ from app.broker.ports import Attempt
 from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest, PreconditionFailed
+from app.domain.refusals import Fault, InvalidRequest
 
 ATTEMPT_KEPT = DAY
 LONGEST_ATTEMPT_KEY = 255
@@ -109,12 +109,6 @@ class Call(Generic[Body]):
     def if_none_match(self) -> Container[str] | None:
         """The tags of which If-None-Match wants none (RFC 9110, 13.1.2); None without the header."""
         return self._tags(b"if-none-match")
-
-    def expect(self, tag: str) -> None:
-        """Refuse with `PreconditionFailed` where If-Match names other tags than this one."""
-        wanted = self.if_match()
-        if wanted is not None and tag not in wanted:
-            raise PreconditionFailed
 
     def _tags(self, header: bytes) -> Container[str] | None:
         lines = [value.decode("latin-1") for key, value in self.headers if key == header]

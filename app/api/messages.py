@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from hashlib import blake2b
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -83,9 +83,8 @@ async def get_message_body(call: Call[None]) -> Reply:
 async def edit_message(call: Call[EditMessage]) -> Reply:
     """Change the due time, the priority or properties of a message that nobody holds, by a merge patch (RFC 7396)."""
     queue = await call.queue()
-    seen = await look(call.broker, queue, _sequence_number(call))
-    call.expect(_tag(seen))
-    edited = await edit(call.broker, queue, _edit(seen, call.body))
+    change = partial(_edit, body=call.body)
+    edited = await edit(call.broker, queue, _sequence_number(call), change, call.if_match())
     return Reply(view(edited), headers=_tagged(edited))
 
 
@@ -96,10 +95,7 @@ async def edit_message(call: Call[EditMessage]) -> Reply:
 async def cancel_message(call: Call[None]) -> Reply:
     """Take a message that nobody holds out of its queue, into the archive as cancelled."""
     queue = await call.queue()
-    number = _sequence_number(call)
-    if call.header(b"if-match") is not None:
-        call.expect(_tag(await look(call.broker, queue, number)))
-    await cancel(call.broker, queue, number)
+    await cancel(call.broker, queue, _sequence_number(call), call.if_match())
     return Reply(status=204)
 
 
@@ -186,19 +182,5 @@ def _number(text: str) -> int | None:
     return number if number <= LARGEST_INT64 else None
 
 
-def _tag(message: Message) -> str:
-    """What changes with everything about a message that can change."""
-    parts = (
-        message.state,
-        message.delivery_count,
-        message.failure_count,
-        message.lock_generation,
-        message.available_at,
-        message.priority,
-        message.envelope.properties,
-    )
-    return blake2b(repr(parts).encode(), digest_size=12).hexdigest()
-
-
 def _tagged(message: Message) -> Headers:
-    return ((b"etag", b'"%s"' % _tag(message).encode()),)
+    return ((b"etag", b'"%s"' % message.edition.encode()),)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from hashlib import blake2b
 
 from app.domain.instant import Duration, Instant
 
@@ -130,6 +131,25 @@ class Message:
     dead_letter_description: str | None
     dead_lettered_at: Instant | None
     read_at: Instant
+
+    @property
+    def edition(self) -> str:
+        """This message as it stands, of all that can change about it; its ETag.
+
+        A store compares the same before it edits or cancels a message (`hold_seen`).
+        """
+        parts = (
+            self.sequence_number,
+            self.queue_id,
+            self.state.value,
+            self.priority,
+            self.available_at,
+            self.delivery_count,
+            self.failure_count,
+            self.lock_generation,
+            self.envelope.properties,
+        )
+        return blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

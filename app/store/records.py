@@ -10,6 +10,7 @@ from app.broker.ports import Attempt, Awoken, Edit, Redrive, Unlocked, Withdrawa
 from app.domain.delivery import Place
 from app.domain.instant import HOUR, Duration, Instant
 from app.domain.message import Message, MessageState, Outline, Receipt
+from app.domain.queue import Queue
 from app.domain.refusals import KeyReused
 from app.domain.settlement import Held, LockToken, Move, Outcome, Removal, Tombstone
 from app.store import rows
@@ -220,19 +221,24 @@ class MessageRecords:
         """See `Upkeep`."""
 
         async def work(session: Session) -> Message | None:
-            seen = edit.seen
-            held = await session.fetch(
-                "hold_seen",
-                sequence_number=seen.sequence_number,
-                queue_id=seen.queue_id,
-                state=seen.state.value,
-                priority=seen.priority,
-                available_at=seen.available_at,
-            )
-            if not held:
+            now = await _hold_seen(session, edit.seen)
+            if now is None:
                 return None
-            await _edit(session, edit, now=held[0][0])
-            return await _read(session, seen.queue_id, seen.sequence_number)
+            await _edit(session, edit, now)
+            return await _read(session, edit.seen.queue_id, edit.seen.sequence_number)
+
+        return await self._database.transaction(work)
+
+    async def cancel(self, seen: Message, queue: Queue) -> bool:
+        """See `Upkeep`."""
+        row = Unlocked(seen.sequence_number, queue.id, seen.state)
+        withdrawal = Withdrawal(row, queue.name, Outcome.CANCELLED, queue.settings.archive_retention)
+
+        async def work(session: Session) -> bool:
+            if await _hold_seen(session, seen) is None:
+                return False
+            await _withdraw(session, [withdrawal])
+            return True
 
         return await self._database.transaction(work)
 
@@ -277,6 +283,23 @@ async def _take(session: Session, seen: Sequence[Unlocked]) -> list[bool]:
         taken.append(row in held)
         held.discard(row)
     return taken
+
+
+async def _hold_seen(session: Session, seen: Message) -> Instant | None:
+    """The clock, if the message is unlocked and in the edition that was seen; then this transaction holds it."""
+    held = await session.fetch(
+        "hold_seen",
+        sequence_number=seen.sequence_number,
+        queue_id=seen.queue_id,
+        state=seen.state.value,
+        priority=seen.priority,
+        available_at=seen.available_at,
+        delivery_count=seen.delivery_count,
+        failure_count=seen.failure_count,
+        lock_generation=seen.lock_generation,
+        properties=seen.envelope.properties.decode(),
+    )
+    return held[0][0] if held else None
 
 
 async def _withdraw(session: Session, withdrawals: Sequence[Withdrawal]) -> None:

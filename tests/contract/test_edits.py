@@ -95,11 +95,18 @@ async def test_a_message_that_has_changed_since_is_left_alone(subject: Subject, 
     for stale in (
         seen,
         replace(current, available_at=current.available_at - SECOND),
+        replace(current, delivery_count=1),
+        replace(current, failure_count=1),
+        replace(current, lock_generation=1),
+        replace(current, envelope=replace(current.envelope, properties=b'{"A":1}')),
+        replace(current, envelope=replace(current.envelope, properties=b"")),
         replace(current, state=MessageState.SCHEDULED),
         replace(current, queue_id=other.id),
         replace(current, sequence_number=10**15),
     ):
         assert await subject.store.edit(Edit(stale, priority=1)) is None
+        assert not await subject.store.cancel(stale, queue)
+        assert stale.edition != current.edition
     assert (await read(subject, seen)).priority == 7
 
 
@@ -117,3 +124,52 @@ async def test_of_edits_at_once_one_takes_effect(subject: Subject, stores: list[
     answers = await asyncio.gather(*(stores[p % 2].edit(Edit(seen, priority=p)) for p in range(1, 9)))
     (only,) = [answer for answer in answers if answer]
     assert (await read(subject, seen)).priority == only.priority
+
+
+async def test_of_edits_at_once_that_change_the_same_properties_one_takes_effect(
+    subject: Subject, stores: list[Store], queue: Queue
+) -> None:
+    seen = await sent(subject, queue)
+    wishes = [Edit(seen, properties=b'{"b":%d}' % place) for place in range(8)]
+    answers = await asyncio.gather(*(stores[place % 2].edit(wish) for place, wish in enumerate(wishes)))
+    (only,) = [answer for answer in answers if answer]
+    assert (await read(subject, seen)).envelope == only.envelope
+
+
+async def test_a_message_that_was_delivered_since_is_neither_edited_nor_cancelled(
+    subject: Subject, queue: Queue
+) -> None:
+    seen = await sent(subject, queue)
+    (message,) = await subject.claim(queue)
+    assert await subject.store.move([abandonment(message)]) == [True]
+    current = await read(subject, seen)
+    assert (current.state, current.priority, current.available_at) == (seen.state, seen.priority, seen.available_at)
+    assert await subject.store.edit(Edit(seen, priority=9)) is None
+    assert not await subject.store.cancel(seen, queue)
+    assert (await edited(subject, Edit(current, priority=9))).priority == 9
+
+
+async def test_a_message_that_was_cancelled_is_in_the_archive(subject: Subject, queue: Queue) -> None:
+    seen = await sent(subject, queue)
+    assert await subject.store.cancel(seen, queue)
+    assert await subject.archived(seen.sequence_number, "queue", "outcome") == [(queue.name, "cancelled")]
+    assert await subject.store.read(queue.id, seen.sequence_number) is None
+    assert not await subject.store.cancel(seen, queue)
+
+
+async def test_a_locked_message_is_not_cancelled_even_as_it_was_seen(subject: Subject, queue: Queue) -> None:
+    message = await subject.locked(queue)
+    locked = await read(subject, message)
+    assert not await subject.store.cancel(locked, queue)
+    assert not await subject.store.cancel(replace(locked, state=MessageState.AVAILABLE), queue)
+    assert await read(subject, message)
+
+
+async def test_of_an_edit_and_a_cancellation_at_once_one_takes_effect(
+    subject: Subject, stores: list[Store], queue: Queue
+) -> None:
+    for _ in range(5):
+        seen = await sent(subject, queue)
+        edit, cancelled = await asyncio.gather(stores[0].edit(Edit(seen, priority=9)), stores[1].cancel(seen, queue))
+        assert (edit is None) is cancelled
+        assert (await subject.store.read(queue.id, seen.sequence_number) is None) is cancelled

@@ -24,7 +24,7 @@ from tests.faults.outside import execute, remnants
 MOMENTS = ("before", "commit", "after")
 AROUND = ("before", "after")
 
-TRANSACTIONS = frozenset({"send_once", "claim_once", "edit", "withdraw", "redrive"})
+TRANSACTIONS = frozenset({"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive"})
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
 
 

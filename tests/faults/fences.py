@@ -252,6 +252,10 @@ async def an_edit_finds_the_message_as_it_was_seen(scene: Scene) -> None:
         replace(seen, state=MessageState.DEFERRED),
         replace(seen, priority=seen.priority + 1),
         replace(seen, available_at=seen.available_at + 1),
+        replace(seen, delivery_count=seen.delivery_count + 1),
+        replace(seen, failure_count=seen.failure_count + 1),
+        replace(seen, lock_generation=seen.lock_generation + 1),
+        replace(seen, envelope=replace(seen.envelope, properties=b'{"b": 1}')),
     ):
         assert await scene.store.edit(Edit(wrong, properties=b'{"a": 1}')) is None
         assert (await scene.seen(seen)).envelope.properties == b""

@@ -96,8 +96,8 @@ async def change_the_queue(caller: Caller) -> None:
 
 
 VERBS = [
-    *(Step("store", method, moment) for method in ("send", "remove", "edit", "redrive") for moment in MOMENTS),
-    *(Step("store", "withdraw", moment, nth) for nth in (1, 2) for moment in MOMENTS),
+    *(Step("store", method, moment) for method in ("send", "remove", "edit", "cancel") for moment in MOMENTS),
+    *(Step("store", method, moment) for method in ("redrive", "withdraw") for moment in MOMENTS),
     *(Step("store", "remove", moment, nth=4) for moment in MOMENTS),
     *(Step("store", "read", moment, nth) for nth in (2, 3) for moment in AROUND),
     *(Step("store", "outlines", moment, nth) for nth in (1, 3) for moment in AROUND),
@@ -113,7 +113,7 @@ SHORT = {
     Step("store", "send", "before"),
     Step("store", "remove", "before"),
     Step("store", "edit", "commit"),
-    Step("store", "withdraw", "after", nth=2),
+    Step("store", "withdraw", "after"),
     Step("store", "redrive", "after"),
     Step("store", "locks_of_queue", "before"),
     Step("reply", "DELETE"),

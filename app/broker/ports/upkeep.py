@@ -6,6 +6,7 @@ from typing import Protocol
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline
+from app.domain.queue import Queue
 from app.domain.settlement import Held, Outcome
 
 
@@ -38,10 +39,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change to an unlocked message; None leaves a field as it is.
-
-    Takes effect only while state, priority and due time are as in `seen`.
-    """
+    """A change to an unlocked message; None leaves a field as it is. Takes effect only in the edition that was seen."""
 
     seen: Message
     available_at: Instant | None = None
@@ -106,7 +104,11 @@ class Upkeep(Protocol):
         ...
 
     async def edit(self, edit: Edit) -> Message | None:
-        """Apply an edit; None when the message is no longer as it was seen."""
+        """Apply an edit; None when the message is locked or no longer in the edition that was seen."""
+        ...
+
+    async def cancel(self, seen: Message, queue: Queue) -> bool:
+        """Move a message of the queue to the archive as cancelled, fenced as an edit is; whether it took effect."""
         ...
 
     async def forget(self, most: int) -> int:

@@ -187,6 +187,10 @@ WHERE sequence_number = :sequence_number
   AND state = :state  -- fence: state
   AND priority = :priority  -- fence: state
   AND available_at = :available_at  -- fence: state
+  AND delivery_count = :delivery_count  -- fence: state
+  AND failure_count = :failure_count  -- fence: state
+  AND lock_generation = :lock_generation  -- fence: state
+  AND COALESCE(properties, '') = :properties  -- fence: state
   AND state <> 2  -- fence: locked
 @for_update;
 

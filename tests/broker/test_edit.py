@@ -1,0 +1,112 @@
+"""An edit takes in what others do to the message meanwhile, unless its caller insists on what it has seen."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.edit import Change, cancel, edit
+from app.broker.ports import Edit
+from app.broker.receive import Wish, receive
+from app.broker.send import send
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import MessageLocked, PreconditionFailed
+from app.domain.sending import Letter
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+
+class Interrupted:
+    """A store in which something happens right after the message was looked at, once."""
+
+    def __init__(self, store: Any, happens: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._happens: Callable[[], Awaitable[object]] | None = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
+        found = await self._store.read(queue_id, sequence_number)
+        if self._happens is not None:
+            happens, self._happens = self._happens, None
+            await happens()
+        return found
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def queue(broker: Broker) -> Queue:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings())
+    return queue
+
+
+@pytest.fixture
+async def seen(broker: Broker, queue: Queue) -> Message:
+    await send(broker, queue, [Letter(Envelope(""))])
+    (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
+    return message
+
+
+def adding(letter: bytes) -> Change:
+    """A change that adds a letter to the properties as they stand."""
+    return lambda seen: Edit(seen, properties=seen.envelope.properties + letter)
+
+
+async def test_of_two_changes_at_once_none_is_lost(broker: Broker, queue: Queue, seen: Message) -> None:
+    number = seen.sequence_number
+    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
+    assert (await edit(late, queue, number, adding(b"b"))).envelope.properties == b"ab"
+
+
+async def test_a_change_that_insists_on_what_was_seen_is_refused_when_another_was_faster(
+    broker: Broker, queue: Queue, seen: Message
+) -> None:
+    number = seen.sequence_number
+    for act in (edit(broker, queue, number, adding(b"a")), edit(broker, queue, number, adding(b"c"))):
+        current = await broker.store.read(queue.id, number)
+        assert current is not None
+        late = replace(broker, store=Interrupted(broker.store, lambda act=act: act))
+        with pytest.raises(PreconditionFailed):
+            await edit(late, queue, number, adding(b"b"), [current.edition])
+    left = await broker.store.read(queue.id, number)
+    assert left is not None
+    assert left.envelope.properties == b"ac"
+
+
+async def test_a_cancellation_that_insists_on_what_was_seen_is_refused_when_a_change_was_faster(
+    broker: Broker, queue: Queue, seen: Message
+) -> None:
+    number = seen.sequence_number
+    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
+    with pytest.raises(PreconditionFailed):
+        await cancel(late, queue, number, [seen.edition])
+    assert await broker.store.read(queue.id, number) is not None
+
+
+async def test_a_cancellation_without_a_condition_takes_the_message_as_it_is(
+    broker: Broker, queue: Queue, seen: Message
+) -> None:
+    number = seen.sequence_number
+    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
+    await cancel(late, queue, number)
+    assert await broker.store.read(queue.id, number) is None
+
+
+async def test_what_is_received_meanwhile_is_neither_edited_nor_cancelled(
+    broker: Broker, queue: Queue, seen: Message
+) -> None:
+    number = seen.sequence_number
+    late = replace(broker, store=Interrupted(broker.store, lambda: receive(broker, queue, Wish())))
+    with pytest.raises(MessageLocked):
+        await edit(late, queue, number, adding(b"b"))
+    with pytest.raises(MessageLocked):
+        await cancel(broker, queue, number)
