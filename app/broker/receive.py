@@ -62,19 +62,21 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
 
     A repeat answers the same messages with the same tokens where those locks still live. An attempt
     is made when there is something to receive or the patience is at its end, so that a repeat of an
-    attempt that was cut while waiting still waits.
+    attempt that was cut while waiting still waits. One that was given nothing but what has been handed out too often
+    is over too, and empty: what it was given cannot be changed any more.
     """
     allow_receive(queue)
     deadline = broker.clock.monotonic() + wish.patience_seconds
     with broker.waiting.waiter(_line(queue, wish)) as waiter:
         while True:
             once = await broker.store.claim_once(_claim(queue, wish), attempt)
+            healthy = await _without_poison(broker, queue, once.answer)
             if once.replayed:
                 # Nobody has looked at what there is now; leaving passes a ring on.
-                return once
+                return Once(healthy, replayed=True)
             _answer_ring(waiter, wish, once.answer)
             if once.answer or not await waiter.rung(deadline - broker.clock.monotonic()):
-                return once
+                return Once(healthy, replayed=False)
 
 
 async def foresee(broker: Broker, queue: Queue, attempt: Attempt | None) -> None:
@@ -132,13 +134,18 @@ def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -
 async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Claim, set aside what has been handed out too often, and claim again if nothing else was left."""
     while messages := await _take(broker, queue, wish):
-        poison = [message for message in messages if is_poison(message, queue.settings)]
-        if not poison:
-            return messages
-        await _bury(broker, poison)
-        if len(poison) < len(messages):
-            return [message for message in messages if message not in poison]
+        if healthy := await _without_poison(broker, queue, messages):
+            return healthy
     return []
+
+
+async def _without_poison(broker: Broker, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Those of these claimed messages that may be handed out; the others are dead-lettered."""
+    poison = [message for message in messages if is_poison(message, queue.settings)]
+    if not poison:
+        return messages
+    await _bury(broker, poison)
+    return [message for message in messages if not is_poison(message, queue.settings)]
 
 
 async def _take(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
@@ -162,8 +169,8 @@ async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
         )
         for message in poison
     ]
-    await broker.store.move(moves)
-    broker.tally.count("poison_dead_lettered", len(moves))
+    moved = await broker.store.move(moves)
+    broker.tally.count("poison_dead_lettered", sum(moved))
 
 
 def _token(message: Message) -> LockToken:

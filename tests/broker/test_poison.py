@@ -1,5 +1,6 @@
 """Receivers that die without a word: what their messages have counted, and when it is enough."""
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import pytest
 
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
-from app.broker.ports import Redrive, Unlocked
-from app.broker.receive import Wish, receive
+from app.broker.ports import Attempt, Redrive, Unlocked
+from app.broker.receive import Wish, receive, receive_once
 from app.broker.send import send
 from app.broker.settling import settle_one
+from app.domain.delivery import Claim
+from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import Letter
@@ -48,6 +51,11 @@ async def sent(broker: Broker, queue: Queue, count: int) -> list[int]:
     return [receipt.sequence_number for receipt in receipts]
 
 
+def attempt() -> Attempt:
+    """An attempt that nobody has made."""
+    return Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
+
+
 async def drain(broker: Broker, queue: Queue, message: Message) -> None:
     """Give a message back as a stopping receiver does: never processed, not counted as a failure."""
     token = LockToken(message.sequence_number, message.lock_token or b"")
@@ -67,6 +75,36 @@ async def test_a_message_handed_out_twice_as_often_as_it_may_fail_is_not_handed_
     assert message.sequence_number == healthy, "its place is taken by the next one at once"
     (buried,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
     assert (buried.sequence_number, buried.dead_letter_reason) == (poison, LIMIT_REACHED)
+
+
+@pytest.mark.behaviour("S2.3", "S2.27")
+async def test_nor_is_it_to_a_receiver_that_makes_every_attempt_once(broker: Broker, queue: Queue) -> None:
+    poison, healthy = await sent(broker, queue, 2)
+    for delivery in range(1, 2 * LIMIT + 1):
+        (message,) = (await receive_once(broker, queue, Wish(), attempt())).answer
+        assert (message.sequence_number, message.delivery_count) == (poison, delivery)
+        await drain(broker, queue, message)
+    wish, one = Wish(most=2), attempt()
+    once = await receive_once(broker, queue, wish, one)
+    assert [message.sequence_number for message in once.answer] == [healthy]
+    assert (await receive_once(broker, queue, wish, one)).answer == once.answer
+    (buried,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
+    assert (buried.sequence_number, buried.dead_letter_reason) == (poison, LIMIT_REACHED)
+
+
+@pytest.mark.behaviour("S2.3")
+async def test_an_attempt_that_was_cut_before_the_message_was_set_aside_does_not_get_it_by_a_repeat(
+    broker: Broker, queue: Queue
+) -> None:
+    await sent(broker, queue, 1)
+    for _ in range(2 * LIMIT):
+        (message,) = await receive(broker, queue, Wish())
+        await drain(broker, queue, message)
+    one = attempt()
+    claim = Claim(queue.id, 1, queue.settings.lock_duration)
+    assert (await broker.store.claim_once(claim, one)).answer
+    assert (await receive_once(broker, queue, Wish(), one)).answer == []
+    assert len(await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)) == 1
 
 
 @pytest.mark.behaviour("S2.21", "S2.27")
