@@ -75,10 +75,11 @@ async def _until_answer_or_gone(
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # The store gives back what it claims for a caller that is cancelled.
+            # Whoever is cancelled gives back what was claimed for it, and is done with that before this call ends.
             leaving.cancel()
             waiting.cancel()
-    if waiting.cancelled() or not waiting.done():
+            await asyncio.wait((waiting, leaving))
+    if waiting.cancelled():
         raise ClientGone
     return waiting.result()
 

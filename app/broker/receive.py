@@ -2,20 +2,23 @@
 
 Crash windows: before the claim's commit nothing happened; after it the messages are locked and, if
 nobody hears of them, come back when their locks run out. A receiver that has gone before its answer
-began gives them back at once, uncounted. While waiting nothing is held: no transaction and no row.
+began gives them back at once, uncounted, whatever was still to be done with them. While waiting nothing is held: no transaction and no row.
 """
 
+from asyncio import CancelledError
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter
+from app.broker.give_back import give_back
 from app.broker.ports import Attempt, Once
 from app.broker.search import claim_matching
-from app.domain.delivery import Claim
+from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_receive
+from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import (
     LIMIT_REACHED,
     LockToken,
@@ -49,7 +52,7 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     if wish.patience_seconds <= 0 or wish.numbers:
         return await _look(broker, queue, wish)
     deadline = broker.clock.monotonic() + wish.patience_seconds
-    with broker.waiting.waiter(_line(queue, wish)) as waiter:
+    with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
             messages = await _look(broker, queue, wish)
             _answer_ring(waiter, wish, messages)
@@ -67,7 +70,7 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
     """
     allow_receive(queue)
     deadline = broker.clock.monotonic() + wish.patience_seconds
-    with broker.waiting.waiter(_line(queue, wish)) as waiter:
+    with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
             once = await broker.store.claim_once(_claim(queue, wish), attempt)
             healthy = await _without_poison(broker, queue, once.answer)
@@ -99,7 +102,11 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
         Removal(_token(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
         for message in messages
     ]
-    removed = await broker.store.remove(removals) if removals else []
+    try:
+        removed = await broker.store.remove(removals) if removals else []
+    except (CancelledError, StoreUnavailable):
+        await give_back(broker, messages)
+        raise
     return [
         replace(message, lock_token=None, locked_until=None)
         for message, gone in zip(messages, removed, strict=True)
@@ -117,11 +124,6 @@ def _claim(queue: Queue, wish: Wish) -> Claim:
     )
 
 
-def _line(queue: Queue, wish: Wish) -> int:
-    """Where receivers wait: for the queue, or apart from those for its dead-letter queue."""
-    return queue.id if wish.source is MessageState.AVAILABLE else -queue.id
-
-
 def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -> None:
     """A look that asked for anything, and for more than there was, has looked for everybody; any other may have left
     something: what its filter kept out, or more than it could take."""
@@ -134,18 +136,31 @@ def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -
 async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Claim, set aside what has been handed out too often, and claim again if nothing else was left."""
     while messages := await _take(broker, queue, wish):
-        if healthy := await _without_poison(broker, queue, messages):
+        try:
+            healthy = await _without_poison(broker, queue, messages)
+        except CancelledError:
+            await give_back(broker, messages)
+            raise
+        if healthy:
             return healthy
     return []
 
 
 async def _without_poison(broker: Broker, queue: Queue, messages: list[Message]) -> list[Message]:
-    """Those of these claimed messages that may be handed out; the others are dead-lettered."""
+    """Those of these claimed messages that may be handed out; the others are dead-lettered.
+
+    Where the store cannot do that any more, they stay locked and are looked at again when their locks have run out.
+    """
     poison = [message for message in messages if is_poison(message, queue.settings)]
     if not poison:
         return messages
-    await _bury(broker, poison)
-    return [message for message in messages if not is_poison(message, queue.settings)]
+    healthy = [message for message in messages if not is_poison(message, queue.settings)]
+    try:
+        await _bury(broker, poison)
+    except StoreUnavailable:
+        if not healthy:
+            raise
+    return healthy
 
 
 async def _take(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:

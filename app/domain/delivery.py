@@ -22,6 +22,11 @@ class Claim:
     source: MessageState = MessageState.AVAILABLE
 
 
+def line_of(queue_id: int, source: MessageState) -> int:
+    """Where those wait who receive from this state: for the queue, or apart from them for its dead-letter queue."""
+    return -queue_id if source is MessageState.DEAD_LETTERED else queue_id
+
+
 Place: TypeAlias = tuple[int, Instant, int]
 """Where a message stands in the order of delivery; the lower is handed out first."""
 
