@@ -121,12 +121,16 @@ async def settle_all(
         if not isinstance(settlement, RenewSettlement)
     }
     renewals = {
-        place: _renewed(broker, queue, tokens[place], settlement)
-        for place, settlement in enumerate(settlements)
-        if isinstance(settlement, RenewSettlement)
+        place: settlement for place, settlement in enumerate(settlements) if isinstance(settlement, RenewSettlement)
     }
-    settled = await settle(broker, queue, list(asks.values()))
-    renewed = await asyncio.gather(*renewals.values()) if renewals else ()
+    settling = settle(broker, queue, list(asks.values()))
+    renewed: Sequence[Promise | Refusal] = ()
+    if renewals:
+        renewing = (_renewed(broker, queue, tokens[place], renewal) for place, renewal in renewals.items())
+        settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
+    else:
+        # Most batches renew nothing, and need no tasks.
+        settled = await settling
     answers: dict[int, Settled | Promise | Refusal] = {
         **dict(zip(asks, settled, strict=True)),
         **dict(zip(renewals, renewed, strict=True)),

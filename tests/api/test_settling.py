@@ -1,11 +1,13 @@
 """Settling: a delivery ends once, in one way, and whoever asks again is told how."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from app.domain.refusals import StoreUnavailable
 from tests.api.house import House, pointers, problem
 
 ENDINGS = {
@@ -336,3 +338,35 @@ async def test_of_many_who_settle_one_delivery_one_takes_effect(house: House) ->
             if ENDINGS[verb]["outcome"] != effective[0]["outcome"]:
                 problem(answer, 409, "already-settled")
         await house.ask("POST", "/queues/orders/purge")
+
+
+async def test_renewals_do_not_wait_for_the_settlements_beside_them(house: House) -> None:
+    for _ in range(2):
+        await house.send()
+    done, going_on = await house.receive(max_messages=2)
+    renewed = asyncio.Event()
+
+    class Patient:
+        """A store that removes nothing until a lock has been renewed, and then fails."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(house.broker.store, name)
+
+        async def extend(self, extensions: Any) -> Any:
+            answer = await house.broker.store.extend(extensions)
+            renewed.set()
+            return answer
+
+        async def remove(self, removals: Any) -> Any:
+            await renewed.wait()
+            raise StoreUnavailable
+
+    patient: Any = Patient()
+    settlements = [
+        {"action": "complete", "lock_token": done["lock_token"]},
+        {"action": "renew", "lock_token": going_on["lock_token"]},
+    ]
+    slow = House(replace(house.broker, store=patient), house.clock, None)
+    async with slow.http, asyncio.timeout(10):
+        answer = await slow.call("POST", "/queues/orders/settle", {"settlements": settlements})
+    problem(answer, 503, "store-unavailable")
