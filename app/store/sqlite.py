@@ -165,8 +165,7 @@ def _send(transaction: Transaction, draft: Draft) -> Receipt:
 def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
     """What the first sender of this message id was told, if that was within the window."""
     message_id = draft.envelope.message_id
-    found = transaction.rows("recent", queue_id=draft.queue_id, message_id=message_id, window=draft.duplicate_window)
-    for number, enqueued_at, state in found:
+    for number, enqueued_at, state in transaction.rows("recent", queue_id=draft.queue_id, message_id=message_id):
         return Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
     return None
 

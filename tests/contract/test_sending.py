@@ -197,3 +197,13 @@ async def test_of_many_who_send_one_id_at_once_one_is_first(
         assert sum(not receipt.duplicate for (receipt,) in answers) == 1
         assert len({(r.sequence_number, r.enqueued_at, r.state) for (r,) in answers}) == 1
     assert len(await subject.claim(queue)) == 5
+
+
+async def test_a_message_id_is_remembered_for_the_window_that_its_queue_had_when_it_came(
+    subject: Subject, queue: Queue
+) -> None:
+    for name, before, after in (("long", 10 * MINUTE, MINUTE), ("short", MINUTE, 10 * MINUTE)):
+        await subject.store.send([draft(queue, b"one", name, duplicate_window=before)])
+        await subject.pass_time(120)
+        (second,) = await subject.store.send([draft(queue, b"two", name, duplicate_window=after)])
+        assert second.duplicate is (name == "long")

@@ -14,12 +14,12 @@ SELECT
 FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
 RETURNING sequence_number, enqueued_at, state;
 
--- recent: what the first sender of a message id was told, if that was within the window
+-- recent: what the first sender of a message id was told, within the window that the queue had then
 SELECT sequence_number, enqueued_at, state
 FROM recent_id
 WHERE queue_id = :queue_id
   AND message_id = :message_id
-  AND enqueued_at > @now - :window;  -- fence: time
+  AND remove_at > @now;  -- fence: time
 
 -- note_recent: remember what the sender of a message id is told
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
