@@ -6,7 +6,8 @@ Whatever is in here when the process dies is lost; that is what `volatile` buys 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from itertools import islice
 
 from app.broker.ports import Messages
@@ -22,7 +23,8 @@ REST_AFTER_FAILURE_SECONDS = 0.5
 class Outbox:
     """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away.
 
-    A batch that fails in any other way is a bug: it goes to `report` with its size and is dropped.
+    A batch that the store refuses is stored one by one, so that a bad draft takes no neighbour along; it alone goes to
+    `report` and is dropped.
     """
 
     def __init__(self, messages: Messages, clock: Clock, report: Callable[[Exception, int], None]) -> None:
@@ -38,7 +40,8 @@ class Outbox:
             raise RateLimited("Too many volatile messages wait to be stored.")
         self._kept.append(draft)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._store_all())
+            # In a context of its own: it outlives the request that happens to start it.
+            self._task = asyncio.get_running_loop().create_task(self._store_all(), context=Context())
 
     async def close(self) -> None:
         """Return when everything kept is stored; whoever cannot wait that long cancels, and loses the rest."""
@@ -48,12 +51,29 @@ class Outbox:
     async def _store_all(self) -> None:
         while self._kept:
             batch = list(islice(self._kept, LARGEST_BATCH))
+            if await self._store(batch) is not None:
+                for _ in batch:
+                    await self._store_first()
+            else:
+                self._drop(len(batch))
+
+    async def _store_first(self) -> None:
+        if error := await self._store([self._kept[0]]):
+            self._report(error, 1)
+        self._drop(1)
+
+    async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
+        """Store these drafts, once the store is there; why it will not have them."""
+        while True:
             try:
-                await self._messages.send(batch)
+                await self._messages.send(drafts)
             except RoomUnavailable:
                 await self._clock.sleep(REST_AFTER_FAILURE_SECONDS)
-                continue
             except Exception as error:  # noqa: BLE001  # a bug must not keep every later message from being stored
-                self._report(error, len(batch))
-            for _ in batch:
-                self._kept.popleft()
+                return error
+            else:
+                return None
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            self._kept.popleft()
