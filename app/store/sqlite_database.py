@@ -139,7 +139,11 @@ class SqliteDatabase:
         """Finish what is gathered, close every connection and give the file free; harmless when that is done."""
         if self._closed:
             return
-        await asyncio.gather(*self._takings_back)
+        with suppress(StoreUnavailable):
+            # Done behind all that is gathered, some of which may be for callers who have gone and is to be taken back.
+            await self.write(Step(_nothing))
+        while self._takings_back:
+            await asyncio.wait(self._takings_back)
         await self._steps.close()
         await self._in(self._writing_thread, self._close_writer)
         self._closed = True
@@ -232,6 +236,10 @@ class SqliteDatabase:
         if self._path is None:
             return function()
         return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+
+def _nothing(_transaction: Transaction) -> None:
+    """Change nothing."""
 
 
 def _run_through(work: Work[Result], transaction: Transaction) -> Result:

@@ -215,6 +215,22 @@ async def test_a_damaged_file_is_told_when_it_is_opened(tmp_path: Path) -> None:
         await open_sqlite(path, VirtualClock(), lambda *_: None)
 
 
+async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path: Path) -> None:
+    clock = VirtualClock()
+    store = await open_sqlite(path, clock, lambda _what, _how_many: None)
+    queue, _ = await store.queues.create("orders", QueueSettings())
+    await store.send([draft(queue)])
+    claiming = asyncio.create_task(store.claim(claim(queue)))
+    for _ in range(3):  # the batch leaves in the turn after the caller has asked
+        await asyncio.sleep(0)
+    claiming.cancel()
+    await store.close()
+    again = await open_sqlite(path, clock, lambda _what, _how_many: None)
+    (message,) = await again.browse(queue.id, list(MessageState), 0, 10)
+    await again.close()
+    assert message.state is MessageState.AVAILABLE
+
+
 async def test_a_closed_store_does_nothing_and_says_so(store: SqliteStore, queue: Queue) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
