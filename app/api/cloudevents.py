@@ -13,10 +13,10 @@ import msgspec
 from app.api.decoding import body_decoder
 from app.api.desk import Call, in_header
 from app.api.raw import Known, content_of, letter_of, text
-from app.domain.refusals import InvalidRequest
+from app.domain.message import MOST_PROPERTIES
 from app.domain.sending import Letter
 from app.wire.shapes import PropertyNumber
-from app.wire.values import at, base64_bytes, says_json
+from app.wire.values import at, base64_bytes, says_json, step
 
 PREFIX = "ce-"
 PROPERTY_PREFIX = "cloudEvents:"
@@ -53,9 +53,9 @@ def _binary(call: Call[bytes]) -> Letter:
         name = key.decode("latin-1")
         if name.startswith(PREFIX):
             attributes[name.removeprefix(PREFIX)] = _unquoted(text(value, name))
-    _check(attributes, lambda name, detail: in_header(PREFIX + name, detail))
-    known = _known(attributes, call.header(b"content-type"))
-    letter = letter_of(call, Known(known, {"message_id": "#/header/ce-id", "subject": "#/header/ce-type"}))
+    _check(attributes, _in_header)
+    known = Known(_values(attributes, call.header(b"content-type")), _places(attributes, _in_header))
+    letter = letter_of(call, known)
     return content_of(letter, call.raw) if call.raw else letter
 
 
@@ -64,10 +64,10 @@ def _structured(call: Call[bytes]) -> Letter:
     members: dict[str, msgspec.Raw] = _decode_members(call.raw)
     attributes = {name: _attribute(name, raw) for name, raw in members.items() if name not in DATA}
     attributes = {name: value for name, value in attributes.items() if value is not None}
-    _check(attributes, lambda name, detail: at(f"/{name}", detail))
+    _check(attributes, step)
     content_type = attributes.get("datacontenttype", "application/json" if "data" in members else None)
-    places = {"message_id": "/id", "subject": "/type", "content_type": "/datacontenttype", "properties": ""}
-    letter = letter_of(call, Known(_known(attributes, content_type), places))
+    places = {**_places(attributes, step), "content_type": "/datacontenttype"}
+    letter = letter_of(call, Known(_values(attributes, content_type), places))
     data = _data(members, letter.envelope.content_type)
     return letter if data is None else content_of(letter, data)
 
@@ -85,7 +85,7 @@ def _data(members: Mapping[str, msgspec.Raw], content_type: str | None) -> bytes
     return _text("data", members["data"]).encode()
 
 
-def _known(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
+def _values(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
     """What an event says of the message that carries it."""
     return {
         "message_id": attributes["id"],
@@ -95,26 +95,40 @@ def _known(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
     }
 
 
-def _check(attributes: Mapping[str, Any], fault: Callable[[str, str], InvalidRequest]) -> None:
+def _places(attributes: Mapping[str, Any], where: Callable[[str], str]) -> dict[str, str]:
+    """Where in the request it says so; of properties that are too large together the largest is named."""
+    largest = max(attributes, key=lambda name: len(str(attributes[name])))
+    return {"message_id": where("id"), "subject": where("type"), "properties": where(largest)}
+
+
+def _check(attributes: Mapping[str, Any], where: Callable[[str], str]) -> None:
     for name in REQUIRED:
         if not attributes.get(name):
-            raise fault(name, f"A CloudEvent has the attribute {name}.")
+            raise at(where(name), f"A CloudEvent has the attribute {name}.")
     if attributes["specversion"] != VERSION:
-        raise fault("specversion", f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}.")
+        detail = f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}."
+        raise at(where("specversion"), detail)
+    for name in list(attributes)[MOST_PROPERTIES:]:
+        raise at(where(name), f"An event has at most {MOST_PROPERTIES} attributes.")
 
 
 def _attribute(name: str, raw: msgspec.Raw) -> Any:
     try:
         return _decode_attribute(raw)
     except msgspec.DecodeError:
-        raise at(f"/{name}", "An attribute of an event is a string, an integer, true or false.") from None
+        raise at(step(name), "An attribute of an event is a string, an integer, true or false.") from None
 
 
 def _text(name: str, raw: msgspec.Raw) -> str:
     try:
         return _decode_text(raw)
     except msgspec.DecodeError:
-        raise at(f"/{name}", "Data that is not JSON is given as a string.") from None
+        raise at(step(name), "Data that is not JSON is given as a string.") from None
+
+
+def _in_header(name: str) -> str:
+    """Where an attribute stands in binary mode; in structured mode it is a member of the body."""
+    return f"#/header/{PREFIX}{name}"
 
 
 def _unquoted(value: str) -> str:

@@ -61,7 +61,9 @@ def letter_of(call: Call[bytes], known: Known) -> Letter:
     values = {**known.values, **given, "properties": properties}
 
     def locate(pointer: str) -> str:
-        field = pointer.split("/")[1]
+        field, *names = pointer.split("/", 2)[1:]
+        if names:
+            return f"{PLACES[field]}-{names[0].title()}"
         return known.places[field] if field in known.places and field not in given else PLACES[field]
 
     values = {field: value for field, value in values.items() if value is not None}

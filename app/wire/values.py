@@ -20,6 +20,11 @@ def at(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(faults=[Fault(pointer, detail)])
 
 
+def step(name: str) -> str:
+    """What leads from an object to its member of this name in a JSON pointer (RFC 6901)."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
 def due_time(moment: datetime, pointer: str) -> Instant:
     """The instant of a due time."""
     if moment > LATEST:

@@ -191,7 +191,7 @@ class TestEdit:
             ({"delay_seconds": 1, "available_at": None}, "/delay_seconds"),
             ({"available_at": "soon"}, "/available_at"),
             ({"available_at": "9500-01-01T00:00:00Z"}, "/available_at"),
-            ({"properties": {"a": []}}, "/properties"),
+            ({"properties": {"a": []}}, "/properties/a"),
             ({"properties": {f"p{n}": n for n in range(64)}}, "/properties"),
             ({"body": 1}, "/body"),
         ],

@@ -90,6 +90,8 @@ async def test_a_raw_message_may_be_delayed_or_volatile(house: House) -> None:
         ({"Peeklock-Body": "1"}, "#/header/Peeklock-Body"),
         ({"Content-Type": "täxt"}, "#/header/Content-Type"),
         ({"Peeklock-Property-Long": "x" * 40_000}, "#/header/Peeklock-Property"),
+        ({"Peeklock-Property-": "1"}, "#/header/Peeklock-Property-"),
+        ({f"Peeklock-Property-{'A' * 129}": "1"}, f"#/header/Peeklock-Property-A{'a' * 128}"),
     ],
 )
 async def test_a_header_that_is_not_right_is_named(house: House, headers: dict[str, str], pointer: str) -> None:
@@ -202,11 +204,19 @@ class TestCloudEvents:
             ({"data_base64": "?"}, "/data_base64"),
             ({"data": {"a": 1}, "datacontenttype": "text/xml"}, "/data"),
             ({"datacontenttype": 5}, "/datacontenttype"),
+            ({f"x{n}": n for n in range(58)}, "/x57"),
+            ({"small": "x" * 1000, "large": "x" * 32_000}, "/large"),
         ],
     )
     async def test_an_event_that_is_not_right_is_refused(self, house: House, event: Any, pointer: str) -> None:
         answer = await house.call("POST", RAW, {**EVENT, **event}, headers=STRUCTURED)
         assert pointers(answer) == [pointer]
+
+    async def test_an_event_with_too_much_is_refused_in_binary_mode_too(self, house: House) -> None:
+        many = self.binary(**{f"ce-x{n}": "1" for n in range(58)})
+        assert pointers(await raw(house, b"", **many)) == ["#/header/ce-x57"]
+        large = self.binary(**{"ce-large": "x" * 33_000})
+        assert pointers(await raw(house, b"", **large)) == ["#/header/ce-large"]
 
     async def test_other_versions_and_forms_are_refused(self, house: House) -> None:
         assert pointers(await raw(house, b"", **self.binary(**{"ce-specversion": "0.9"}))) == [

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.api.document import openapi_document
 from app.domain.queue import QueueSettings
 from tests.api.house import House, open_house, pointers, problem
 
@@ -86,11 +87,17 @@ async def test_a_body_may_be_left_out(house: House) -> None:
         ({"delay_seconds": 1, "available_at": "2030-01-01T00:00:00Z"}, "/delay_seconds"),
         ({"available_at": "9999-12-31T23:59:59Z"}, "/available_at"),
         ({"available_at": "2030-01-01T00:00:00"}, "/available_at"),
-        ({"properties": {"a": [1]}}, "/properties"),
+        ({"properties": {"good": 1, "bad": [1]}}, "/properties/bad"),
+        ({"properties": {"a/b~c": {}}}, "/properties/a~1b~0c"),
+        ({"properties": {"a.b[0]": []}}, "/properties/a.b[0]"),
+        ({"properties": 5}, "/properties"),
         ({"properties": {f"p{n}": n for n in range(65)}}, "/properties"),
         ({"properties": {"long": "x" * 33_000}}, "/properties"),
-        ({"properties": {"": 1}}, "/properties"),
-        ({"properties": {"int": 2**63}}, "/properties"),
+        ({"properties": {"good": 1, "": 1}}, "/properties/"),
+        ({"properties": {"nul\0": 1}}, "/properties/nul\0"),
+        ({"properties": {"x" * 129: 1}}, f"/properties/{'x' * 129}"),
+        ({"properties": {"good": 2**63 - 1, "int": 2**63}}, "/properties/int"),
+        ({"properties": {"int": 10**30}}, "/properties/int"),
         ({"message_id": ""}, "/message_id"),
         ({"message_id": "x" * 129}, "/message_id"),
         ({"message_id": "nul\0"}, "/message_id"),
@@ -113,6 +120,31 @@ async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
     answer = await house.call("POST", "/queues/orders/messages", message)
     assert pointers(answer) == [pointer]
     problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+
+
+@pytest.mark.parametrize(
+    ("content", "pointer"),
+    [
+        (b'{"properties": {"bad": 1e400}}', "/properties/bad"),
+        (b'{"properties": {"bad": [], "bad": 1}}', "/properties"),
+        (b'{"properties": {"bad": []}, "properties": 5}', "/properties"),
+        (b'{"properties": {"bad": []}, nonsense', "/properties"),
+        (b'{"properties": {"bad": []}, "body": %b' % (b"[" * 5000), "/properties"),
+        (b'{"properties": {%b"bad": []}}' % b"".join(b'"%d":1,' % n for n in range(99)), "/properties"),
+    ],
+)
+async def test_a_property_that_cannot_be_found_again_is_looked_for_in_its_map(
+    house: House, content: bytes, pointer: str
+) -> None:
+    assert pointers(await house.http.post("/v1/queues/orders/messages", content=content)) == [pointer]
+
+
+async def test_a_pattern_is_told_as_the_document_has_it(house: House) -> None:
+    answer = await house.call("POST", "/queues/orders/messages", {"message_id": "line\n"})
+    pattern = openapi_document()["components"]["schemas"]["SendMessage"]["properties"]["message_id"]["anyOf"][0][
+        "pattern"
+    ]
+    assert problem(answer, 422, "invalid-request")["detail"] == f"Expected `str` matching regex '{pattern}'."
 
 
 async def test_a_scheduled_message_comes_when_it_is_due(house: House) -> None:
@@ -189,6 +221,7 @@ async def test_each_message_of_a_loose_batch_stands_for_itself(house: House) -> 
         ({"priority": 99}, "/messages/1/priority"),
         ({"body": 1, "body_base64": ""}, "/messages/1/body_base64"),
         ({"durability": "volatile"}, "/messages/1/durability"),
+        ({"properties": {"good": 1, "bad": [1]}}, "/messages/1/properties/bad"),
         ({"nonsense": 1}, "/messages/1/nonsense"),
     ],
 )

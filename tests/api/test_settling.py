@@ -254,10 +254,12 @@ async def test_a_token_is_read_only_as_it_was_written(house: House, written: str
         ("abandon", {"delay_seconds": 10**9}, "/delay_seconds"),
         ("abandon", {"count": "no"}, "/count"),
         ("abandon", {"reason": "x" * 129}, "/reason"),
-        ("abandon", {"properties": {"a": {}}}, "/properties"),
+        ("abandon", {"properties": {"a": {}}}, "/properties/a"),
         ("abandon", {"properties": {f"p{n}": 0 for n in range(64)}}, "/properties"),
         ("dead-letter", {"reason": "nul\0"}, "/reason"),
         ("dead-letter", {"description": "x" * 4097}, "/description"),
+        ("dead-letter", {"properties": {"a": 1, "b": 2**63}}, "/properties/b"),
+        ("defer", {"properties": {"": 1}}, "/properties/"),
         ("defer", {"until": 1}, "/until"),
         ("renew", {"lock_seconds": 0}, "/lock_seconds"),
     ],
@@ -319,6 +321,11 @@ class TestTogether:
             answer = await house.call("POST", "/queues/orders/settle", {"settlements": [one, other]})
             assert pointers(answer) == ["/settlements/1/lock_token"]
         assert await house.counts() == {"locked": 1}
+
+    async def test_a_property_that_is_not_right_is_named(self, house: House) -> None:
+        one = {"action": "defer", "lock_token": (await locked(house))["lock_token"], "properties": {"a": 1, "b": []}}
+        answer = await house.call("POST", "/queues/orders/settle", {"settlements": [one]})
+        assert pointers(answer) == ["/settlements/0/properties/b"]
 
     async def test_there_is_at_least_one(self, house: House) -> None:
         await house.ask("PUT", "/queues/orders")
