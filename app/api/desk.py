@@ -18,7 +18,8 @@ from app.domain.refusals import Fault, InvalidRequest
 
 ATTEMPT_KEPT = DAY
 LONGEST_ATTEMPT_KEY = 255
-WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d+)")
+WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*("?)(\d+)\1(?=\s*(?:[,;]|$))', re.IGNORECASE)
+"""A preference of RFC 7240, whose name has no case and whose value may be quoted."""
 ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
 """What stands between the quotes. Ahead of them may be a W/, since a proxy that compresses answers weakens their tags;
 nobody gives two states of a thing one tag here, so they are as good as strong ones."""
@@ -87,9 +88,12 @@ class Call(Generic[Body]):
 
         `payload` is what a repeat must have in common with the first try; without it the body.
         """
-        key = self.header(b"idempotency-key")
-        if key is None:
+        keys = self._lines(b"idempotency-key")
+        if not keys:
             return None
+        key, *more = keys
+        if more:
+            raise in_header("Idempotency-Key", "This header is given more than once.")
         if not 0 < len(key) <= LONGEST_ATTEMPT_KEY:
             raise in_header("Idempotency-Key", f"An Idempotency-Key has 1 to {LONGEST_ATTEMPT_KEY} characters.")
         scope = "\0".join((self.principal.name, verb, self.path["queue"], key))
@@ -98,8 +102,8 @@ class Call(Generic[Body]):
     def patience(self, asked: float | None) -> float:
         """How long to wait: as asked in the body or by `Prefer: wait=N`, at most the server's cap."""
         if asked is None:
-            preference = WAIT.search(self.header(b"prefer") or "")
-            asked = float(preference.group(1)) if preference else 0.0
+            preference = WAIT.search(",".join(self._lines(b"prefer")))
+            asked = float(preference.group(2)) if preference else 0.0
         return min(asked, self.desk.longest_wait_seconds)
 
     def if_match(self) -> Container[str] | None:
@@ -111,11 +115,15 @@ class Call(Generic[Body]):
         return self._tags(b"if-none-match")
 
     def _tags(self, header: bytes) -> Container[str] | None:
-        lines = [value.decode("latin-1") for key, value in self.headers if key == header]
+        lines = self._lines(header)
         if not lines:
             return None
         given = ",".join(lines)
         return ANY_TAG if given.strip() == "*" else frozenset(ENTITY_TAG.findall(given))
+
+    def _lines(self, name: bytes) -> list[str]:
+        """Every header of this lower-case name."""
+        return [value.decode("latin-1") for key, value in self.headers if key == name]
 
     def traceparent(self) -> str | None:
         """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""

@@ -186,8 +186,9 @@ class TestWaiting:
         await house.clock.advance(0.2)
         assert await waiting == {"messages": []}
 
-    async def test_a_header_may_say_how_long(self, house: House) -> None:
-        waiting = await self.wait(house, Prefer="respond-async, wait=10")
+    @pytest.mark.parametrize("prefer", ["respond-async, wait=10", "WAIT=10", 'wait="10"', 'Wait = "10" ; strict, foo'])
+    async def test_a_header_may_say_how_long(self, house: House, prefer: str) -> None:
+        waiting = await self.wait(house, Prefer=prefer)
         await house.clock.advance(9.9)
         assert not waiting.done()
         await house.clock.advance(0.2)

@@ -323,6 +323,13 @@ class TestIdempotencyKey:
         answer = await house.call("POST", "/queues/orders/messages", {}, headers={"Idempotency-Key": key})
         assert pointers(answer) == ["#/header/Idempotency-Key"]
 
+    @pytest.mark.parametrize("second", ["5f2b", "another"])
+    async def test_a_key_comes_once(self, house: House, second: str) -> None:
+        twice = [("Idempotency-Key", "5f2b"), ("Idempotency-Key", second)]
+        answer = await house.call("POST", "/queues/orders/messages", {}, headers=twice)
+        assert pointers(answer) == ["#/header/Idempotency-Key"]
+        assert (await house.ask("GET", "/queues"))["items"] == []
+
     async def test_it_does_not_go_with_what_cannot_be_remembered(self, house: House) -> None:
         volatile = await house.call("POST", "/queues/q/messages", {"durability": "volatile"}, headers=KEY)
         loose = {"messages": [{}], "atomic": False}
