@@ -4,8 +4,9 @@ Attributes become properties with the prefix that the AMQP binding of CloudEvent
 receiver can put the event together again. `Peeklock-*` headers say what an event cannot, and win.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import msgspec
@@ -13,9 +14,9 @@ import msgspec
 from app.api.decoding import body_decoder
 from app.api.desk import Call, in_header
 from app.api.raw import Known, content_of, letter_of, text
-from app.domain.message import MOST_PROPERTIES
+from app.domain.message import LONGEST_ID, MOST_PROPERTIES
 from app.domain.sending import Letter
-from app.wire.shapes import PropertyNumber
+from app.wire.shapes import Moment
 from app.wire.values import at, base64_bytes, says_json, step
 
 PREFIX = "ce-"
@@ -24,10 +25,27 @@ EVENTS = "application/cloudevents"
 STRUCTURED = "application/cloudevents+json"
 REQUIRED = ("specversion", "id", "source", "type")
 DATA = ("data", "data_base64")
+TEXTS = frozenset((*REQUIRED, "datacontenttype", "dataschema", "subject", "time"))
+"""The attributes that the specification knows, each a string of its own form."""
 VERSION = "1.0"
 
+NAME = re.compile("[a-z0-9]+")
+LONGEST_NAME = LONGEST_ID - len(PROPERTY_PREFIX)
+ENDS_OF_PLANES = "".join(chr(plane | last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+NO_CHARACTERS = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{ENDS_OF_PLANES}]")
+"""Control characters, and what Unicode says are no characters: the ends of its planes, and a few more."""
+SEGMENT = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+URI_REFERENCE = re.compile(
+    rf"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):|(?![^/?#]*:))"
+    rf"(?://(?:{SEGMENT}|[\[\]])*)?(?:{SEGMENT}|/)*(?:\?(?:{SEGMENT}|[/?])*)?(?:#(?:{SEGMENT}|[/?])*)?"
+)
+"""RFC 3986, 4.1; without a scheme no colon stands in the first segment."""
+TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:]{8}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})")
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
 _decode_members = body_decoder(dict[str, msgspec.Raw])
-_decode_attribute = msgspec.json.Decoder(str | PropertyNumber | bool | None).decode
+_decode_attribute = msgspec.json.Decoder(str | Int32 | bool | None).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -52,6 +70,8 @@ def _binary(call: Call[bytes]) -> Letter:
     for key, value in call.headers:
         name = key.decode("latin-1")
         if name.startswith(PREFIX):
+            if name.removeprefix(PREFIX) in attributes:
+                raise in_header(name, "This header is given more than once.")
             attributes[name.removeprefix(PREFIX)] = _unquoted(text(value, name))
     _check(attributes, _in_header)
     known = Known(_values(attributes, call.header(b"content-type")), _places(attributes, _in_header))
@@ -102,21 +122,63 @@ def _places(attributes: Mapping[str, Any], where: Callable[[str], str]) -> dict[
 
 
 def _check(attributes: Mapping[str, Any], where: Callable[[str], str]) -> None:
+    """Refuse with `InvalidRequest` attributes that the specification does not allow (CloudEvents 1.0.2, 3)."""
     for name in REQUIRED:
-        if not attributes.get(name):
+        if name not in attributes:
             raise at(where(name), f"A CloudEvent has the attribute {name}.")
-    if attributes["specversion"] != VERSION:
-        detail = f"Only CloudEvents {VERSION} are understood, not {attributes['specversion']}."
-        raise at(where("specversion"), detail)
+    for name, value in attributes.items():
+        if fault := _fault_in_name(name) or _fault_in_value(name, value):
+            raise at(where(name), fault)
     for name in list(attributes)[MOST_PROPERTIES:]:
         raise at(where(name), f"An event has at most {MOST_PROPERTIES} attributes.")
+
+
+def _fault_in_name(name: str) -> str | None:
+    if NAME.fullmatch(name) is None:
+        return "The name of an attribute has lower-case letters and digits, and nothing else."
+    if name in DATA:
+        return f"No attribute is named {name}."
+    return f"The name of an attribute has at most {LONGEST_NAME} characters." if len(name) > LONGEST_NAME else None
+
+
+def _fault_in_value(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and NO_CHARACTERS.search(value):
+        return "An attribute has no control characters, and no code points that Unicode gives to no character."
+    if name not in TEXTS:
+        return None
+    if not isinstance(value, str) or not value:
+        return f"The attribute {name} is a string that is not empty."
+    form = FORMS.get(name)
+    return None if form is None or form[0](value) else form[1]
+
+
+def _is_uri(value: str) -> bool:
+    found = URI_REFERENCE.fullmatch(value)
+    return found is not None and found["scheme"] is not None
+
+
+def _is_time(value: str) -> bool:
+    """Whether this is a time of RFC 3339; the library alone would take some other ways to write one."""
+    try:
+        msgspec.convert(value, Moment)
+    except msgspec.ValidationError:
+        return False
+    return TIME.fullmatch(value) is not None
+
+
+FORMS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "specversion": (VERSION.__eq__, f"Only CloudEvents {VERSION} is understood."),
+    "source": (URI_REFERENCE.fullmatch, "This is not a URI reference."),
+    "dataschema": (_is_uri, "This is not a URI."),
+    "time": (_is_time, "This is not a time as RFC 3339 writes it."),
+}
 
 
 def _attribute(name: str, raw: msgspec.Raw) -> Any:
     try:
         return _decode_attribute(raw)
     except msgspec.DecodeError:
-        raise at(step(name), "An attribute of an event is a string, an integer, true or false.") from None
+        raise at(step(name), "An attribute of an event is a string, an integer of 32 bits, true or false.") from None
 
 
 def _text(name: str, raw: msgspec.Raw) -> str:

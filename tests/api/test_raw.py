@@ -205,12 +205,78 @@ class TestCloudEvents:
             ({"data": {"a": 1}, "datacontenttype": "text/xml"}, "/data"),
             ({"datacontenttype": 5}, "/datacontenttype"),
             ({f"x{n}": n for n in range(58)}, "/x57"),
+            ({"BadName": "x"}, "/BadName"),
+            ({"bad_name": "x"}, "/bad_name"),
+            ({"a/b": "x"}, "/a~1b"),
+            ({"": "x"}, "/"),
+            ({"x" * 117: "x"}, "/" + "x" * 117),
+            ({"id": ""}, "/id"),
+            ({"id": 5}, "/id"),
+            ({"type": ""}, "/type"),
+            ({"source": ""}, "/source"),
+            ({"source": 5}, "/source"),
+            ({"source": "two words"}, "/source"),
+            ({"source": "/100%"}, "/source"),
+            ({"source": "7:shop"}, "/source"),
+            ({"dataschema": "/relative"}, "/dataschema"),
+            ({"subject": ""}, "/subject"),
+            ({"time": 5}, "/time"),
+            ({"time": "yesterday"}, "/time"),
+            ({"time": "2026-11-20T10:00:00"}, "/time"),
+            ({"time": "2026-11-20T10:00:00+0100"}, "/time"),
+            ({"time": "2026-02-30T10:00:00Z"}, "/time"),
+            ({"extension": "line\n"}, "/extension"),
+            ({"extension": "\x85"}, "/extension"),
+            ({"extension": "\ufdd0"}, "/extension"),
+            ({"extension": "\U0001ffff"}, "/extension"),
+            ({"extension": 2**31}, "/extension"),
             ({"small": "x" * 1000, "large": "x" * 32_000}, "/large"),
         ],
     )
     async def test_an_event_that_is_not_right_is_refused(self, house: House, event: Any, pointer: str) -> None:
         answer = await house.call("POST", RAW, {**EVENT, **event}, headers=STRUCTURED)
         assert pointers(answer) == [pointer]
+
+    @pytest.mark.parametrize(
+        ("header", "value"),
+        [
+            ("ce-", "x"),
+            ("ce-bad-name", "x"),
+            ("ce-data", "x"),
+            ("ce-id", ""),
+            ("ce-source", "%20"),
+            ("ce-time", "yesterday"),
+            ("ce-extension", "%0A"),
+        ],
+    )
+    async def test_an_event_of_headers_is_held_to_the_same(self, house: House, header: str, value: str) -> None:
+        assert pointers(await raw(house, b"", **self.binary(**{header: value}))) == [f"#/header/{header}"]
+
+    async def test_an_attribute_comes_once(self, house: House) -> None:
+        twice = [*self.binary().items(), ("ce-id", "e-2")]
+        assert pointers(await house.call("POST", RAW, content=b"", headers=twice)) == ["#/header/ce-id"]
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {"source": "https://github.com/cloudevents?a=b#c"},
+            {"source": "mailto:cncf-wg-serverless@lists.cncf.io"},
+            {"source": "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66"},
+            {"source": "1-555-123-4567"},
+            {"source": "//[::1]:80/a%20b"},
+            {"dataschema": "https://shop.example/schemas/order"},
+            {"time": "2026-11-20t10:00:00.123456789-00:30"},
+            {"extension": ""},
+            {"extension": "Grüße 😀"},
+            {"extension": -(2**31)},
+        ],
+    )
+    async def test_what_the_specification_allows_is_kept(self, house: House, attributes: dict[str, Any]) -> None:
+        answer = await house.call("POST", RAW, {**EVENT, **attributes}, headers=STRUCTURED)
+        assert answer.status_code == 201, answer.text
+        (message,) = await house.receive()
+        kept = {f"cloudEvents:{name}": value for name, value in attributes.items()}
+        assert message["properties"].items() >= kept.items()
 
     async def test_an_event_with_too_much_is_refused_in_binary_mode_too(self, house: House) -> None:
         many = self.binary(**{f"ce-x{n}": "1" for n in range(58)})
