@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
-from app.domain.refusals import MessageTooLarge
+from app.domain.refusals import MessageTooLarge, UnsupportedContentEncoding
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -11,6 +11,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+PLAIN = (b"identity", b"")
+"""The encodings that leave a body as it is."""
 
 
 class ClientGone(Exception):
@@ -48,6 +51,18 @@ def check_length(headers: Headers, largest: int) -> None:
     for key, value in headers:
         if key == b"content-length" and value.isdigit() and int(value) > largest:
             raise _too_large(largest)
+
+
+def check_content(headers: Headers, largest: int) -> None:
+    """`check_length` for an operation that takes a body, in one look at the headers of a hot request.
+
+    Refuses with `UnsupportedContentEncoding` a body that is packed: no receiver would hear how.
+    """
+    for key, value in headers:
+        if key == b"content-length" and value.isdigit() and int(value) > largest:
+            raise _too_large(largest)
+        if key == b"content-encoding" and value.strip().lower() not in PLAIN:
+            raise UnsupportedContentEncoding
 
 
 async def until_gone(receive: Receive) -> None:

@@ -82,6 +82,13 @@ ANSWER_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Replayed": ("`true` where this is the answer to an earlier call.", {"type": "string"}),
     "Retry-After": ("Seconds after which to try again.", {"type": "string"}),
     "WWW-Authenticate": ("How to say who is calling.", {"type": "string"}),
+    "Accept-Encoding": ("The content encodings that a body may have.", {"type": "string"}),
+}
+PROBLEM_HEADERS: Mapping[int, tuple[str, ...]] = {
+    401: ("WWW-Authenticate",),
+    415: ("Accept-Encoding",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
 }
 SUCCESS = {200: "Done.", 201: "Made.", 202: "Accepted.", 204: "Done; there is nothing more to say."}
 BINARY: Schema = {"type": "string", "format": "binary"}
@@ -225,6 +232,8 @@ def _refusals(operation: Operation) -> set[int]:
     met = {413, 500, *UNREADABLE}
     if operation.right is not None:
         met |= {401, 403, 503}
+    if operation.body is not None:
+        met |= {415}
     return {*operation.refusals, *met}
 
 
@@ -239,8 +248,7 @@ def _name(status: int) -> str:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    names = ["X-Request-Id"]
-    names += ["Retry-After"] if status in (429, 503) else ["WWW-Authenticate"] if status == 401 else []
+    names = ["X-Request-Id", *PROBLEM_HEADERS.get(status, ())]
     return {
         "description": f"{TITLES[status]}: {', '.join(f'`{code}`' for code in codes(status))}.",
         "headers": _header_references(names),

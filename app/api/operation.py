@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, check_length, read_body
+from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, check_content, check_length, read_body
 from app.api.decoding import body_decoder, query_decoder
 from app.api.desk import Call, Desk, in_path
 from app.api.guard import admit
@@ -114,6 +114,7 @@ class Application:
         self._desk = desk
         self._endpoint = operation.endpoint
         self._right = operation.right
+        self._check = check_length if operation.body is None else check_content
         self._decode = body_decoder(operation.body)
         self._decode_query = query_decoder(operation.query)
         self._meter = desk.metrics.of(operation.name)
@@ -148,7 +149,7 @@ class Application:
                 "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, with no mark at its ends."
             )
             raise in_path("queue", detail)
-        check_length(headers, self._desk.largest_request)
+        self._check(headers, self._desk.largest_request)
         raw = await read_body(receive, self._desk.largest_request)
         body = self._decode(raw)
         query = self._decode_query(scope["query_string"])
@@ -180,6 +181,8 @@ def refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
     headers: Headers = ()
     if problem.status in (429, 503):
         headers = ((b"retry-after", b"1"),)
+    elif problem.status == 415:
+        headers = ((b"accept-encoding", b"identity"),)
     elif problem.status == 401:
         headers = ((b"www-authenticate", b'Bearer realm="peeklock"'),)
     return Reply(problem, problem.status, content_type=PROBLEM, headers=headers)

@@ -19,6 +19,7 @@ from app.domain.refusals import (
     RoomUnavailable,
     SendDisabled,
     Unauthenticated,
+    UnsupportedContentEncoding,
 )
 from app.wire.problems import Problem, ProblemFault
 from app.wire.times import maybe_to_wire
@@ -33,6 +34,7 @@ STATUS: dict[type[Refusal], int] = {
     LockLost: 410,
     PreconditionFailed: 412,
     MessageTooLarge: 413,
+    UnsupportedContentEncoding: 415,
     RateLimited: 429,
     QueueFull: 507,
     SendDisabled: 403,
@@ -54,6 +56,7 @@ TITLES = {
     412: "Precondition failed",
     413: "Content too large",
     414: "URI too long",
+    415: "Unsupported media type",
     422: "Unprocessable content",
     429: "Too many requests",
     431: "Request header fields too large",

@@ -140,6 +140,12 @@ class MessageTooLarge(Refusal):
     code = "message-too-large"
 
 
+class UnsupportedContentEncoding(Refusal):
+    """A body is taken as it is only: this request has a Content-Encoding other than identity."""
+
+    code = "unsupported-content-encoding"
+
+
 class KeyReused(Refusal):
     """This Idempotency-Key was already used with another request."""
 

@@ -1,5 +1,6 @@
 """Problems: every error is one document with a stable code, and whatever was wrong changed nothing."""
 
+import gzip
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from tests.api.house import House, pointers, problem
 from tests.api.test_guard import path_of
 
 SEND = "/v1/queues/orders/messages"
+PACKED = gzip.compress(b"{}")
 WITH_JSON = [operation for operation in OPERATIONS if operation.body not in (None, bytes)]
+WITH_BODY = [operation for operation in OPERATIONS if operation.body is not None]
 IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.path]
 
 
@@ -128,6 +131,35 @@ async def test_every_queue_must_exist_or_be_made(house: House, operation: Operat
         assert answer.status_code == 201
     else:
         problem(answer, 404, "queue-not-found")
+
+
+class TestEncoding:
+    """A body is taken as it is: what is packed would reach receivers without a word of how."""
+
+    @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
+    async def test_a_packed_body_is_refused(self, house: House, operation: Operation) -> None:
+        headers = {"Content-Encoding": "gzip"}
+        answer = await house.http.request(operation.method, path_of(operation), content=PACKED, headers=headers)
+        problem(answer, 415, "unsupported-content-encoding")
+        assert answer.headers["accept-encoding"] == "identity"
+        assert (await house.ask("GET", "/queues"))["items"] == []
+
+    @pytest.mark.parametrize("encoding", ["br", "GZIP", "x-unheard-of", "identity, gzip"])
+    async def test_it_does_not_matter_how_it_is_packed(self, house: House, encoding: str) -> None:
+        answer = await house.http.post(SEND + "/raw", content=PACKED, headers={"Content-Encoding": encoding})
+        problem(answer, 415, "unsupported-content-encoding")
+
+    @pytest.mark.parametrize("encoding", ["identity", "Identity", ""])
+    async def test_a_body_that_is_not_packed_is_taken(self, house: House, encoding: str) -> None:
+        answer = await house.http.post(SEND + "/raw", content=b"x", headers={"Content-Encoding": encoding})
+        assert answer.status_code == 201
+
+    async def test_without_a_body_there_is_nothing_to_refuse(self, house: House) -> None:
+        assert (await house.http.get("/v1/queues", headers={"Content-Encoding": "gzip"})).status_code == 200
+
+    async def test_who_may_not_call_is_told_so_first(self, guarded: House) -> None:
+        answer = await guarded.http.post(SEND + "/raw", content=PACKED, headers={"Content-Encoding": "gzip"})
+        problem(answer, 401, "unauthenticated")
 
 
 class TestSize:
