@@ -34,6 +34,7 @@ from app.wire.shapes import (
     only,
 )
 from app.wire.times import to_wire
+from app.wire.values import check_filter
 
 DeliveryLimit: TypeAlias = Annotated[
     int,
@@ -143,6 +144,9 @@ class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
     filter: Filter | None = None
     limit: HowMany | None = None
 
+    def __post_init__(self) -> None:
+        check_filter(self.filter)
+
 
 class Purged(msgspec.Struct):
     """How many messages went; ask again until it is 0 where no `limit` was given."""
@@ -157,6 +161,9 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
     filter: Filter | None = None
     limit: HowMany | None = None
     rate_per_second: Rate | None = None
+
+    def __post_init__(self) -> None:
+        check_filter(self.filter)
 
 
 class Redriven(msgspec.Struct):

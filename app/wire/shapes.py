@@ -9,6 +9,7 @@ import msgspec
 from app.domain.instant import to_seconds
 from app.domain.message import (
     HIGHEST_PRIORITY,
+    LARGEST_FILTER,
     LARGEST_RECEIVE,
     LONGEST_DESCRIPTION,
     LONGEST_ID,
@@ -73,8 +74,14 @@ ReceiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_RECEIVE)]
 SequenceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_INT64)]
 HowMany: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_INT64, description="At most so many.")]
 Filter: TypeAlias = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=1024, description="A CEL expression over `message`.")
+    str,
+    msgspec.Meta(
+        min_length=1,
+        description=f"A CEL expression over `message`, of at most {LARGEST_FILTER} bytes.",
+        extra_json_schema={"maxLength": LARGEST_FILTER},
+    ),
 ]
+"""Its bytes are counted by `check_filter`: a schema can only count characters, of which there are never more."""
 LockTokenText: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
 ]

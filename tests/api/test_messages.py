@@ -7,6 +7,12 @@ import pytest
 
 from tests.api.house import House, pointers, problem
 
+FILTERED = [
+    ("GET", "/queues/orders/messages", "#/query/filter"),
+    ("POST", "/queues/orders/messages/receive", "/filter"),
+    ("POST", "/queues/orders/purge", "/filter"),
+    ("POST", "/queues/orders/dead-letter/redrive", "/filter"),
+]
 ONE = "/queues/orders/messages/1"
 
 
@@ -341,3 +347,18 @@ class TestRedrive:
         await self.bury(house, 1)
         assert pointers(await house.call("POST", self.PATH, wanted)) == [pointer]
         assert await house.counts() == {"dead_lettered": 1}
+
+
+@pytest.mark.parametrize(("method", "path", "pointer"), FILTERED)
+async def test_a_filter_is_counted_in_bytes(house: House, method: str, path: str, pointer: str) -> None:
+    await house.send()
+
+    def asked(source: str) -> dict[str, Any]:
+        return {"params": {"filter": source}} if method == "GET" else {"body": {"filter": source}}
+
+    fits = f"message.subject == 'x{'é' * 501}'"
+    assert len(fits.encode()) == 1024
+    assert (await house.call(method, path, **asked(fits))).status_code == 200
+    answer = await house.call(method, path, **asked(f" {fits}"))
+    assert pointers(answer) == [pointer]
+    assert answer.json()["detail"] == "A filter has at most 1024 bytes."
