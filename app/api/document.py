@@ -62,7 +62,9 @@ PATH_SCHEMAS: Mapping[str, Schema] = {
 }
 HEADER_SCHEMAS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
-        "Makes the call safe to repeat: the same key and request hear the first answer again.",
+        "Makes the call safe to repeat: the same key and request hear the first answer again. It is not accepted with a "
+        "batch that is not atomic, with a volatile message, or with a receive that has a filter, sequence numbers or the "
+        "mode `receive_and_delete`.",
         {"type": "string", "minLength": 1, "maxLength": 255},
     ),
     "Prefer": ("`wait=N` waits so many seconds, where the body says nothing of it.", {"type": "string"}),

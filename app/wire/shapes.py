@@ -77,7 +77,13 @@ Filter: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         min_length=1,
-        description=f"A CEL expression over `message`, of at most {LARGEST_FILTER} bytes.",
+        description=f"""
+            A CEL expression over `message`, of at most {LARGEST_FILTER} bytes. A filter knows these fields of it:
+            `message_id`, `content_type`, `correlation_id`, `subject`, `reply_to`, `to`, `group_id`, `traceparent`,
+            `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
+            `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
+            `dead_lettered_at`, `body_bytes` and `properties`. A name that is missing, or a clash of types, is no match.
+        """,
         extra_json_schema={"maxLength": LARGEST_FILTER},
     ),
 ]

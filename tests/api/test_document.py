@@ -12,6 +12,7 @@ import pytest
 from app.api.document import openapi_document
 from app.api.problems import STATUS, UNREADABLE
 from app.api.routes import OPERATIONS
+from app.wire.messages import MessageView
 from tests.api.house import House
 from tests.api.promises import hold, resolved
 
@@ -134,6 +135,23 @@ def test_no_pattern_speaks_python() -> None:
     for where, part in walk(DOCUMENT):
         if where.endswith("/pattern"):
             assert "(?" not in part.replace("(?:", ""), where
+
+
+def test_a_filter_says_which_fields_it_knows() -> None:
+    said = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
+    assert len(said) == 4
+    assert len(set(said)) == 1
+    unseen = {"body", "body_base64", "lock_token", "locked_until", "lock_remaining_ms"}
+    known = {*MessageView.__struct_fields__, "body_bytes"} - unseen
+    assert {*re.findall(r"`(\w+)`", said[0])} - {"message"} == known
+
+
+@each
+def test_a_key_says_where_it_is_not_accepted(promise: dict[str, Any]) -> None:
+    for parameter in promise.get("parameters", []):
+        if parameter["name"] == "Idempotency-Key":
+            for word in ("not atomic", "volatile", "filter", "sequence numbers", "receive_and_delete"):
+                assert word in parameter["description"]
 
 
 def test_nothing_is_invented() -> None:
