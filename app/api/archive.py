@@ -1,6 +1,6 @@
 """The archive over HTTP, for whoever copies it: sealed batches listed, and removed once a copy is proven."""
 
-from app.api.desk import Call, in_query
+from app.api.desk import Call, wrong_cursor
 from app.api.operation import Reply, operation
 from app.broker.trim import trim
 from app.domain.access import Right
@@ -43,5 +43,5 @@ def _place(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= LARGEST_INT64):
-        raise in_query("cursor", "This is no next_cursor of this list.")
+        raise wrong_cursor()
     return int(cursor)

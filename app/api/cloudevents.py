@@ -60,7 +60,7 @@ def event_letter(call: Call[bytes]) -> Letter:
     if essence == STRUCTURED:
         return _structured(call)
     if essence.startswith(EVENTS):
-        raise in_header("Content-Type", f"Of events by themselves only {STRUCTURED} is understood, one at a time.")
+        raise in_header("Content-Type", f"Only a single {STRUCTURED} event is accepted.")
     return _binary(call)
 
 
@@ -125,7 +125,7 @@ def _check(attributes: Mapping[str, Any], where: Callable[[str], str]) -> None:
     """Refuse with `InvalidRequest` attributes that the specification does not allow (CloudEvents 1.0.2, 3)."""
     for name in REQUIRED:
         if name not in attributes:
-            raise at(where(name), f"A CloudEvent has the attribute {name}.")
+            raise at(where(name), f"The attribute {name} is missing.")
     for name, value in attributes.items():
         if fault := _fault_in_name(name) or _fault_in_value(name, value):
             raise at(where(name), fault)

@@ -141,6 +141,11 @@ def in_query(name: str, detail: str) -> InvalidRequest:
     return InvalidRequest(faults=[Fault(f"#/query/{name}", detail)])
 
 
+def wrong_cursor() -> InvalidRequest:
+    """The refusal of a cursor that no page of this list has answered."""
+    return in_query("cursor", "This cursor did not come from this list.")
+
+
 def in_path(name: str, detail: str) -> InvalidRequest:
     """The refusal of a part of the path."""
     return InvalidRequest(faults=[Fault(f"#/path/{name}", detail)])

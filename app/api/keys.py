@@ -1,7 +1,7 @@
 """API keys over HTTP: made, listed and revoked by whoever may manage everything."""
 
 from app.api.bodies import Headers
-from app.api.desk import Call, in_query
+from app.api.desk import Call, wrong_cursor
 from app.api.operation import Reply, operation
 from app.broker import keys as verbs
 from app.domain.access import Right
@@ -38,7 +38,7 @@ async def list_keys(call: Call[None]) -> Reply:
     keys = await call.broker.store.keys.page()
     places = {key.id: place for place, key in enumerate(keys)}
     if page.cursor is not None and page.cursor not in places:
-        raise in_query("cursor", "This is no next_cursor of this list.")
+        raise wrong_cursor()
     start = 0 if page.cursor is None else places[page.cursor] + 1
     shown = keys[start : start + page.limit]
     more = shown[-1].id if start + page.limit < len(keys) else None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from app.api.bodies import Headers
-from app.api.desk import Call, in_path, in_query
+from app.api.desk import Call, in_path, wrong_cursor
 from app.api.guard import allow
 from app.api.operation import JSON, MERGE_PATCH, OCTETS, Reply, operation
 from app.api.queues import matching
@@ -48,7 +48,7 @@ async def browse_messages(call: Call[None]) -> Reply:
     queue = await call.queue()
     after = _number(asked.cursor) if asked.cursor is not None else 0
     if after is None:
-        raise in_query("cursor", "This is no next_cursor of this list.")
+        raise wrong_cursor()
     chosen = states(asked.state) or list(MessageState)
     found, more = await browse(call.broker, queue, chosen, matching(asked.filter, "#/query/filter"), after, asked.limit)
     return Reply(MessagePage([view(message) for message in found], None if more is None else str(more)))

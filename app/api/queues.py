@@ -6,7 +6,7 @@ import msgspec
 
 from app.api.bodies import Headers
 from app.api.decoding import invalid
-from app.api.desk import Call, in_query
+from app.api.desk import Call, wrong_cursor
 from app.api.operation import MERGE_PATCH, Reply, operation
 from app.broker import queues as verbs
 from app.broker.filters import CelFilter, Everything, Filter
@@ -58,7 +58,7 @@ async def list_queues(call: Call[None]) -> Reply:
     page: Page = call.query
     after = page.cursor or ""
     if after and not is_valid_name(after):
-        raise in_query("cursor", "This is no next_cursor of this list.")
+        raise wrong_cursor()
     listed = await verbs.list_queues(call.broker, after, page.limit + 1)
     shown = listed[: page.limit]
     more = shown[-1].queue.name if len(listed) > page.limit else None

@@ -84,7 +84,7 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
         receipts, headers = await _store(call, letters, attempt)
         return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
     if call.header(b"idempotency-key") is not None:
-        raise in_header("Idempotency-Key", "An Idempotency-Key goes with an atomic batch.")
+        raise in_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
     answers = await send_each(call.broker, await _queue(call), letters)
     return Reply(SendResults([_result(answer, call.request_id) for answer in answers]), 201)
 
@@ -104,7 +104,7 @@ def _letters(call: Call[SendBatch]) -> list[Letter]:
 async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) -> Reply:
     if letter.durability is Durability.VOLATILE:
         if attempt is not None:
-            raise in_header("Idempotency-Key", "An Idempotency-Key goes with a durable message.")
+            raise in_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
         return Reply(AcceptedMessage(await post(call.broker, await _queue(call, [letter]), letter)), 202)
     (receipt,), headers = await _store(call, [letter], attempt)
     return Reply(sent(receipt), 201, headers=headers)

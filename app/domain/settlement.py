@@ -63,7 +63,7 @@ class LockToken:
         """
         written = WRITTEN_TOKEN.fullmatch(text)
         if written is None:
-            raise MessageNotFound("This is no lock token of this broker.")
+            raise MessageNotFound("This is not a lock token.")
         number, secret = written.groups()
         return cls(int(number), bytes.fromhex(secret))
 

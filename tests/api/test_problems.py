@@ -110,6 +110,19 @@ async def test_a_problem_does_not_send_a_long_request_back(house: House) -> None
         assert answer.is_client_error
 
 
+@pytest.mark.parametrize("path", ["queues", "keys", "archive/batches", "queues/orders/messages"])
+async def test_a_cursor_from_elsewhere_is_called_so(house: House, path: str) -> None:
+    await house.send()
+    answer = await house.call("GET", f"/{path}?cursor=~")
+    assert problem(answer, 422, "invalid-request")["detail"] == "This cursor did not come from this list."
+
+
+async def test_a_lock_token_that_is_none_is_called_so(house: House) -> None:
+    await house.send()
+    answer = await house.call("POST", "/queues/orders/locks/1.x/complete")
+    assert problem(answer, 404, "message-not-found")["detail"] == "This is not a lock token."
+
+
 @pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
 async def test_every_body_is_held_to_its_shape(house: House, operation: Operation) -> None:
     await house.send()

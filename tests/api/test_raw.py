@@ -192,7 +192,9 @@ class TestCloudEvents:
         event = {name: value for name, value in EVENT.items() if name != missing}
         headers = {f"ce-{name}": value for name, value in event.items()}
         assert pointers(await raw(house, b"", **headers)) == [f"#/header/ce-{missing}"]
-        assert pointers(await house.call("POST", RAW, event, headers=STRUCTURED)) == [f"/{missing}"]
+        answer = await house.call("POST", RAW, event, headers=STRUCTURED)
+        assert pointers(answer) == [f"/{missing}"]
+        assert answer.json()["detail"] == f"The attribute {missing} is missing."
 
     @pytest.mark.parametrize(
         ("event", "pointer"),
@@ -291,7 +293,9 @@ class TestCloudEvents:
         other = {**EVENT, "specversion": "0.9"}
         assert pointers(await house.call("POST", RAW, other, headers=STRUCTURED)) == ["/specversion"]
         batch = {"Content-Type": "application/cloudevents-batch+json"}
-        assert pointers(await house.call("POST", RAW, [EVENT], headers=batch)) == ["#/header/Content-Type"]
+        many = await house.call("POST", RAW, [EVENT], headers=batch)
+        assert pointers(many) == ["#/header/Content-Type"]
+        assert many.json()["detail"] == "Only a single application/cloudevents+json event is accepted."
         avro = {"Content-Type": "application/cloudevents+avro"}
         assert pointers(await raw(house, b"", **avro)) == ["#/header/Content-Type"]
         assert pointers(await raw(house, b"[]", **STRUCTURED)) == [""]

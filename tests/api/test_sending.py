@@ -335,6 +335,8 @@ class TestIdempotencyKey:
         loose = {"messages": [{}], "atomic": False}
         batch = await house.call("POST", "/queues/q/messages/batch", loose, headers=KEY)
         assert pointers(volatile) == pointers(batch) == ["#/header/Idempotency-Key"]
+        assert volatile.json()["detail"] == "An Idempotency-Key is only accepted with a durable message."
+        assert batch.json()["detail"] == "An Idempotency-Key is only accepted with an atomic batch."
 
 
 async def test_the_trace_context_is_kept_with_the_message(house: House) -> None:
