@@ -181,7 +181,9 @@ class Connection(OneWrite):
                 hosts += 1
             elif name == b"transfer-encoding" and value.lower() != b"chunked":
                 return UNKNOWN_CODING
-        return None if hosts == 1 or self.parser.get_http_version() == "1.0" else NO_HOST
+        if hosts == 1 or (self.parser and self.parser.get_http_version() == "1.0"):
+            return None
+        return NO_HOST
 
     def _head_size(self) -> int:
         return len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
