@@ -22,34 +22,45 @@ class Shape:
     partitions: tuple[str, ...] = ()
 
 
+IDENTITY = (
+    pa.field("sequence_number", pa.int64(), nullable=False),
+    pa.field("queue", pa.string(), nullable=False),
+)
+COURSE = (
+    pa.field("enqueued_at", MOMENT, nullable=False),
+    pa.field("available_at", MOMENT, nullable=False),
+    pa.field("expires_at", MOMENT),
+    pa.field("first_delivered_at", MOMENT),
+    pa.field("last_delivered_at", MOMENT),
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("failure_count", pa.int32(), nullable=False),
+    pa.field("last_failure", pa.string()),
+    pa.field("priority", pa.int16(), nullable=False),
+    pa.field("message_id", pa.string(), nullable=False),
+    pa.field("group_id", pa.string()),
+    pa.field("receiver_id", pa.string()),
+)
+CONTENT = (
+    pa.field("headers", pa.string()),
+    pa.field("properties", pa.string()),
+    pa.field("body_kind", pa.string(), nullable=False),
+    pa.field("body", pa.binary(), nullable=False),
+    pa.field("dead_letter_reason", pa.string()),
+    pa.field("dead_letter_description", pa.string()),
+)
+"""What is known of a message wherever it is: which one, how far it has come, and what is in it."""
+
 ARCHIVE = Shape(
     "archive",
     pa.schema(
         [
-            pa.field("sequence_number", pa.int64(), nullable=False),
-            pa.field("queue", pa.string(), nullable=False),
+            *IDENTITY,
             pa.field("date", pa.date32(), nullable=False),
             pa.field("outcome", pa.string(), nullable=False),
             pa.field("settled_at", MOMENT, nullable=False),
-            pa.field("enqueued_at", MOMENT, nullable=False),
-            pa.field("available_at", MOMENT, nullable=False),
-            pa.field("expires_at", MOMENT),
-            pa.field("first_delivered_at", MOMENT),
-            pa.field("last_delivered_at", MOMENT),
-            pa.field("delivery_count", pa.int32(), nullable=False),
-            pa.field("failure_count", pa.int32(), nullable=False),
-            pa.field("last_failure", pa.string()),
-            pa.field("priority", pa.int16(), nullable=False),
-            pa.field("message_id", pa.string(), nullable=False),
-            pa.field("group_id", pa.string()),
-            pa.field("receiver_id", pa.string()),
+            *COURSE,
             pa.field("lock_token", pa.string()),
-            pa.field("headers", pa.string()),
-            pa.field("properties", pa.string()),
-            pa.field("body_kind", pa.string(), nullable=False),
-            pa.field("body", pa.binary(), nullable=False),
-            pa.field("dead_letter_reason", pa.string()),
-            pa.field("dead_letter_description", pa.string()),
+            *CONTENT,
             pa.field("export_batch", pa.int64(), nullable=False),
         ]
     ),
@@ -61,29 +72,12 @@ MESSAGES = Shape(
     "messages",
     pa.schema(
         [
-            pa.field("sequence_number", pa.int64(), nullable=False),
-            pa.field("queue", pa.string(), nullable=False),
+            *IDENTITY,
             pa.field("state", pa.string(), nullable=False),
-            pa.field("enqueued_at", MOMENT, nullable=False),
-            pa.field("available_at", MOMENT, nullable=False),
-            pa.field("expires_at", MOMENT),
             pa.field("locked_until", MOMENT),
-            pa.field("first_delivered_at", MOMENT),
-            pa.field("last_delivered_at", MOMENT),
             pa.field("dead_lettered_at", MOMENT),
-            pa.field("delivery_count", pa.int32(), nullable=False),
-            pa.field("failure_count", pa.int32(), nullable=False),
-            pa.field("last_failure", pa.string()),
-            pa.field("priority", pa.int16(), nullable=False),
-            pa.field("message_id", pa.string(), nullable=False),
-            pa.field("group_id", pa.string()),
-            pa.field("receiver_id", pa.string()),
-            pa.field("headers", pa.string()),
-            pa.field("properties", pa.string()),
-            pa.field("body_kind", pa.string(), nullable=False),
-            pa.field("body", pa.binary(), nullable=False),
-            pa.field("dead_letter_reason", pa.string()),
-            pa.field("dead_letter_description", pa.string()),
+            *COURSE,
+            *CONTENT,
             pa.field("taken_at", MOMENT, nullable=False),
         ]
     ),
@@ -95,10 +89,8 @@ STANDINGS = Shape(
     "standings",
     pa.schema(
         [
-            pa.field("sequence_number", pa.int64(), nullable=False),
-            pa.field("queue", pa.string(), nullable=False),
-            pa.field("message_id", pa.string(), nullable=False),
-            pa.field("enqueued_at", MOMENT, nullable=False),
+            *IDENTITY,
+            *(field for field in COURSE if field.name in ("message_id", "enqueued_at")),
             pa.field("standing", pa.string(), nullable=False),
         ]
     ),
@@ -146,11 +138,6 @@ CODES = {
 
 STORED = tuple(name for name in ARCHIVE.schema.names if name != "date")
 """The columns that are read from the archive."""
-
-
-def archived(rows: pa.Table) -> pa.Table:
-    """Rows of the archive as the lake keeps them, with the columns of `ARCHIVE` in its order, as far as they are read."""
-    return kept(rows, ARCHIVE)
 
 
 def kept(rows: pa.Table, shape: Shape) -> pa.Table:

@@ -106,7 +106,7 @@ def audit(spark: SparkSession, database: Database, lake: Lake, expect: Path | No
     archive, removed = lake.at(spark, table), lake.removed(spark, table)
     with told():
         expected = _expected(spark, expect)
-        standings = ask.ended(archive).union(_standings(spark, database, mark.number)).cache()
+        standings = ask.ended(archive).unionByName(_standings(spark, database, mark.number)).cache()
         lines = [Line(**row.asDict()) for row in ask.ledger(standings).collect()]
         found = [
             _named(ask.repeated(standings), _twice),
