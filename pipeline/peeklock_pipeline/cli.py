@@ -179,7 +179,8 @@ def audit(
 
     source, target = Database.at(database_url), Lake(lake)
     recognised(source, mark_of(target.exported()))
-    done = run(open_session(master), source, target, expect)
+    with progress("auditing") as hear:
+        done = run(open_session(master), source, target, expect, hear)
     tell(done, as_json, done.sentences())
     if done.findings:
         raise typer.Exit(1)
@@ -205,7 +206,8 @@ def trim(
     target.exported()
     with Server(url, api_key) as server:
         next(server.batches(), None)  # refused before Spark starts
-        done = run(open_session(master), server, target, sealed_before)
+        with progress("trimming") as hear:
+            done = run(open_session(master), server, target, sealed_before, hear)
     tell(done, as_json, done.sentences())
     if done.count("differs") or done.count("unknown"):
         raise typer.Exit(1)

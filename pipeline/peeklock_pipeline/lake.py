@@ -157,6 +157,8 @@ class Lake:
         Counts whose removal was cut off before its commit do not count.
         """
         counts = self.read(spark, REMOVED)
+        if self.table(REMOVED) is None:
+            return counts
         names = [row[0] for row in counts.select("removal").distinct().collect()]
         done = [name for name in names if table.transaction_version(REMOVAL + name) is not None]
         return counts.where(counts["removal"].isin(done))

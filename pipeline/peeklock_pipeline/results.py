@@ -1,7 +1,8 @@
-"""Answers that stay: a DataFrame, written by the tasks that have it, as the whole of a table of the lake."""
+"""Answers: those that stay, written by the tasks that have them as the whole of a table of the lake, and small ones."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,6 +16,11 @@ WRITTEN_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size"
 
 FILE_ROWS = 200_000
 """Rows that a task holds at a time and writes as one file."""
+
+
+def rows(answer: DataFrame) -> list[dict[str, Any]]:
+    """The rows of an answer that is bounded."""
+    return [row.asDict() for row in answer.collect()]
 
 
 def keep(lake: Lake, shape: Shape, answer: DataFrame) -> int:

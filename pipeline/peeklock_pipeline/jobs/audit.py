@@ -17,6 +17,7 @@ from peeklock_pipeline.columns import ARCHIVE, STANDINGS, Shape
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.jobs.export import recognised
 from peeklock_pipeline.lake import Lake, mark_of
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import even, rows_of, told
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.transforms import audit as ask
@@ -26,6 +27,9 @@ RANGE_NUMBERS = 500_000
 
 MOST_NAMED = 1000
 """Findings of one kind that are named; the others are counted."""
+
+STEPS = 4
+"""The ledger, what is there twice, the batches, and the senders' log."""
 
 COMPARED = ("sequence_number", "queue", "message_id", "export_batch")
 SEALED = Shape("sealed", pa.schema([ARCHIVE.schema.field(name) for name in COMPARED]))
@@ -94,7 +98,9 @@ class Audited:
         )
 
 
-def audit(spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None) -> Audited:
+def audit(
+    spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = unheard
+) -> Audited:
     """Hold lake, database and senders' log against each other.
 
     The log has a JSON string, or an object with `message_id`, on each line. Refuses with `DatabaseUnavailable`,
@@ -105,16 +111,24 @@ def audit(spark: SparkSession, database: Database, lake: Lake, expect: Path | No
     sealed = [batch for batch in recognised(database, mark) if batch.number <= mark.number]
     archive, removed = lake.at(spark, table), lake.removed(spark, table)
     with told():
-        expected = _expected(spark, expect)
+        expected = None if expect is None else _expected(spark, expect).cache()
         standings = ask.ended(archive).unionByName(_standings(spark, database, mark.number)).cache()
-        lines = [Line(**row.asDict()) for row in ask.ledger(standings).collect()]
-        found = [
-            _named(ask.repeated(standings), _twice),
-            _batches(spark, database, sealed, archive, removed),
-            _named(ask.missing(expected, standings, "message_id"), _unseen),
-        ]
+        repeated = ask.twofold(standings).cache()
+        progress(0, STEPS)
+        lines = [Line(**row.asDict()) for row in ask.ledger(standings, repeated).collect()]
+        progress(1, STEPS)
+        found = [_named(ask.places(repeated), _twice)]
+        progress(2, STEPS)
+        found.append(_batches(spark, database, sealed, archive, removed))
+        progress(3, STEPS)
+        sent = 0
+        if expected is not None:
+            found.append(_named(ask.missing(expected, standings, "message_id"), _unseen))
+            sent = expected.count()
+            expected.unpersist()
+        repeated.unpersist()
         standings.unpersist()
-        sent = expected.count()
+        progress(STEPS, STEPS)
     findings = [finding for group, _ in found for finding in group]
     messages = sum(line.accepted for line in lines)
     return Audited(messages, len(sealed), sent, findings, sum(unnamed for _, unnamed in found), lines)
@@ -145,10 +159,8 @@ def _standings(spark: SparkSession, database: Database, after: int) -> DataFrame
     return rows_of(spark, ranges, lambda first, last: database.standings(first, last, after), STANDINGS)
 
 
-def _expected(spark: SparkSession, log: Path | None) -> DataFrame:
+def _expected(spark: SparkSession, log: Path) -> DataFrame:
     """The message ids of a senders' log."""
-    if log is None:
-        return spark.createDataFrame([], "message_id string")
     if not log.is_file():
         raise BadOption(f"There is no file {log} with the ids of sent messages.")
     lines = spark.read.text(str(log.absolute())).where("trim(value) <> ''")
@@ -164,7 +176,7 @@ def _batches(
 ) -> Found:
     """Batches that are not in the lake as they were sealed, and their messages as far as the database has them."""
     gone = removed.select(F.col("export_batch").alias("number"), "messages")
-    here = ask.batches(archive)
+    here = ask.batches(archive).cache()  # a row a batch, which takes reading every message
     begun = here.select("number").union(gone.select("number")).agg(F.min("number")).first()
     rows = [(batch.number, batch.rows, batch.digest) for batch in sealed if begun and batch.number >= (begun[0] or 0)]
     stated = spark.createDataFrame(rows, "number bigint, row_count bigint, digest string")
@@ -172,8 +184,11 @@ def _batches(
     oldest = sealed[0].number if sealed else 0
     differing = ask.differing(stated, here.where(F.col("number") >= oldest), gone.where(F.col("number") >= oldest))
     findings, unnamed = _named(differing, _batch)
+    here.unpersist()
     readable = {batch.number for batch in sealed if batch.removed_at is None}
     ranges = [(one.batch, one.batch) for one in findings if one.batch is not None and one.batch in readable]
+    if not ranges:
+        return findings, unnamed
     source = rows_of(spark, ranges, lambda first, last: database.pieces(first, last, COMPARED), SEALED)
     lost, more = _named(ask.missing(source, archive, "sequence_number"), _lost)
     return findings + lost, unnamed + more

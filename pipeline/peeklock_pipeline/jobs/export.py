@@ -4,7 +4,7 @@ Sealed batches never change, so tasks may read them again; the driver commits th
 before the commit: files that belong to nothing. Died after it: the next export begins behind it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake, Mark
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import BadArchive, BadLake
 
@@ -44,11 +45,7 @@ class Exported:
     last_batch: int
 
 
-Progress = Callable[[int, int], None]
-"""Hears how many messages of how many are in the lake."""
-
-
-def export(spark: SparkSession, database: Database, lake: Lake, progress: Progress = lambda done, of: None) -> Exported:
+def export(spark: SparkSession, database: Database, lake: Lake, progress: Progress = unheard) -> Exported:
     """Export every sealed batch that is not in the lake yet.
 
     Refuses with `DatabaseUnavailable`, `BadArchive` and `BadLake`; what was committed by then stays.

@@ -18,6 +18,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ledger import Ledger, Portion, Standing
 from peeklock_pipeline.letters import letters
 from peeklock_pipeline.orders import Doubt, Order
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import told
 from peeklock_pipeline.refusals import BadOption, InDoubt
 from peeklock_pipeline.sending import Destination, Pace, Sender, Sent
@@ -36,9 +37,6 @@ SAMPLE = 5
 
 TALLY = "messages bigint, duplicates bigint"
 TALLY_SCHEMA = pa.schema([("messages", pa.int64()), ("duplicates", pa.int64())])
-
-Progress = Callable[[int, int], None]
-"""Hears how many messages of how many are sent."""
 
 Clock = Callable[[], float]
 
@@ -114,7 +112,7 @@ def replay(
     lake: Lake,
     order: Order,
     doubt: Doubt = Doubt.REFUSE,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = unheard,
     clock: Clock = time.time,
 ) -> Replayed:
     """Send what is not sent yet.

@@ -1,6 +1,6 @@
 """report: what happened to messages, as tables in the lake and as one page that needs nothing else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +14,9 @@ from peeklock_pipeline.columns import ARCHIVE, MESSAGES
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.page import render
 from peeklock_pipeline.page.summary import Part, Summary
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.refusals import EmptyLake, UnknownQueue
-from peeklock_pipeline.results import keep
+from peeklock_pipeline.results import keep, rows
 from peeklock_pipeline.transforms import report as ask
 
 WIDTHS = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
@@ -25,9 +26,6 @@ MOST_POINTS = 72
 MOST_QUEUES = 20
 MOST_REASONS = 10
 MOST_SHOWN_GROUPS = 10
-
-Progress = Callable[[int, int], None]
-"""Hears how many of how many answers there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Reported:
 
 
 def report(
-    spark: SparkSession, lake: Lake, page: Path, queue: str | None = None, progress: Progress = lambda done, of: None
+    spark: SparkSession, lake: Lake, page: Path, queue: str | None = None, progress: Progress = unheard
 ) -> Reported:
     """Answer every question of a report about a lake, or one queue of it, and write the page.
 
@@ -72,11 +70,11 @@ TABLES = {ask.HOURS: ask.hours, ask.QUEUES: ask.queues, ask.REASONS: ask.reasons
 
 
 def _keep(lake: Lake, known: DataFrame, progress: Progress) -> dict[str, int]:
-    rows: dict[str, int] = {}
+    kept: dict[str, int] = {}
     for done, (shape, answer) in enumerate(TABLES.items()):
         progress(done, len(TABLES) + 1)
-        rows[shape.name] = keep(lake, shape, answer(known))
-    return rows
+        kept[shape.name] = keep(lake, shape, answer(known))
+    return kept
 
 
 @contextmanager
@@ -106,8 +104,8 @@ def summarise(known: DataFrame, queue: str | None = None) -> Summary:
     if extent["first"] is None:
         return Summary.empty(datetime.now(UTC), queue)
     width = width_for((extent["last"] - extent["first"]).total_seconds())
-    (totals,) = _rows(ask.measures(ask.moments(known)))
-    names, queues_in_all = _largest(known, "queue", MOST_QUEUES)
+    (totals,) = rows(ask.measures(ask.moments(known)))
+    names = [row["queue"] for row in _largest(known, "queue", MOST_QUEUES)]
     return Summary(
         made_at=datetime.now(UTC),
         queue=queue,
@@ -115,11 +113,11 @@ def summarise(known: DataFrame, queue: str | None = None) -> Summary:
         last=extent["last"].astimezone(UTC),
         width=width,
         totals=totals,
-        parts=[Part(row.pop("at").astimezone(UTC), row) for row in _rows(ask.over_time(known, width))],
-        queues=_rows(ask.queues(ask.named(known, names)).orderBy(fn.col("queue").isNull(), fn.desc("sent"), "queue")),
-        queues_in_all=queues_in_all,
-        reasons=_reasons(known),
-        groups=_rows(ask.slowest_groups(known, MOST_SHOWN_GROUPS)),
+        parts=[Part(row.pop("at").astimezone(UTC), row) for row in rows(ask.over_time(known, width))],
+        queues=rows(ask.queues(ask.named(known, names)).orderBy(fn.col("queue").isNull(), fn.desc("sent"), "queue")),
+        queues_in_all=extent["queues"],
+        reasons=_reasons(known, totals["dead_lettered"]),
+        groups=rows(ask.slowest_groups(known, MOST_SHOWN_GROUPS)),
     )
 
 
@@ -128,21 +126,15 @@ def width_for(seconds: float) -> int:
     return next((width for width in WIDTHS if seconds / width <= MOST_POINTS), WIDTHS[-1])
 
 
-def _largest(known: DataFrame, column: str, most: int) -> tuple[list[str], int]:
-    """The values that most messages have, and how many values there are."""
-    counted = known.groupBy(column).count()
-    largest = counted.orderBy(fn.desc("count"), column).limit(most).collect()
-    return [row[column] for row in largest], counted.count()
+def _largest(known: DataFrame, column: str, most: int) -> list[dict[str, Any]]:
+    """The values that most messages have, and how many have them."""
+    counted = known.groupBy(column).agg(fn.count("*").alias("messages"))
+    return rows(counted.orderBy(fn.desc("messages"), column).limit(most))
 
 
-def _reasons(known: DataFrame) -> list[dict[str, Any]]:
-    dead = known.where("ended = 'dead_lettered'")
-    names, _ = _largest(dead, "dead_letter_reason", MOST_REASONS)
-    reason = fn.when(fn.col("dead_letter_reason").isin(names), fn.col("dead_letter_reason")).alias("reason")
-    counted = dead.groupBy(reason).agg(fn.count("*").alias("messages"))
-    return _rows(counted.orderBy(fn.col("reason").isNull(), fn.desc("messages"), "reason"))
-
-
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame that is bounded."""
-    return [row.asDict() for row in frame.collect()]
+def _reasons(known: DataFrame, dead_lettered: int) -> list[dict[str, Any]]:
+    """The reasons that most of so many dead letters have, and what is left for all others, whose reason is None."""
+    dead = known.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
+    found = _largest(dead, "reason", MOST_REASONS)
+    others = dead_lettered - sum(row["messages"] for row in found)
+    return [*found, {"reason": None, "messages": others}] if others else found

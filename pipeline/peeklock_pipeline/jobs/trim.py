@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch
 from peeklock_pipeline.lake import Lake, Mark, mark_of
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import told
 from peeklock_pipeline.refusals import BadLake, BadOption, ServerUnavailable
 from peeklock_pipeline.transforms.audit import batches
@@ -102,7 +103,7 @@ class Server:
 
 
 def trim(
-    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, now: datetime | None = None
+    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, progress: Progress = unheard
 ) -> Trimmed:
     """Have the server remove what was sealed longer ago than that, where the lake's messages are those that were sealed.
 
@@ -113,7 +114,7 @@ def trim(
     known = list(server.batches())
     if mark not in [Mark(batch.number, batch.sealed_at) for batch in known]:
         raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
-    until = int(((now or datetime.now(UTC)) - older_than).timestamp() * 1_000_000)
+    until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
     wanted = [one for one in known if one.removed_at is None and one.number <= mark.number and one.sealed_at <= until]
     with told():
         here = {row.number: (row.messages, row.digest) for row in batches(lake.at(spark, table)).collect()}
@@ -121,6 +122,7 @@ def trim(
     results = {one.number: REMOVED if one.number in gone else DIFFERS for one in wanted}
     proven = [one for one in wanted if one.number not in gone and here.get(one.number) == (one.rows, one.digest)]
     for start in range(0, len(proven), REQUEST_BATCHES):
+        progress(start, len(proven))
         results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
     return Trimmed([TrimmedBatch(one.number, one.rows, results[one.number]) for one in wanted])
 

@@ -12,15 +12,13 @@ from peeklock_pipeline.jobs.report import histories
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.page import words
 from peeklock_pipeline.policy import Policy
+from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.refusals import EmptyLake
-from peeklock_pipeline.results import keep
+from peeklock_pipeline.results import keep, rows
 from peeklock_pipeline.transforms import what_if as model
 
 MOST_QUEUES = 20
 """Queues that are told of one by one: those with most messages. The table has all."""
-
-Progress = Callable[[int, int], None]
-"""Hears how many of how many scenarios are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def what_if(
     lake: Lake,
     question: Question,
     queue: str | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Progress = unheard,
 ) -> Outlook:
     """Replay the messages of a lake, or of one queue, under another policy, and keep the answer as a table.
 
@@ -93,12 +91,12 @@ def what_if(
         ended = endings(messages, question)
         keep(lake, model.OUTLOOK, _measured(ended, "queue"))
         progress(1, 3)
-        total = _rows(_measured(ended))
+        total = rows(_measured(ended))
         progress(2, 3)
         largest = [row["queue"] for row in _largest(messages).collect()]
         messages.unpersist()
     kept = lake.read(spark, model.OUTLOOK).where(fn.col("queue").isin(largest))
-    queues = sorted(_rows(kept), key=lambda row: (largest.index(row["queue"]), ORDER.index(row["scenario"])))
+    queues = sorted(rows(kept), key=lambda row: (largest.index(row["queue"]), ORDER.index(row["scenario"])))
     progress(3, 3)
     total.sort(key=lambda row: ORDER.index(row["scenario"]))
     return Outlook(asdict(question), total[0]["messages"], total, queues, model.OUTLOOK.name)
@@ -125,8 +123,3 @@ def _measured(ended: dict[str, DataFrame], *by: str) -> DataFrame:
 
 def _largest(messages: DataFrame) -> DataFrame:
     return messages.groupBy("queue").count().orderBy(fn.desc("count"), "queue").limit(MOST_QUEUES)
-
-
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame that is bounded."""
-    return [row.asDict() for row in frame.collect()]

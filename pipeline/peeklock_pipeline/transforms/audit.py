@@ -16,28 +16,37 @@ def ended(archive: DataFrame) -> DataFrame:
     return archive.select("sequence_number", "queue", "message_id", "enqueued_at", F.col("outcome").alias("standing"))
 
 
-def ledger(standings: DataFrame) -> DataFrame:
-    """By queue and day of sending: how many were accepted, where they are, and `surplus`, what is counted twice."""
-    accepted = F.count_distinct("sequence_number").alias("accepted")
+def twofold(standings: DataFrame) -> DataFrame:
+    """Of these, those of messages that stand in more than one place, or in one place more than once.
+
+    Only the numbers of messages change places for that between executors.
+    """
+    numbers = standings.groupBy("sequence_number").count().where("count > 1").select("sequence_number")
+    return standings.join(numbers, "sequence_number", "left_semi")
+
+
+def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
+    """By queue and day of sending: how many were accepted, where they are, and `surplus`, what is counted twice.
+
+    `repeated` is what is `twofold` among them.
+    """
+    day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
-    counted = standings.groupBy("queue", F.to_date("enqueued_at").alias("date")).agg(
-        accepted, *parts, F.count("*").alias("counted")
-    )
-    surplus = (F.col("counted") - F.col("accepted")).alias("surplus")
-    return counted.select("queue", "date", "accepted", *STANDINGS, surplus).orderBy("queue", "date")
+    counted = standings.groupBy("queue", day).agg(*parts, F.count("*").alias("counted"))
+    more = (F.count("*") - F.count_distinct("sequence_number")).alias("surplus")
+    surplus = repeated.groupBy("queue", day).agg(more)
+    lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus"])
+    accepted = (F.col("counted") - F.col("surplus")).alias("accepted")
+    return lines.select("queue", "date", accepted, *STANDINGS, "surplus").orderBy("queue", "date")
 
 
-def repeated(standings: DataFrame) -> DataFrame:
-    """Messages that stand in more than one place, or in one place more than once."""
-    return (
-        standings.groupBy("sequence_number")
-        .agg(
-            F.count("*").alias("times"),
-            F.first("queue").alias("queue"),
-            F.first("message_id").alias("message_id"),
-            F.array_join(F.sort_array(F.collect_set("standing")), " and ").alias("standing"),
-        )
-        .where("times > 1")
+def places(repeated: DataFrame) -> DataFrame:
+    """The messages that are `twofold`: how many times each is there, and as what."""
+    return repeated.groupBy("sequence_number").agg(
+        F.count("*").alias("times"),
+        F.first("queue").alias("queue"),
+        F.first("message_id").alias("message_id"),
+        F.array_join(F.sort_array(F.collect_set("standing")), " and ").alias("standing"),
     )
 
 

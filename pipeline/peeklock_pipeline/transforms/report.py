@@ -223,6 +223,6 @@ def named(known: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def span(known: DataFrame) -> DataFrame:
-    """One row: how many messages are known, and the `first` and `last` moment; null where there is none."""
+    """One row: of how many queues messages are known, and the `first` and `last` moment; null where there is none."""
     at = moments(known)
-    return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_if("is_sending").alias("messages"))
+    return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_distinct("queue").alias("queues"))
