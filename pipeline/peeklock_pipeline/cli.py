@@ -1,7 +1,7 @@
 """`peeklock-pipeline`: one command for each job, with progress for people and `--json` for machines."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,16 +23,17 @@ DatabaseUrl = Annotated[
 ]
 LakeDirectory = Annotated[Path, typer.Option("--lake", help="The directory of the lake.")]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://...")]
-LOCAL = "local[*,4]"
-"""This machine, where a task that dies is tried four times in all, as it is on a cluster."""
-
+LOCAL = "local[*]"
+Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")]
+Key = Annotated[str | None, typer.Option("--api-key", envvar="PEEKLOCK_API_KEY", help="Where the server wants keys.")]
+SERVER = "http://127.0.0.1:8080"
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")]
 
 
-def main() -> None:
-    """Run a job; a refusal is one sentence and exit status 2."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the job that these words, or those of the command line, ask for; a refusal is one sentence and exit status 2."""
     try:
-        app()
+        app(words)
     except Refusal as refusal:
         err.print(str(refusal), markup=False, soft_wrap=True)
         raise SystemExit(2) from None
@@ -53,9 +54,9 @@ def tell(result: Any, as_json: bool, sentence: str) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr that hears how much of how much is done."""
+    """A bar on stderr, where that is somebody's terminal, that hears how much of how much is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -84,7 +85,7 @@ def report(
     lake: LakeDirectory,
     page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("report.html"),
     queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay as they are.")] = None,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Say what happened to messages: tables in the lake, and one HTML page that needs nothing else."""
@@ -108,15 +109,15 @@ def replay(
     lake: LakeDirectory,
     queue: Annotated[str, typer.Option("--to", help="The queue that messages are sent to.")],
     where: Annotated[str, typer.Option(help="Which messages: Spark SQL over the archive's columns.")],
-    url: Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")] = "http://127.0.0.1:8080",
-    key: Annotated[str | None, typer.Option(envvar="PEEKLOCK_API_KEY", help="May send to and browse it.")] = None,
+    url: Url = SERVER,
+    api_key: Key = None,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be sent, and send nothing.")] = False,
     rate: Annotated[float, typer.Option(help="Messages per second, of all tasks together.")] = 500.0,
     name: Annotated[str | None, typer.Option(help="Go on with, or begin, the replay of this name.")] = None,
     in_doubt: Annotated[
         Doubt, typer.Option(help="What to do with messages that the queue may have had and forgotten.")
     ] = Doubt.REFUSE,
-    master: Master = "local[*]",
+    master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Send messages from the lake to a queue again: each once, whatever dies, and however often this is run."""
@@ -128,7 +129,7 @@ def replay(
     from peeklock_pipeline.session import open_session
 
     source = Lake(lake)
-    order = Order.of(where, Destination.at(url, queue, key), rate, name)
+    order = Order.of(where, Destination.at(url, queue, api_key), rate, name)
     source.exported()  # refused before Spark starts, which takes seconds
     if only_plan:
         found = plan(open_session(master), source, order)
@@ -139,8 +140,6 @@ def replay(
     tell(done, as_json, done.sentence(queue))
 
 
-Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")]
-Key = Annotated[str | None, typer.Option("--api-key", envvar="PEEKLOCK_API_KEY", help="API key of the caller.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; may be given several times.")]
 
 
@@ -189,7 +188,7 @@ def audit(
 @app.command()
 def trim(
     lake: LakeDirectory,
-    url: Url = "http://127.0.0.1:8080",
+    url: Url = SERVER,
     api_key: Key = None,
     older_than: Annotated[str, typer.Option(help="Only what was sealed longer ago, such as 7d or 12h.")] = "1d",
     master: Master = LOCAL,

@@ -32,6 +32,26 @@ BUSY = frozenset({429, 500, 502, 503, 504, 507})
 """What a server, or a proxy before it, says when the same request may go through later; 507 says that a queue is full."""
 
 
+def server_at(url: str) -> str:
+    """The URL of a server, to which paths are added. Refuses with `BadOption` what is none."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        is_one = False
+    if not is_one:
+        raise BadOption(f"The URL of a server begins with http:// or https:// and a host, which {url!r} does not.")
+    return url.rstrip("/")
+
+
+def client(url: str, api_key: str | None, seconds: float) -> httpx.Client:
+    """Connections to a server that show it a key, and wait so long for an answer. Refuses with `BadOption`."""
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
+        raise BadOption("This is not a key of a server: keys are of ASCII characters.")
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    return httpx.Client(base_url=server_at(url), headers=headers, timeout=seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A queue of a server. It holds no connection, so that it can travel to executors."""
@@ -45,10 +65,7 @@ class Destination:
     @classmethod
     def at(cls, url: str, queue: str, api_key: str | None = None) -> "Destination":
         """A queue at a server's URL. Refuses with `BadOption`."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadOption(f"The URL of a server begins with http:// or https:// and a host, which {url!r} does not.")
-        return cls(url.rstrip("/"), queue, api_key)
+        return cls(server_at(url), queue, api_key)
 
     def remembering(self, window: float) -> "Destination":
         """The same queue, sent to with no more patience than it remembers message ids, in seconds."""
@@ -101,9 +118,7 @@ class Sender:
     def __init__(self, destination: Destination, deadline: float | None = None) -> None:
         self._destination = destination
         self._deadline = deadline
-        key = destination.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(base_url=destination.url, headers=headers, timeout=ANSWER_SECONDS)
+        self._http = client(destination.url, destination.api_key, ANSWER_SECONDS)
 
     def __enter__(self) -> "Sender":
         return self
@@ -151,7 +166,7 @@ class Sender:
             self._look_at_deadline()
             try:
                 answer = self._http.request(method, path, content=body, headers=headers)
-                trouble, asked = f"HTTP {answer.status_code}, {_said(answer)}", _asked_wait(answer)
+                trouble, asked = said(answer), _asked_wait(answer)
             except httpx.TransportError as error:
                 answer, trouble, asked = None, str(error) or type(error).__name__, 0.0
             if answer is not None and answer.is_success:
@@ -192,10 +207,12 @@ def _asked_wait(answer: httpx.Response) -> float:
     return float(said) if said.isdecimal() else 0.0
 
 
-def _said(answer: httpx.Response) -> str:
-    """What a problem document says, with the faults it names."""
+def said(answer: httpx.Response) -> str:
+    """What a server says against a request: the status, and its problem document with the faults that it names."""
+    if answer.status_code == 401:
+        return "401, it wants an API key that it knows: --api-key, PEEKLOCK_API_KEY, or the option api_key"
     if not answer.headers.get("content-type", "").startswith("application/problem+json"):
-        return answer.text[:200]
+        return f"{answer.status_code} {answer.text[:200]}".strip()
     problem = answer.json()
     faults = "; ".join(f"{fault['pointer']}: {fault['detail']}" for fault in problem.get("errors", []))
-    return f"{problem['code']}: {problem['detail']}" + (f" ({faults})" if faults else "")
+    return f"{answer.status_code} {problem['code']}, {problem['detail']}" + (f" ({faults})" if faults else "")

@@ -1,6 +1,7 @@
 """The one place where a Spark session is made."""
 
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -27,17 +28,24 @@ LOCAL = {
 }
 
 
+ATTEMPTS = 4
+"""How often a task that dies is tried in all; what a cluster does unless it is told otherwise."""
+
+THIS_MACHINE = re.compile(r"local(?:\[(\*|\d+)\])?")
+
+
 def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> SparkSession:
     """A session on this machine, or on the cluster that `master` names, whose executors are given this package.
 
-    Their Python needs what requirements.in names; `PYSPARK_PYTHON` says which Python that is.
+    Tasks are repeated here as they are there, unless `local[cores,attempts]` says otherwise. The Python of executors
+    needs what pyproject.toml names; `PYSPARK_PYTHON` says which Python that is.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(master).appName(name)
+    builder = SparkSession.builder.master(_repeating(master)).appName(name)
     for key, value in (SETTINGS | (LOCAL if is_local else {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -45,6 +53,12 @@ def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> S
     if not is_local:
         spark.sparkContext.addPyFile(str(_packed()))
     return spark
+
+
+def _repeating(master: str) -> str:
+    """On this machine Spark gives up with the first task that dies, and listens to no setting about it."""
+    here = THIS_MACHINE.fullmatch(master)
+    return f"local[{here[1] or 1},{ATTEMPTS}]" if here else master
 
 
 def _packed() -> Path:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from peeklock_pipeline import cli
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
 from pyspark.sql import SparkSession
@@ -29,10 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of this run, as a job opens it on one machine: two cores, and four attempts at each task."""
+    """The session of this run, as a job opens it on one machine of two cores."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = open_session("local[2,4]", "peeklock-tests")
+        session = open_session("local[2]", "peeklock-tests")
         yield session
         session.stop()
 
@@ -54,3 +55,33 @@ def archive(request: pytest.FixtureRequest) -> Archive:
 def small(sqlite_url: str) -> Archive:
     """An empty archive on the engine that costs least, where the engine does not matter."""
     return Archive.empty(sqlite_url)
+
+
+Type = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def typed(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Type:
+    """Type `peeklock-pipeline ...` where Spark runs: exit status, what it prints, what it says on standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(word) for word in words])
+        said = capfd.readouterr()
+        return end.value.code if isinstance(end.value.code, int) else 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def refused(typed: Type) -> Callable[..., str]:
+    """What a command that must be refused says: one line, and nothing on standard output."""
+
+    def run(*words: object) -> str:
+        code, out, err = typed(*words)
+        assert (code, out) == (2, ""), err
+        assert len(err.splitlines()) == 1
+        return err
+
+    return run

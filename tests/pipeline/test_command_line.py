@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from deltalake import DeltaTable
-from peeklock_pipeline import cli
 from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.lake import FORMAT, MARK, Lake, Mark
 from pyspark.sql import SparkSession
 
-from tests.pipeline.archive import NOON, Archive, archived, live
+from tests.faults.outside import execute
+from tests.pipeline.archive import DAY, NOON, Archive, archived, live
 from tests.servers import free_port
+from tests.service import Service
 
 Type = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., str]
 
-
-@pytest.fixture
-def typed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Type:
-    """Type `peeklock-pipeline ...`: exit status, what it prints, what it says on standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["peeklock-pipeline", *map(str, words)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capfd.readouterr()
-        return end.value.code if isinstance(end.value.code, int) else 0, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def refused(typed: Type) -> Refused:
-    """What a command that must be refused says: one line, and nothing on standard output."""
-
-    def run(*words: object) -> str:
-        code, out, err = typed(*words)
-        assert (code, out) == (2, ""), err
-        assert len(err.splitlines()) == 1
-        return err
-
-    return run
+HOUR = 3_600_000_000
+KEY = "a key for the tests of this guarded server"
 
 
 def test_a_day_with_the_pipeline(typed: Type, small: Archive, lake: Lake) -> None:
     small.seal(1, [archived(number) for number in range(1, 11)])
     small.hold(1, "orders", [live(11)])
-    both = ("--database-url", small.url, "--lake", lake.root, "--master", "local[2,4]")
+    both = ("--database-url", small.url, "--lake", lake.root)
     assert typed("export", *both)[:2] == (0, f"10 messages in 1 batches went into {lake.root}.\n")
     code, out, _ = typed("export", *both, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
@@ -159,11 +137,79 @@ def test_what_a_crash_left_half_written_is_no_hindrance(typed: Type, small: Arch
     assert not any(uri.endswith(left.path) for uri in lake.exported().file_uris())
 
 
+# ---- trim ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(small: Archive, tmp_path: Path) -> Iterator[Service]:
+    """A server of this archive that wants keys."""
+    running = Service(tmp_path, database_url=small.url, bootstrap_key=KEY)
+    yield running
+    running.end()
+
+
+def test_a_trim_shows_its_key_and_ends_with_1_where_a_batch_differs(
+    typed: Type, small: Archive, lake: Lake, guarded: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEEKLOCK_API_KEY", KEY)
+    trim = exported(typed, small, lake, guarded, batches=3)
+    small.lose(20)  # so the server refuses its second batch
+    execute(small.url, "UPDATE export_batch SET digest = :other WHERE number = 3", other="0" * 64)
+
+    done = typed(*trim)
+    again = typed(*trim, "--json")
+    monkeypatch.delenv("PEEKLOCK_API_KEY")
+    given = typed(*trim, "--api-key", KEY)
+
+    stays = [f"Batch {number} stays: lake and server do not have the messages that were sealed." for number in (2, 3)]
+    assert done == (1, "\n".join([*stays, "3 messages in 1 batches were removed from the server.\n"]), "")
+    assert (again[0], [one["result"] for one in json.loads(again[1])["batches"]]) == (1, ["differs", "differs"])
+    assert given == (1, "\n".join([*stays, "0 messages in 0 batches were removed from the server.\n"]), "")
+    assert small.numbers() == {21, 22, 30, 31, 32}
+
+
+def test_a_trim_where_nothing_differs_ends_with_0(
+    typed: Type, small: Archive, lake: Lake, guarded: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEEKLOCK_API_KEY", KEY)
+    trim = exported(typed, small, lake, guarded, batches=1)
+
+    assert typed(*trim)[:2] == (0, "3 messages in 1 batches were removed from the server.\n")
+    assert typed(*trim)[:2] == (0, "0 messages in 0 batches were removed from the server.\n")
+
+
+def test_a_server_that_does_not_know_the_key_or_denies_it_the_right(
+    typed: Type, refused: Refused, small: Archive, lake: Lake, guarded: Service
+) -> None:
+    trim = exported(typed, small, lake, guarded, batches=1)
+    asked = {"principal": "reader", "rights": ["browse"]}
+    made = httpx.post(f"{guarded.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"})
+    reader = made.raise_for_status().json()["secret"]
+
+    sentence = f"{guarded.url} refuses GET /v1/archive/batches: 401, it wants an API key that it knows: --api-key, "
+    assert refused(*trim).startswith(sentence)
+    assert refused(*trim, "--api-key", "x" * 32).startswith(sentence)
+    assert refused(*trim, "--api-key", reader).startswith(f"{guarded.url} refuses POST /v1/archive/trim: 403 forbidden")
+    assert "not a key" in refused(*trim, "--api-key", "schlüssel")
+    assert small.numbers() == {10, 11, 12}
+
+
+def exported(typed: Type, archive: Archive, lake: Lake, server: Service, batches: int) -> tuple[object, ...]:
+    """Bring batches of three messages, old enough to be trimmed, into the lake; the command that trims them."""
+    then = int(time.time() * 1_000_000) - 2 * HOUR
+    for number in range(1, batches + 1):
+        rows = [archived(number * 10 + n, settled_at=then, remove_at=then + 30 * DAY) for n in range(3)]
+        archive.seal(number, rows, sealed_at=then)
+    assert typed("export", "--database-url", archive.url, "--lake", lake.root)[0] == 0
+    return "trim", "--lake", lake.root, "--url", server.url, "--older-than", "1h"
+
+
 def test_a_server_that_is_not_there_or_is_none(refused: Refused, small: Archive, lake: Lake) -> None:
     begun(small, lake)
     trim = ("trim", "--lake", lake.root, "--url")
     assert "No answer from" in refused(*trim, f"http://127.0.0.1:{free_port()}")
-    assert "http://127.0.0.1" not in refused(*trim, "nonsense")
+    assert "The URL of a server begins with http" in refused(*trim, "nonsense")
+    assert "The URL of a server begins with http" in refused(*trim, "http://127.0.0.1:none")
 
 
 def test_an_age_that_is_none(refused: Refused, small: Archive, lake: Lake) -> None:

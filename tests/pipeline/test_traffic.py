@@ -132,7 +132,7 @@ def test_a_batch_that_differs_stays(spark: SparkSession, small: Archive, lake: L
         assert results[0].result == "differs"
         execute(small.url, "UPDATE export_batch SET digest = :other", other="0" * 64)
         assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
-        with pytest.raises(ServerUnavailable, match="refuses: 404"):
+        with pytest.raises(ServerUnavailable, match="refuses GET /v1/archive/batches: 404"):
             trimmed(spark, f"{service.url}/nowhere", lake, timedelta(0))
     finally:
         service.end()

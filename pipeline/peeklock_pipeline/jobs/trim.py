@@ -12,7 +12,8 @@ from peeklock_pipeline.database import Batch
 from peeklock_pipeline.lake import Lake, Mark, mark_of
 from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import told
-from peeklock_pipeline.refusals import BadLake, BadOption, ServerUnavailable
+from peeklock_pipeline.refusals import BadLake, ServerUnavailable
+from peeklock_pipeline.sending import client, said
 from peeklock_pipeline.transforms.audit import batches
 
 REQUEST_BATCHES = 100
@@ -26,7 +27,7 @@ REMOVED = "removed_from_lake"
 
 
 REASONS = {
-    "differs": "the lake has not the messages that were sealed",
+    "differs": "lake and server do not have the messages that were sealed",
     "unknown": "the server does not know it",
     "too_young": "its messages ended too short a time ago",
     REMOVED: "the lake's retention has removed some of its messages, so nothing is proven",
@@ -60,14 +61,10 @@ class Trimmed:
 
 
 class Server:
-    """The archive's batches over HTTP, to be closed by `with`. Refuses with `ServerUnavailable`."""
+    """The archive's batches over HTTP, to be closed by `with`. Refuses with `BadOption` and `ServerUnavailable`."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=ANSWER_SECONDS)
-        except (httpx.InvalidURL, ValueError) as error:
-            raise BadOption(f"{url} is no URL of a server: {error}") from error
+        self._http = client(url, api_key, ANSWER_SECONDS)
 
     def __enter__(self) -> "Server":
         return self
@@ -95,10 +92,10 @@ class Server:
     def _call(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         try:
             answer = self._http.request(method, path, params=query, json=body)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             raise ServerUnavailable(f"No answer from {self._http.base_url}: {error}") from error
         if answer.is_error:
-            raise ServerUnavailable(f"{self._http.base_url} refuses: {_detail(answer)}")
+            raise ServerUnavailable(f"{self._http.base_url} refuses {method} {path}: {said(answer)}")
         return answer.json()
 
 
@@ -151,10 +148,3 @@ def _batch(item: Mapping[str, Any]) -> Batch:
 
 def _microseconds(moment: str) -> int:
     return (datetime.fromisoformat(moment) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
-
-
-def _detail(answer: httpx.Response) -> str:
-    try:
-        return f"{answer.status_code} {answer.json()['detail']}"
-    except (ValueError, KeyError, TypeError):
-        return str(answer.status_code)
