@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+from peeklock_pipeline import cli
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -193,20 +194,22 @@ def set_aside(url: str) -> int:
 
 
 def job(*words: str) -> None:
-    """Run a job as a user would, and end with its exit status where it fails."""
+    """Run a job as a user would, but that Spark is started once for all; end with its exit status where it fails."""
     out.print(f"\n$ {shlex.join(('peeklock-pipeline', *words))}", style="bold", soft_wrap=True)
-    code = subprocess.run([BIN / "peeklock-pipeline", *words], check=False).returncode
-    if code:
-        raise SystemExit(code)
+    try:
+        cli.main(words)
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Make traffic, export, audit, report; say where it all is."""
     parser = argparse.ArgumentParser(prog="dev.py pipeline-demo", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a directory, made if need be")
     parser.add_argument("--seed", type=int, default=7, help="what chance begins with")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of the traffic there is, 1 for all")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     folder: Path = options.out.absolute()
     lake, page, log = folder / "lake", folder / "report.html", folder / "sent.jsonl"
     if lake.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 from tests.pipeline.archive import Archive
 
 HERE = Path(__file__).parent
+
+os.environ["SPARK_CONF_DIR"] = str(HERE / "spark")  # for the session here, and for every process that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

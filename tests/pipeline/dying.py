@@ -40,5 +40,4 @@ if __name__ == "__main__":
     moment, database_url, lake = sys.argv[1:]
     Lake.add_batches = MOMENTS[moment]
     export.UNIT_ROWS, export.COMMIT_UNITS = 40, 1
-    sys.argv = ["peeklock-pipeline", "export", "--database-url", database_url, "--lake", lake, "--master", "local[2]"]
-    cli.main()
+    cli.main(["export", "--database-url", database_url, "--lake", lake, "--master", "local[2]"])

@@ -1,9 +1,9 @@
-"""A proxy before a server that refuses, or cuts off, as many requests as it is told, and passes on the others."""
+"""A proxy before a server that refuses, cuts off or holds as many requests as it is told, and passes on the others."""
 
 from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
@@ -11,10 +11,15 @@ import httpx
 
 
 class Stubborn:
-    """Answers the next sends with these statuses; `cut` passes one on and loses the answer."""
+    """Answers the next sends with these statuses; None passes one on, `cut` passes it on and loses the answer.
 
-    def __init__(self, server: str, refusals: list[int | str]) -> None:
+    So does `hold`, which says that it has one, and then keeps whoever sent it waiting.
+    """
+
+    def __init__(self, server: str, refusals: list[int | str | None]) -> None:
         self.refusals = refusals
+        self.holds = Event()
+        self._over = Event()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -30,7 +35,10 @@ class Stubborn:
                     self.send_header("content-length", "0")
                     self.end_headers()
                 else:
-                    self.pass_on(body, lost=refusal == "cut")
+                    self.pass_on(body, lost=refusal is not None)
+                if refusal == "hold":
+                    outer.holds.set()
+                    outer._over.wait()
 
             def pass_on(self, body: bytes, lost: bool = False) -> None:
                 headers = {"content-type": self.headers.get("content-type", "")}
@@ -57,5 +65,6 @@ class Stubborn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         self._http.shutdown()
         self._http.server_close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import io
@@ -10,9 +9,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from deltalake import DeltaTable
 from peeklock_pipeline import cli
 from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
-from rich.progress import Progress
 
 from tests.service import PROGRAM
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/pipeline.md").read_text()
 BLOCK = re.compile(r"^```(sh|python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 THERE = "/srv"
-SCALE = 0.3
+SCALE = "0.2"
 SENT_AGAIN = """
     queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
 """
@@ -50,11 +50,10 @@ def demo() -> Any:
 
 
 class Reader:
-    """Somebody who types what the guide shows, with the demo's server and directory in the place of /srv."""
+    """Somebody who types what the guide shows, with the demo's server, and with a directory in the place of /srv."""
 
-    def __init__(self, place: Path, url: str) -> None:
+    def __init__(self, place: Path, url: str, database: str) -> None:
         self.place = place
-        database = f"sqlite:///{place}/server/peeklock.db"
         self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database}
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
@@ -80,11 +79,10 @@ class Reader:
     def _job(self, words: list[str]) -> str:
         """A job within this process, whose Spark has started already."""
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
-            patch.setattr("sys.argv", ["peeklock-pipeline", *words])
             for name, value in self.environment.items():
                 patch.setenv(name, value)
             with pytest.raises(SystemExit) as end:
-                cli.main()
+                cli.main(words)
         assert end.value.code in (0, None), words
         return said.getvalue()
 
@@ -93,17 +91,38 @@ class Reader:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The demo, and what it has left behind and said."""
+
+    demo: Any
+    place: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def shown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """The demo, run where Spark has started already."""
+    show, place = demo(), tmp_path_factory.mktemp("shown") / "demo"
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        show.main(["--out", str(place), "--scale", SCALE])
+    return Shown(show, place, said.getvalue())
+
+
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    """A reader of the guide, once the demo's traffic is over."""
-    show = demo()
-    (tmp_path / "server").mkdir()
-    with show.server(tmp_path / "server") as url:
-        traffic = show.Traffic(url, tmp_path / "sent.jsonl", 7, SCALE)
-        with Progress(disable=True) as progress:
-            asyncio.run(traffic.run(progress))
-        show._until(lambda: show.sealed(url) + show.set_aside(url) == traffic.sent, "everything is sealed")
-        yield Reader(tmp_path, url)
+def reader(shown: Shown, tmp_path: Path) -> Iterator[Reader]:
+    """A reader of the guide, once the demo is over and its server has been started again."""
+    shutil.copy(shown.place / "sent.jsonl", tmp_path)
+    with shown.demo.server(shown.place / "server") as url:
+        yield Reader(tmp_path, url, f"sqlite:///{shown.place}/server/peeklock.db")
+
+
+@pytest.mark.slow
+def test_the_demo_makes_a_lake_an_audit_and_a_report(shown: Shown) -> None:
+    sent = [json.loads(line)["message_id"] for line in (shown.place / "sent.jsonl").read_text().splitlines()]
+    assert sorted(kept(shown.place / "lake")) == sorted(sent)
+    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in shown.said
+    assert "<html" in (shown.place / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -119,29 +138,10 @@ def test_the_guide_is_true(reader: Reader, spark: SparkSession) -> None:
     assert reader.count("again") == Lake(reader.place / "lake").read(spark).where(SENT_AGAIN).count() > 0
 
 
-@pytest.mark.slow
-def test_the_demo_makes_a_lake_an_audit_and_a_report(tmp_path: Path) -> None:
-    words = (ROOT / "pipeline/demo.py", "--out", tmp_path / "demo", "--scale", "0.02")
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    sent = [json.loads(line)["message_id"] for line in (tmp_path / "demo/sent.jsonl").read_text().splitlines()]
-    assert sorted(kept(tmp_path / "demo/lake")) == sorted(sent)
-    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in done.stdout
-    assert "<html" in (tmp_path / "demo/report.html").read_text()
-    assert only_the_machine(done.stderr)
-
-
 def kept(lake: Path) -> list[str]:
     """The ids of all messages of a lake."""
     tables = [DeltaTable(lake / name).to_pyarrow_table(columns=["message_id"]) for name in ("archive", "messages")]
     return [str(name) for table in tables for name in table["message_id"].to_pylist()]
-
-
-def only_the_machine(said: str) -> bool:
-    """Whether nobody but the Java machine itself, which cannot be asked not to, has said something."""
-    return {line for line in said.splitlines() if line.strip()} <= {
-        "WARNING: Using incubator modules: jdk.incubator.vector"
-    }
 
 
 def shape(said: str) -> str:

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -33,10 +34,11 @@ from pyspark.sql import SparkSession
 
 from tests.faults.outside import execute
 from tests.pipeline.archive import Archive, archived
+from tests.pipeline.stubborn import Stubborn
 from tests.servers import GLANCE, end_tree
 from tests.service import Service
 
-PROGRAM = Path(sys.executable).with_name("peeklock-pipeline")
+Type = Callable[..., tuple[int, str, str]]
 PATIENCE = 240.0
 HOUR = 3600.0
 
@@ -172,47 +174,66 @@ def test_what_belongs_to_a_group_keeps_its_order(spark: SparkSession, small: Arc
 
 
 def test_the_rate_is_that_of_all_tasks_together(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
-    exported(spark, small, lake, 1, [archived(number) for number in range(1, 41)])
+    exported(spark, small, lake, 1, [archived(number) for number in range(1, 33)])
 
     began = time.monotonic()
     replay(spark, lake, order(queue, rate=8))
     seconds = time.monotonic() - began
 
-    assert queue.count() == 40
-    assert seconds > 40 / 8 - 2  # the first messages of each task wait for nothing
+    assert queue.count() == 32
+    assert seconds > 32 / 8 - 2  # the first messages of each task wait for nothing
+
+
+IN_FIFTIES = """
+from peeklock_pipeline import cli
+from peeklock_pipeline.jobs import replay
+
+replay.PORTION_MESSAGES = 50
+cli.main()
+"""
+"""The command, with portions of fifty messages, which two tasks send in a request each."""
 
 
 @pytest.mark.faults("short")
 def test_a_run_that_was_killed_is_taken_up_where_it_ended(
     spark: SparkSession, small: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
-    exported(spark, small, lake, 1, [archived(number, priority=4) for number in range(1, 401)])
-    httpx.patch(queue.url, json={"duplicate_detection_window_seconds": 90}).raise_for_status()
-    command = [PROGRAM, "replay", "--lake", lake.root, "--to", queue.name, "--where", "true", "--rate", "14"]
-    environment = ["--url", queue.service.url, "--master", "local[2]", "--name", "killed"]
-    kill_once(lambda: queue.count() >= 330, [*command, *environment], tmp_path)
+    exported(spark, small, lake, 1, [archived(number) for number in range(1, 121)])
+    with Stubborn(queue.service.url, [None, None, None, "hold"]) as front:
+        command = [
+            sys.executable,
+            "-c",
+            IN_FIFTIES,
+            "replay",
+            "--lake",
+            lake.root,
+            "--to",
+            queue.name,
+            "--where",
+            "true",
+        ]
+        options = ["--rate", "200", "--url", front.url, "--master", "local[2]", "--name", "killed"]
+        kill_once(front.holds, [*command, *options], tmp_path / "log")
     before = queue.count()
 
     seen = plan(spark, lake, order(queue, name="killed"))
     done = replay(spark, lake, order(queue, name="killed"))
 
     sent = sorted(message["properties"]["replayed_sequence_number"] for message in queue.messages())
-    assert 330 <= before < 400  # in the second portion
-    assert seen.in_doubt > 0
-    assert sent == list(range(1, 401))
-    assert done.duplicates > 0
-    assert done.done_before > 0
-    assert done.messages + done.done_before == 400
+    assert before == 100  # the second portion is there, and nobody was told
+    assert (seen.done, seen.in_doubt) == (50, 50)
+    assert sent == list(range(1, 121))
+    assert (done.messages, done.duplicates, done.done_before) == (70, 50, 50)
 
 
-def kill_once(is_time: Any, command: list[Any], place: Path) -> None:
+def kill_once(is_time: Event, command: Sequence[object], log: Path) -> None:
     """Run a command until it is time, and kill it and its JVM there."""
-    with (place / "log").open("wb") as log:
-        process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, start_new_session=True)
+    with log.open("wb") as file:
+        process = subprocess.Popen([*map(str, command)], stdout=file, stderr=file, start_new_session=True)
         deadline = time.monotonic() + PATIENCE
-        while not is_time() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(GLANCE)
-        assert process.poll() is None, (place / "log").read_text()
+        while not is_time.wait(GLANCE) and process.poll() is None and time.monotonic() < deadline:
+            pass
+        assert process.poll() is None, log.read_text()
         end_tree(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -294,18 +315,23 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_the_command_tells_people_and_machines(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, tmp_path: Path
+    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, typed: Type
 ) -> None:
     exported(spark, small, lake, 1, [archived(1), archived(2)])
+    command = ("replay", "--lake", lake.root, "--to", queue.name, "--url", queue.service.url, "--name", "told")
+    orders = (*command, "--where", "queue = 'orders'")
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [PROGRAM, "replay", "--lake", lake.root, "--to", queue.name, "--url", queue.service.url, *more]
-        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    planned = typed(*orders, "--plan")
+    done = typed(*orders, "--json")
+    refused = typed(*orders, "--rate", "0")
 
-    done = run("--where", "queue = 'orders'", "--json", "--master", "local[1]", "--name", "told")
-    refused = run("--where", "queue = 'orders'", "--master", "local[1]", "--name", "told", "--rate", "0")
+    assert planned[:2] == (0, PLANNED.format(queue.name))
+    assert json.loads(done[1]) == {"replay": "told", "messages": 2, "duplicates": 0, "skipped": 0, "done_before": 0}
+    assert refused == (2, "", "The rate is a number of messages per second, more than 0.\n")
 
-    assert json.loads(done.stdout) == {
-        "replay": "told", "messages": 2, "duplicates": 0, "skipped": 0, "done_before": 0
-    }  # fmt: skip
-    assert (refused.returncode, refused.stderr) == (2, "The rate is a number of messages per second, more than 0.\n")
+
+PLANNED = """\
+Replay told: 2 messages with 0 bytes match, up to batch 1. 2 would be sent to {}, first of them:
+  1  orders  completed  2026-09-21 12:00:00  id-1
+  2  orders  completed  2026-09-21 12:00:00  id-2
+"""

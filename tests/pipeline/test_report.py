@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from peeklock_pipeline.jobs.report import Reported, width_for
 from peeklock_pipeline.jobs.report import report as make
-from peeklock_pipeline.jobs.report import width_for
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.page import words
 from peeklock_pipeline.page.plots import Curve, Plot, draw
@@ -218,23 +219,31 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-def test_a_report_about_one_queue_leaves_the_tables_alone(filled: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    done = make(spark, filled, tmp_path / "mail.html", "mail")
-    assert (done.messages, done.tables) == (10, ())
-    assert filled.table(report.HOURS) is None
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A report that was made, what was heard of it meanwhile, and its page."""
+
+    done: Reported
+    heard: list[tuple[int, int]]
+    page: Path
 
 
-def test_a_report_leaves_tables_and_one_page_that_loads_nothing(
-    filled: Lake, spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def made(filled: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The report of all queues, in a directory that it made."""
     heard: list[tuple[int, int]] = []
-    done = make(spark, filled, tmp_path / "out" / "report.html", progress=lambda *said: heard.append(said))
-    assert (done.messages, done.queues) == (299, 3)
-    assert heard[-1] == (5, 5)
+    page = tmp_path_factory.mktemp("made") / "out" / "report.html"
+    done = make(spark, filled, page, progress=lambda *said: heard.append(said))
+    return Made(done, heard, page)
+
+
+def test_a_report_leaves_tables_and_one_page_that_loads_nothing(made: Made, filled: Lake, spark: SparkSession) -> None:
+    assert (made.done.messages, made.done.queues) == (299, 3)
+    assert made.heard[-1] == (5, 5)
     kept = rows(filled.read(spark, report.QUEUES), "queue")
     assert {queue: row["sent"] for queue, row in kept.items()} == {"orders": 288, "mail": 10, "a.b": 1}
-    assert filled.read(spark, report.HOURS).count() == done.hours
-    page = Outside((tmp_path / "out" / "report.html").read_text())
+    assert filled.read(spark, report.HOURS).count() == made.done.hours
+    page = Outside(made.page.read_text())
     assert [target for target in page.loads if not target.startswith("#")] == []
     assert "script" not in page.tags
     assert "link" not in page.tags
@@ -246,10 +255,23 @@ def test_a_report_leaves_tables_and_one_page_that_loads_nothing(
     assert any("10–11 locks ran out" in label for label in page.labels)
 
 
-def test_a_second_report_replaces_the_tables(filled: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    first = make(spark, filled, tmp_path / "report.html")
-    assert make(spark, filled, tmp_path / "report.html") == first
+def test_a_report_about_one_queue_leaves_the_tables_alone(
+    made: Made, filled: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    before = versions(filled)
+    done = make(spark, filled, tmp_path / "mail.html", "mail")
+    assert (done.messages, done.tables) == (10, ())
+    assert versions(filled) == before
+
+
+def test_a_second_report_replaces_the_tables(made: Made, filled: Lake, spark: SparkSession) -> None:
+    assert make(spark, filled, made.page) == made.done
     assert filled.read(spark, report.GROUPS).count() == 3
+
+
+def versions(lake: Lake) -> dict[str, int]:
+    """How often each table of a lake was changed."""
+    return {str(table.table_uri): table.version() for table in lake.tables()}
 
 
 def test_what_is_not_there_is_refused_in_a_sentence(filled: Lake, spark: SparkSession, tmp_path: Path) -> None:
@@ -271,7 +293,7 @@ def test_a_lake_that_lost_its_last_message_has_a_page_that_says_so(
 
 def test_the_page_does_not_grow_with_history(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     hour = [
-        ended(n, n * HOUR, n * HOUR, n * HOUR, n * HOUR + n % 7, queue=f"q{n % 40}", group_id=f"g{n}",
+        ended(n, n * HOUR, n * HOUR, n * HOUR, n * HOUR + n % 7, queue=f"q{(n - 1) // 50}", group_id=f"g{n}",
               dead_letter_reason=f"reason {n}" if n % 2 else None)
         for n in range(1, 2001)
     ]  # fmt: skip

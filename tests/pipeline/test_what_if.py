@@ -2,11 +2,8 @@
 
 import json
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +16,8 @@ from peeklock_pipeline.transforms.report import lives
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.histories import ended, fill, history
+
+Type = Callable[..., tuple[int, str, str]]
 
 WAS = Policy(lock=10, limit=4, retry=Retry(first=5))
 """What was in force when the histories here were made."""
@@ -57,10 +56,9 @@ def messages(spark: SparkSession) -> Iterator[DataFrame]:
     frame.unpersist()
 
 
-def outcomes(messages: DataFrame, policy: Policy, crashed: float = 0.0, seed: int = 1) -> dict[str, Any]:
-    """The measures of each scenario by its name."""
-    found = endings(messages, Question(WAS, policy, crashed, seed))
-    return {name: model.outlook(frame, name).first() for name, frame in found.items()}
+def outcome(messages: DataFrame, policy: Policy, scenario: str = model.OTHERWISE, **luck: float) -> Any:
+    """The measures of one scenario."""
+    return model.outlook(endings(messages, Question(WAS, policy, **luck))[scenario], scenario).first()
 
 
 def truth(spark: SparkSession, **policy: Any) -> Any:
@@ -72,7 +70,7 @@ def truth(spark: SparkSession, **policy: Any) -> Any:
 @pytest.fixture(scope="module")
 def same(messages: DataFrame) -> dict[str, Any]:
     """The scenarios where the other policy is the one in force."""
-    return outcomes(messages, WAS)
+    return {name: outcome(messages, WAS, name) for name in (model.HAPPENED, model.IN_FORCE, model.OTHERWISE)}
 
 
 def test_with_the_policy_in_force_the_model_is_close_to_history(same: dict[str, Any]) -> None:
@@ -89,8 +87,8 @@ def test_with_the_policy_in_force_the_model_is_close_to_history(same: dict[str, 
 def test_the_same_question_has_the_same_answer_and_another_seed_another(
     messages: DataFrame, same: dict[str, Any]
 ) -> None:
-    assert outcomes(messages, WAS)[model.IN_FORCE] == same[model.IN_FORCE]
-    assert outcomes(messages, WAS, seed=2)[model.IN_FORCE] != same[model.IN_FORCE]
+    assert outcome(messages, WAS, model.IN_FORCE) == same[model.IN_FORCE]
+    assert outcome(messages, WAS, model.IN_FORCE, seed=2) != same[model.IN_FORCE]
     in_force, otherwise = same[model.IN_FORCE].asDict(), same[model.OTHERWISE].asDict()
     assert in_force | {"scenario": ""} == otherwise | {"scenario": ""}
 
@@ -98,7 +96,7 @@ def test_the_same_question_has_the_same_answer_and_another_seed_another(
 def test_a_longer_lock_loses_fewer_locks_as_if_it_had_been_so(
     messages: DataFrame, same: dict[str, Any], spark: SparkSession
 ) -> None:
-    longer = outcomes(messages, Policy(20, WAS.limit, WAS.retry))[model.OTHERWISE]
+    longer = outcome(messages, Policy(20, WAS.limit, WAS.retry))
     would = truth(spark, lock=20)
     assert longer.lock_losses < same[model.IN_FORCE].lock_losses / 2
     assert longer.failures == pytest.approx(would.failures, rel=0.25)
@@ -106,12 +104,12 @@ def test_a_longer_lock_loses_fewer_locks_as_if_it_had_been_so(
 
 
 def test_no_lock_helps_against_receivers_that_died(messages: DataFrame, same: dict[str, Any]) -> None:
-    longer = outcomes(messages, Policy(3600, WAS.limit, WAS.retry), crashed=1.0)[model.OTHERWISE]
+    longer = outcome(messages, Policy(3600, WAS.limit, WAS.retry), crashed=1.0)
     assert longer.failures == same[model.IN_FORCE].failures
 
 
 def test_a_shorter_lock_loses_those_that_took_longer(messages: DataFrame, spark: SparkSession) -> None:
-    shorter = outcomes(messages, Policy(5, WAS.limit, WAS.retry))[model.OTHERWISE]
+    shorter = outcome(messages, Policy(5, WAS.limit, WAS.retry))
     would = truth(spark, lock=5)
     assert shorter.lock_losses == pytest.approx(would.lock_losses, rel=0.15)
     assert shorter.dead_letter_share == pytest.approx(would.dead_letter_share, rel=0.25)
@@ -120,20 +118,20 @@ def test_a_shorter_lock_loses_those_that_took_longer(messages: DataFrame, spark:
 def test_a_lower_limit_dead_letters_more_as_if_it_had_been_so(
     messages: DataFrame, same: dict[str, Any], spark: SparkSession
 ) -> None:
-    lower = outcomes(messages, Policy(WAS.lock, 2, WAS.retry))[model.OTHERWISE]
+    lower = outcome(messages, Policy(WAS.lock, 2, WAS.retry))
     assert lower.dead_letter_share > same[model.IN_FORCE].dead_letter_share * 1.5
     assert lower.dead_letter_share == pytest.approx(truth(spark, limit=2).dead_letter_share, rel=0.2)
     assert lower.redeliveries < same[model.IN_FORCE].redeliveries
 
 
 def test_a_higher_limit_does_not_save_what_never_succeeds(messages: DataFrame, same: dict[str, Any]) -> None:
-    higher = outcomes(messages, Policy(WAS.lock, 40, WAS.retry))[model.OTHERWISE]
+    higher = outcome(messages, Policy(WAS.lock, 40, WAS.retry))
     assert higher.dead_letter_share < same[model.IN_FORCE].dead_letter_share
     assert higher.failures > same[model.IN_FORCE].failures
 
 
 def test_a_longer_delay_is_waited_for(messages: DataFrame, same: dict[str, Any]) -> None:
-    patient = outcomes(messages, Policy(WAS.lock, WAS.limit, Retry(first=500)))[model.OTHERWISE]
+    patient = outcome(messages, Policy(WAS.lock, WAS.limit, Retry(first=500)))
     assert patient.failures == same[model.IN_FORCE].failures
     assert patient.completion_p95 > 495
     assert patient.completion_p50 < 20
@@ -239,17 +237,10 @@ def test_a_policy_that_no_queue_could_have_is_refused(text: str) -> None:
         read_policy(text, WAS)
 
 
-def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the command says."""
-    command = [str(Path(sys.executable).parent / "peeklock-pipeline"), "what-if", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_command_refuses_in_a_sentence_and_explains_itself(tmp_path: Path) -> None:
-    bad = asked("--lake", str(tmp_path), "--policy", "lock=never")
-    assert (bad.returncode, bad.stderr) == (2, "'never' is no duration; write 500ms, 30s, 5min, 2h or 1d.\n")
-    empty = asked("--lake", str(tmp_path), "--policy", "lock=1min")
-    assert (empty.returncode, "Traceback" in empty.stderr) == (2, False)
-    explained = asked("--explain")
-    assert explained.returncode == 0
-    assert "Taken from history:" in explained.stdout
+def test_the_command_refuses_in_a_sentence_and_explains_itself(typed: Type, lake: Lake) -> None:
+    command = ("what-if", "--lake", lake.root, "--policy")
+    assert typed(*command, "lock=never") == (2, "", "'never' is no duration; write 500ms, 30s, 5min, 2h or 1d.\n")
+    code, out, err = typed(*command, "lock=1min")
+    assert (code, out, "There is nothing in" in err) == (2, "", True)
+    code, out, _ = typed("what-if", "--explain")
+    assert (code, "Taken from history:" in out) == (0, True)
