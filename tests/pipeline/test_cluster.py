@@ -22,7 +22,7 @@ from tests.servers import GLANCE, end_tree, free_port
 
 SPARK = Path(pyspark.__file__).parent
 PACKAGES = SPARK.parent
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 class Cluster:

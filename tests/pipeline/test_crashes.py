@@ -17,7 +17,7 @@ from tests.pipeline.archive import Archive, archived
 from tests.pipeline.dying import DEAD
 from tests.servers import end_tree
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from tests.servers import GLANCE, end_tree
 from tests.service import Service
 
 Type = Callable[..., tuple[int, str, str]]
-PATIENCE = 240.0
+PATIENCE = 600.0
 HOUR = 3600.0
 
 

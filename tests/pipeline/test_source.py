@@ -27,7 +27,7 @@ from tests.pipeline.stubborn import Stubborn
 from tests.servers import GLANCE, end_tree
 from tests.service import Service
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
