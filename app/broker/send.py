@@ -7,9 +7,10 @@ duplicates, its message id. The wake-up that follows may be lost: receivers look
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 from app.broker.broker import Broker
-from app.broker.fullness import allow_more
+from app.broker.fullness import allow_more, full, how_many_fit
 from app.broker.ports import Attempt, Once
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.queue import Queue, allow_send
@@ -45,19 +46,18 @@ async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attemp
 
 
 async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt | Refusal]:
-    """Store those letters that are admitted; each letter has its own receipt or refusal."""
-    answers: list[Receipt | Refusal | None] = []
-    admitted: list[Letter] = []
-    for letter in letters:
-        try:
-            accept(letter, queue, "")
-        except Refusal as refusal:
-            answers.append(refusal)
-        else:
-            answers.append(None)
-            admitted.append(letter)
-    receipts = iter(await send(broker, queue, admitted) if admitted else ())
-    return [next(receipts) if answer is None else answer for answer in answers]
+    """Store those letters that are admitted; each has its own receipt or refusal.
+
+    Where there is room for some only, it is for the first of them. Refuses with `SendDisabled`.
+    """
+    allow_send(queue)
+    accepted = [_accepted(broker, queue, letter) for letter in letters]
+    drafts = [one for one in accepted if isinstance(one, Draft)]
+    fitting = drafts[: await how_many_fit(broker, queue, len(drafts))]
+    receipts = await broker.store.send(fitting) if fitting else []
+    _wake(broker, queue, receipts)
+    answers = chain(receipts, repeat(full(queue)))
+    return [next(answers) if isinstance(one, Draft) else one for one in accepted]
 
 
 async def post(broker: Broker, queue: Queue, letter: Letter) -> str:
@@ -73,9 +73,20 @@ async def admit(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list
     Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
     """
     allow_send(queue)
-    drafts = [accept(letter, queue, letter.envelope.message_id or broker.new_id()) for letter in letters]
+    drafts = [_draft(broker, queue, letter) for letter in letters]
     await allow_more(broker, queue, len(drafts))
     return drafts
+
+
+def _draft(broker: Broker, queue: Queue, letter: Letter) -> Draft:
+    return accept(letter, queue, letter.envelope.message_id or broker.new_id())
+
+
+def _accepted(broker: Broker, queue: Queue, letter: Letter) -> Draft | Refusal:
+    try:
+        return _draft(broker, queue, letter)
+    except Refusal as refusal:
+        return refusal
 
 
 def _wake(broker: Broker, queue: Queue, receipts: Sequence[Receipt]) -> None:

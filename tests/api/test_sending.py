@@ -214,6 +214,17 @@ async def test_each_message_of_a_loose_batch_stands_for_itself(house: House) -> 
     assert await house.counts() == {"available": 2}
 
 
+async def test_a_loose_batch_takes_the_room_there_is(house: House) -> None:
+    await house.ask("PUT", "/queues/orders", {"max_messages": 2, "max_message_bytes": 10})
+    bodies = [1, "far too long", 2, 3]
+    batch = {"messages": [{"body": body} for body in bodies], "atomic": False}
+    results = (await house.ask("POST", "/queues/orders/messages/batch", batch))["results"]
+    assert [result.get("problem", {}).get("code") for result in results] == [
+        None, "message-too-large", None, "queue-full",
+    ]  # fmt: skip
+    assert [message["body"] for message in await house.receive(max_messages=9)] == [1, 2]
+
+
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize(
     ("bad", "pointer"),
