@@ -1,7 +1,7 @@
 """Purge and redrive: many messages at once, in bounded bites, each fenced by the state it was seen in."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from app.broker.broker import Broker
@@ -65,10 +65,13 @@ async def redrive(
     """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
 
     At most `rate` a second (None: no limit), also over calls one after the other, because the answer waits until the
-    next message may go. Into another queue go no more than fit. Refuses with `InvalidRequest` a rate at which one
-    message takes longer than the patience, with `SendDisabled` as a send does, and with `QueueFull` where none fits.
+    next message may go. Into another queue go no more than fit, and none that is too large for it. Refuses with
+    `InvalidRequest` a rate at which one message takes longer than the patience, with `SendDisabled` as a send does, and
+    with `QueueFull` where there is room for none.
     """
     allow_send(to_queue)
+    if to_queue.id != queue.id:
+        choice = replace(choice, matching=_SmallEnough(choice.matching, to_queue.settings.max_message_bytes))
     pace = _Pace(broker.clock, rate, patience_seconds)
     moved = 0
     try:
@@ -96,6 +99,18 @@ async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) 
     moved = sum(await broker.store.redrive([_redrive(message, to_queue) for message in fitting]))
     broker.bells.ring(to_queue.id, moved)
     return moved
+
+
+@dataclass(frozen=True, slots=True)
+class _SmallEnough:
+    """Lets through what another filter does, as far as a queue with this limit takes it."""
+
+    matching: Filter
+    max_message_bytes: int
+
+    async def select(self, messages: Sequence[Outline]) -> list[Outline]:
+        matches = await self.matching.select(messages)
+        return [one for one in matches if one.body_bytes + len(one.envelope.properties) <= self.max_message_bytes]
 
 
 class _Pace:

@@ -288,6 +288,13 @@ class TestRedrive:
         none = {"to_queue": "repairs", "filter": "message.properties.n == 9"}
         assert await house.ask("POST", self.PATH, none) == {"moved": 0}
 
+    async def test_what_is_too_large_for_another_queue_stays(self, house: House) -> None:
+        await self.bury(house, 11)  # the last has a digit more
+        await house.ask("PUT", "/queues/repairs", {"max_message_bytes": len('0{"n":0}')})
+        assert await house.ask("POST", self.PATH, {"to_queue": "repairs", "limit": 10}) == {"moved": 10}
+        assert await house.ask("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 0}
+        assert await house.counts() == {"dead_lettered": 1}
+
     async def test_a_full_queue_has_room_for_its_own(self, house: House) -> None:
         await self.bury(house, 3)
         await house.ask("PATCH", "/queues/orders", {"max_messages": 1})
