@@ -8,7 +8,7 @@ from app.broker.broker import Broker
 from app.broker.settling import Pending
 from app.domain.instant import Duration
 from app.domain.queue import Queue
-from app.domain.settlement import Failure, Held, LockToken, Move, Outcome, release
+from app.domain.settlement import ABANDONED, Failure, Held, LockToken, Move, Outcome, release
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ def abandon(broker: Broker, queue: Queue, token: LockToken, said: Abandonment) -
 
     def form(held: Held) -> Move:
         properties = amended(held.properties, said.changes) if said.changes else None
-        failure = Failure(Outcome.ABANDONED, said.reason, said.counted, said.delay, properties)
+        # A failure without a reason has one too, or that of an earlier one would be taken for it.
+        reason = said.reason or (ABANDONED if said.counted else None)
+        failure = Failure(Outcome.ABANDONED, reason, said.counted, said.delay, properties)
         return release(held, queue.settings, failure, broker.chance())
 
     return Pending(token, Outcome.ABANDONED, form)

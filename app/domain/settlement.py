@@ -24,6 +24,7 @@ NO_EVIDENCE = -1
 
 LIMIT_REACHED = "max_delivery_count_exceeded"
 TTL_PASSED = "ttl_expired"
+ABANDONED = "abandoned"
 LOCK_EXPIRED = "lock_expired"
 
 

@@ -77,6 +77,18 @@ async def test_an_abandoned_message_is_back_at_once_in_its_old_place(house: Hous
     assert again["lock_token"] != message["lock_token"]
 
 
+async def test_a_failure_without_a_reason_does_not_take_over_that_of_an_earlier_one(house: House) -> None:
+    message = await locked(house)
+    await house.settle(message, "abandon", reason="busy")
+    (message,) = await house.receive()
+    await house.settle(message, "abandon", count=False)
+    (message,) = await house.receive()
+    assert message["last_failure"] == "busy"
+    await house.settle(message, "abandon")
+    (message,) = await house.receive()
+    assert message["last_failure"] == "abandoned"
+
+
 @pytest.mark.behaviour("S2.7", "S2.9", "S2.13", "S2.33")
 async def test_an_abandoned_message_waits_as_long_as_it_is_told_to(house: House) -> None:
     message = await locked(house)
