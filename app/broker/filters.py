@@ -1,23 +1,26 @@
 """Filters: one CEL expression over `message`, the same everywhere a caller may choose messages.
 
-`message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...) and
-`properties`. A missing name, a clash of types or a division by zero is no error but no match.
+`message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...), its times as
+CEL's timestamps, and `properties`. A missing name, a clash of types or a division by zero is no error but no match.
 """
 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
 
 import msgspec
 
-from app.domain.message import Outline
+from app.domain.delivery import is_redelivered
+from app.domain.instant import Instant
+from app.domain.message import LARGEST_FILTER, Outline
 from app.domain.refusals import Fault, InvalidRequest
 
-LONGEST_FILTER = 1024
 MACROS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter)\b")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGE_SCAN = 200
 """From this many messages on the evaluation leaves the event loop (about 10 µs a message)."""
 
@@ -38,8 +41,8 @@ class CelFilter:
     """
 
     def __init__(self, source: str, pointer: str = "/filter") -> None:
-        if len(source) > LONGEST_FILTER:
-            raise _fault(pointer, f"A filter has at most {LONGEST_FILTER} characters.")
+        if len(source.encode()) > LARGEST_FILTER:
+            raise _fault(pointer, f"A filter has at most {LARGEST_FILTER} bytes.")
         try:
             self._program = _cel().compile(source)
         except ValueError as error:
@@ -103,16 +106,28 @@ def _view(message: Outline) -> Mapping[str, Any]:
         "reply_to": envelope.reply_to,
         "to": envelope.to,
         "group_id": envelope.group_id,
+        "traceparent": envelope.traceparent,
         "sequence_number": message.sequence_number,
         "state": message.state.label,
         "priority": message.priority,
+        "enqueued_at": _moment(message.enqueued_at),
+        "available_at": _moment(message.available_at),
+        "expires_at": _moment(message.expires_at),
         "delivery_count": message.delivery_count,
         "failure_count": message.failure_count,
+        "redelivered": is_redelivered(message),
         "last_failure": message.last_failure,
         "dead_letter_reason": message.dead_letter_reason,
+        "dead_letter_description": message.dead_letter_description,
+        "dead_lettered_at": _moment(message.dead_lettered_at),
         "body_bytes": message.body_bytes,
         "properties": msgspec.json.decode(envelope.properties) if envelope.properties else {},
     }
+
+
+def _moment(instant: Instant | None) -> datetime | None:
+    """What the library takes for a timestamp."""
+    return None if instant is None else EPOCH + timedelta(microseconds=instant)
 
 
 def _fault(pointer: str, detail: str) -> InvalidRequest:

@@ -2,7 +2,8 @@
 
 Crash windows: before the claim's commit nothing happened; after it the messages are locked and, if
 nobody hears of them, come back when their locks run out. A receiver that has gone before its answer
-began gives them back at once, uncounted, whatever was still to be done with them. While waiting nothing is held: no transaction and no row.
+began gives them back at once, uncounted, whatever was still to be done with them. While waiting
+nothing is held: no transaction and no row.
 """
 
 from asyncio import CancelledError

@@ -43,6 +43,11 @@ def place_in_order(message: Message | Outline) -> Place:
     return (-message.priority, message.available_at, message.sequence_number)
 
 
+def is_redelivered(message: Message | Outline) -> bool:
+    """Whether it was handed out before the delivery that it is in, if it is in one."""
+    return message.delivery_count > int(message.state is MessageState.LOCKED)
+
+
 def is_deliverable(message: Message, now: Instant) -> bool:
     """Available, due, and not past its time to live."""
     return (

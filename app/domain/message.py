@@ -163,9 +163,13 @@ class Outline:
     body_bytes: int
     state: MessageState
     priority: int
+    enqueued_at: Instant
     available_at: Instant
+    expires_at: Instant | None
     delivery_count: int
     failure_count: int
     lock_token: bytes | None
     last_failure: str | None
     dead_letter_reason: str | None
+    dead_letter_description: str | None
+    dead_lettered_at: Instant | None

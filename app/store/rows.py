@@ -123,7 +123,9 @@ OUTLINE_COLUMNS = (
     "queue_id",
     "state",
     "priority",
+    "enqueued_at",
     "available_at",
+    "expires_at",
     "delivery_count",
     "failure_count",
     "lock_token",
@@ -134,26 +136,51 @@ OUTLINE_COLUMNS = (
     "properties",
     "body_bytes",
     "dead_letter_reason",
+    "dead_letter_description",
+    "dead_lettered_at",
 )
 
 
 def outline(row: Row) -> Outline:
     """The message of a row of `OUTLINE_COLUMNS`, without its body."""
-    number, queue_id, state, priority, available_at, deliveries, failures, lock_token, last_failure = row[:9]
-    message_id, group_id, headers, properties, body_bytes, dead_letter_reason = row[9:]
+    (
+        sequence_number,
+        queue_id,
+        state,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        last_failure,
+        message_id,
+        group_id,
+        headers,
+        properties,
+        body_bytes,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+    ) = row
     return Outline(
-        number,
+        sequence_number,
         queue_id,
         _envelope(message_id, group_id, headers, properties),
         body_bytes,
         STATES[state],
         priority,
+        enqueued_at,
         available_at,
-        deliveries,
-        failures,
+        expires_at,
+        delivery_count,
+        failure_count,
         lock_token,
         last_failure,
         dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
     )
 
 

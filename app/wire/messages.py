@@ -6,8 +6,9 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from app.domain.delivery import is_redelivered
 from app.domain.instant import to_milliseconds
-from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message, MessageState
+from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message
 from app.domain.settlement import LockToken
 from app.wire.locks import Settlement, SettlementResult
 from app.wire.shapes import (
@@ -151,7 +152,7 @@ def view(message: Message) -> MessageView:
         available_at=to_wire(message.available_at),
         delivery_count=message.delivery_count,
         failure_count=message.failure_count,
-        redelivered=message.delivery_count > int(message.state is MessageState.LOCKED),
+        redelivered=is_redelivered(message),
         content_type=envelope.content_type,
         correlation_id=envelope.correlation_id,
         subject=envelope.subject,

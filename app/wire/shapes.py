@@ -82,7 +82,8 @@ Filter: TypeAlias = Annotated[
             `message_id`, `content_type`, `correlation_id`, `subject`, `reply_to`, `to`, `group_id`, `traceparent`,
             `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
             `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
-            `dead_lettered_at`, `body_bytes` and `properties`. A name that is missing, or a clash of types, is no match.
+            `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <
+            timestamp('2030-01-01T00:00:00Z')`. A name that is missing, or a clash of types, is no match.
         """,
         extra_json_schema={"maxLength": LARGEST_FILTER},
     ),

@@ -3,8 +3,12 @@
 import pytest
 
 from app.broker.filters import CelFilter
+from app.domain.instant import HOUR
 from app.domain.message import Envelope, MessageState, Outline
 from app.domain.refusals import InvalidRequest
+
+SENT = 1_800_000_000_000_000
+"""2027-01-15T08:00:00Z."""
 
 NESTED = ".map(message, message.map(message, [1, 2, 3, 4, 5, 6, 7, 8, 9]))"
 
@@ -12,7 +16,9 @@ NESTED = ".map(message, message.map(message, [1, 2, 3, 4, 5, 6, 7, 8, 9]))"
 def outline(subject: str = "s", properties: bytes = b"") -> Outline:
     """A message that is available."""
     envelope = Envelope("id", subject=subject, properties=properties)
-    return Outline(1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, 0, None, None, None)
+    return Outline(
+        1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None
+    )
 
 
 async def matches(source: str, message: Outline) -> bool:
@@ -102,3 +108,23 @@ def test_what_is_no_expression_is_refused(source: str) -> None:
 )
 async def test_what_cannot_be_evaluated_for_a_message_does_not_match_it(expression: str) -> None:
     assert not await matches(expression, outline())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "message.enqueued_at == timestamp('2027-01-15T08:00:00Z')",
+        "message.enqueued_at < timestamp('2027-01-15T08:00:00.000001Z')",
+        "timestamp(message.enqueued_at) > timestamp('2027-01-01T00:00:00+01:00')",
+        "message.available_at - message.enqueued_at == duration('1h')",
+        "message.enqueued_at.getFullYear() == 2027",
+        "message.expires_at == null && message.dead_lettered_at == null",
+        "!message.redelivered",
+    ],
+)
+async def test_times_are_timestamps(source: str) -> None:
+    assert await matches(source, outline())
+
+
+async def test_a_time_that_is_not_there_is_no_match() -> None:
+    assert not await matches("message.expires_at > timestamp('2000-01-01T00:00:00Z')", outline())
