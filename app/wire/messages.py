@@ -30,7 +30,6 @@ from app.wire.shapes import (
     WaitSeconds,
 )
 from app.wire.times import maybe_to_wire, to_wire
-from app.wire.values import check_filter
 
 Numbers: TypeAlias = Annotated[
     list[SequenceNumber],
@@ -54,9 +53,6 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     receiver_id: Id | None = None
     filter: Filter | None = None
     settlements: Annotated[list[Settlement], msgspec.Meta(max_length=LARGEST_BATCH)] | None = None
-
-    def __post_init__(self) -> None:
-        check_filter(self.filter)
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
@@ -103,9 +99,6 @@ class BrowseMessages(Page):
 
     state: list[StateName] = msgspec.field(default_factory=list[StateName])
     filter: Filter | None = None
-
-    def __post_init__(self) -> None:
-        check_filter(self.filter, "#/query/filter")
 
 
 class MessagePage(msgspec.Struct):

@@ -88,7 +88,7 @@ Filter: TypeAlias = Annotated[
         extra_json_schema={"maxLength": LARGEST_FILTER},
     ),
 ]
-"""Its bytes are counted by `check_filter`: a schema can only count characters, of which there are never more."""
+"""Its bytes are counted where it is compiled: a schema can only count characters, of which there are never more."""
 LockTokenText: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
 ]

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from app.domain.instant import Instant
-from app.domain.message import LARGEST_FILTER, LARGEST_PROPERTIES, MOST_PROPERTIES
+from app.domain.message import LARGEST_PROPERTIES, MOST_PROPERTIES
 from app.domain.refusals import Fault, InvalidRequest
 from app.wire.shapes import LATEST, PropertyValue
 from app.wire.times import from_wire
@@ -30,12 +30,6 @@ def due_time(moment: datetime, pointer: str) -> Instant:
     if moment > LATEST:
         raise at(pointer, f"No message is due after {LATEST:%Y}.")
     return from_wire(moment)
-
-
-def check_filter(source: str | None, pointer: str = "/filter") -> None:
-    """Refuse a filter that is too large."""
-    if source is not None and len(source.encode()) > LARGEST_FILTER:
-        raise at(pointer, f"A filter has at most {LARGEST_FILTER} bytes.")
 
 
 def says_json(content_type: str | None) -> bool:
