@@ -354,7 +354,8 @@ class TestGone:
             answers.append(event)
 
         path = "/v1/queues/orders/messages/receive"
-        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+        where = {"path": path, "raw_path": path.encode(), "query_string": b""}
+        scope = {"type": "http", "method": "POST", **where, "headers": headers}
         await house.front(scope, receive, send)
         return len(answers)
 
