@@ -7,7 +7,7 @@ from app.broker.broker import Broker
 from app.domain.delivery import line_of
 from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import LockToken, Move, Outcome
+from app.domain.settlement import given_back
 
 
 async def give_back(broker: Broker, messages: Sequence[Message]) -> None:
@@ -15,16 +15,7 @@ async def give_back(broker: Broker, messages: Sequence[Message]) -> None:
 
     What the store cannot free comes back when its lock runs out, as it does where the process dies before.
     """
-    moves = [
-        Move(
-            LockToken(message.sequence_number, message.lock_token),
-            message.queue_id,
-            Outcome.RELEASED,
-            message.home_state,
-        )
-        for message in messages
-        if message.lock_token is not None
-    ]
+    moves = [given_back(message) for message in messages if message.lock_token is not None]
     try:
         moved = await broker.store.move(moves) if moves else []
     except StoreUnavailable:

@@ -11,7 +11,7 @@ from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
-from app.domain.settlement import NO_EVIDENCE, LockToken, Outcome, Removal, cleared
+from app.domain.settlement import NO_EVIDENCE, Outcome, Removal, cleared, token_of
 from app.runtime.clock import Clock
 
 BITE = 500
@@ -172,8 +172,9 @@ def _withdrawal(queue: Queue, message: Outline) -> Withdrawal:
 
 
 def _removal(queue: Queue, message: Outline) -> Removal:
-    token = LockToken(message.sequence_number, message.lock_token or b"")
-    return Removal(token, queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE))
+    return Removal(
+        token_of(message), queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE)
+    )
 
 
 def _redrive(message: Outline, to_queue: Queue) -> Redrive:

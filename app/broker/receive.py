@@ -22,11 +22,11 @@ from app.domain.queue import Queue, allow_receive
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import (
     LIMIT_REACHED,
-    LockToken,
     Move,
     Outcome,
     Removal,
     is_poison,
+    token_of,
 )
 from app.runtime.bell import Waiter
 
@@ -100,7 +100,7 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
     """
     messages = await receive(broker, queue, wish)
     removals = [
-        Removal(_token(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
+        Removal(token_of(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
         for message in messages
     ]
     try:
@@ -176,7 +176,7 @@ async def _take(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
 async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
     moves = [
         Move(
-            _token(message),
+            token_of(message),
             message.queue_id,
             Outcome.DEAD_LETTERED,
             MessageState.DEAD_LETTERED,
@@ -187,7 +187,3 @@ async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
     ]
     moved = await broker.store.move(moves)
     broker.tally.count("poison_dead_lettered", sum(moved))
-
-
-def _token(message: Message) -> LockToken:
-    return LockToken(message.sequence_number, message.lock_token or b"")

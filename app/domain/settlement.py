@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.domain.instant import Duration, Instant
-from app.domain.message import Message, MessageState
+from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
@@ -209,6 +209,18 @@ def release(held: Held, settings: QueueSettings, failure: Failure, chance: float
     if delay and held.home_state is MessageState.AVAILABLE:
         return replace(back, state=MessageState.SCHEDULED, delay=delay)
     return back
+
+
+def token_of(message: Message | Outline) -> LockToken:
+    """By what a locked message is held. Raises `ValueError` where nobody holds it."""
+    if message.lock_token is None:
+        raise ValueError(f"message {message.sequence_number} is not locked")
+    return LockToken(message.sequence_number, message.lock_token)
+
+
+def given_back(message: Message) -> Move:
+    """The end of a delivery that its receiver never heard of: uncounted, and in its old place."""
+    return Move(token_of(message), message.queue_id, Outcome.RELEASED, message.home_state)
 
 
 def is_poison(message: Message, settings: QueueSettings) -> bool:

@@ -12,7 +12,7 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Draft, Message, Receipt
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone
+from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
 from app.runtime.coalescer import Coalescer
 from app.store import mysql_attempts as attempts
 from app.store import mysql_receiving as receiving
@@ -162,7 +162,7 @@ class MysqlStore(MessageRecords):
 
     async def _return(self, messages: Sequence[Message]) -> None:
         try:
-            await self._moves.submit_all([receiving.back(message) for message in messages])
+            await self._moves.submit_all([given_back(message) for message in messages])
         except StoreUnavailable as error:
             log.warning("unclaimed messages wait for their locks to end", messages=len(messages), error=str(error))
 

@@ -10,7 +10,7 @@ from typing import Any
 from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
-from app.domain.settlement import SECRET_BYTES, LockToken, Move, Outcome
+from app.domain.settlement import SECRET_BYTES, LockToken
 from app.store import rows
 from app.store.mysql_session import Ask, Session
 from app.store.mysql_text import column, table
@@ -115,18 +115,7 @@ async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Me
     if not tokens:
         return []
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    messages = {(message.sequence_number, message.lock_token): message for message in map(rows.message, found)}
-    return [
-        messages[token.sequence_number, token.secret]
-        for token in tokens
-        if (token.sequence_number, token.secret) in messages
-    ]
-
-
-def back(message: Message) -> Move:
-    """The release, uncounted and to its old place, of a message that its receiver never heard of."""
-    token = LockToken(message.sequence_number, message.lock_token or b"")
-    return Move(token, message.queue_id, Outcome.RELEASED, message.home_state)
+    return rows.held_by(tokens, found)
 
 
 def _share(found: Iterator[Row], wish: Claim) -> list[Delivery]:

@@ -12,7 +12,7 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone
+from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
 from app.runtime.coalescer import Coalescer
 from app.store import postgresql_attempts as attempts
 from app.store import postgresql_receiving as receiving
@@ -144,7 +144,7 @@ class PostgresStore(MessageRecords):
 
     async def _return(self, messages: Sequence[Message]) -> None:
         try:
-            await self.move([receiving.back(message) for message in messages])
+            await self.move([given_back(message) for message in messages])
         except StoreUnavailable as error:
             log.warning("unclaimed messages wait for their locks to end", messages=len(messages), error=str(error))
 

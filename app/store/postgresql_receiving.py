@@ -8,7 +8,7 @@ from secrets import token_bytes
 from app.domain.delivery import Claim, place_in_order
 from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import SECRET_BYTES, LockToken, Move, Outcome
+from app.domain.settlement import SECRET_BYTES, LockToken
 from app.store import rows
 from app.store.floors import Floors, Look, Place, Seen
 from app.store.records import Session
@@ -220,15 +220,7 @@ async def claim_these(session: Session, claim: Claim, numbers: Sequence[int]) ->
 async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages of these deliveries whose locks still live, in order."""
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    messages = {(message.sequence_number, message.lock_token): message for message in map(rows.message, found)}
-    keys = [(token.sequence_number, token.secret) for token in tokens]
-    return [messages[key] for key in keys if key in messages]
-
-
-def back(message: Message) -> Move:
-    """The release, uncounted and to its old place, of a message that its receiver never heard of."""
-    token = LockToken(message.sequence_number, message.lock_token or b"")
-    return Move(token, message.queue_id, Outcome.RELEASED, message.home_state)
+    return rows.held_by(tokens, found)
 
 
 def _in_place(found: Iterable[Row]) -> list[Message]:

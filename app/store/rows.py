@@ -4,7 +4,7 @@ A row is read by position, in the order of the `*_COLUMNS` beside it, which stat
 The hot ones among these functions run for every message, so they look values up instead of constructing them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from app.domain.access import ApiKey
@@ -116,6 +116,13 @@ def message(row: Row) -> Message:
         dead_lettered_at,
         read_at,
     )
+
+
+def held_by(tokens: Iterable[LockToken], found: Iterable[Row]) -> list[Message]:
+    """The messages of these rows of `MESSAGE_COLUMNS` that are locked by the tokens, in the order of these."""
+    messages = {(held.sequence_number, held.lock_token): held for held in map(message, found)}
+    keys = ((token.sequence_number, token.secret) for token in tokens)
+    return [messages[key] for key in keys if key in messages]
 
 
 OUTLINE_COLUMNS = (

@@ -11,7 +11,7 @@ from app.broker.ports import Attempt, Extended, Extension, Once
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import KeyReused
-from app.domain.settlement import LockToken, Move, Outcome, Removal
+from app.domain.settlement import LockToken, Move, Removal, given_back
 from app.runtime.clock import Clock
 from app.store import rows
 from app.store.archive_records import ArchiveRecords
@@ -192,26 +192,14 @@ def _lock(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Me
 
 
 def _give_back(messages: Sequence[Message]) -> Step[list[bool]] | None:
-    """Free what was claimed for a caller who has gone: uncounted, in its old place."""
-    moves = [
-        Move(
-            LockToken(message.sequence_number, message.lock_token),
-            message.queue_id,
-            Outcome.RELEASED,
-            message.home_state,
-        )
-        for message in messages
-        if message.lock_token
-    ]
-    return Step(_each(_move, moves)) if moves else None
+    """Free what was claimed for a caller who has gone."""
+    return Step(_each(_move, [given_back(message) for message in messages])) if messages else None
 
 
 def _still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages that are still locked by these tokens, in their order."""
     found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
-    by_token = {(message.sequence_number, message.lock_token): message for message in map(rows.message, found)}
-    kept = (by_token.get((token.sequence_number, token.secret)) for token in tokens)
-    return [message for message in kept if message]
+    return rows.held_by(tokens, found)
 
 
 def _remove(transaction: Transaction, removal: Removal) -> bool:
