@@ -27,6 +27,8 @@ OCTETS = b"application/octet-stream"
 PROBLEM = b"application/problem+json"
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
+WRONG_NAME = "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
+
 encode = msgspec.json.Encoder().encode
 log = structlog.get_logger("peeklock.api")
 
@@ -145,10 +147,7 @@ class Application:
         name = path.get("queue")
         principal = await admit(self._desk.doorkeeper, self._right, name, headers)
         if name is not None and not is_valid_name(name):
-            detail = (
-                "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, with no mark at its ends."
-            )
-            raise in_path("queue", detail)
+            raise in_path("queue", WRONG_NAME)
         self._check(headers, self._desk.largest_request)
         raw = await read_body(receive, self._desk.largest_request)
         body = self._decode(raw)

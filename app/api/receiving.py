@@ -119,6 +119,9 @@ def _check(call: Call[ReceiveMessages]) -> None:
         if body.source != "queue":
             raise at("/source", "Messages asked for by number are deferred ones of the queue.")
         if len(set(numbers)) < len(numbers):
-            raise at("/sequence_numbers", "A number stands here twice.")
+            raise at("/sequence_numbers", "A sequence number is given twice.")
     if call.header(b"idempotency-key") and (body.mode != "peek_lock" or body.filter or body.sequence_numbers):
-        raise in_header("Idempotency-Key", "An Idempotency-Key goes with a plain peek-lock receive.")
+        raise in_header(
+            "Idempotency-Key",
+            "An Idempotency-Key is only accepted with a peek-lock receive that has no filter and no numbers.",
+        )

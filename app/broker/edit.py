@@ -15,7 +15,7 @@ HAVE_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED)
 TRIES = 10
 """A message that changes under an edit is looked at anew so often before it counts as busy."""
 
-BUSY = "The message changes faster than it can be looked at."
+BUSY = "The message kept changing during this request; try again."
 
 Change: TypeAlias = Callable[[Message], Edit]
 
@@ -54,7 +54,7 @@ async def _unlocked(broker: Broker, queue: Queue, sequence_number: int, wanted: 
     """The message as it stands, if it is one that is wanted and nobody holds it."""
     seen = await look(broker, queue, sequence_number)
     if wanted is not None and seen.edition not in wanted:
-        raise PreconditionFailed(f"The message has been changed: it is now {seen.edition}.")
+        raise PreconditionFailed(f"The message was changed: its ETag is now {seen.edition}.")
     if seen.state is MessageState.LOCKED:
         raise MessageLocked
     return seen

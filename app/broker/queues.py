@@ -25,7 +25,7 @@ MOST_TAKINGS = 100
 MOST_TRIES = 100
 """Times a change is made anew because another came between: each time somebody else's took effect."""
 
-CROWDED = "Too many change this queue at the same time; nothing was changed by this request."
+CROWDED = "Too many concurrent changes to this queue; this request changed nothing."
 
 Change: TypeAlias = Callable[[QueueSettings], QueueSettings]
 
@@ -41,10 +41,10 @@ class Condition:
         """Refuse with `PreconditionFailed` where it does not hold."""
         if self.wanted is not None and queue.edition not in self.wanted:
             raise PreconditionFailed(
-                f"Queue {queue.name} is another one, or has been changed: it is now {queue.edition}."
+                f"Queue {queue.name} was changed or created anew: its ETag is now {queue.edition}."
             )
         if queue.edition in self.unwanted:
-            raise PreconditionFailed(f"There is a queue named {queue.name} already: it is now {queue.edition}.")
+            raise PreconditionFailed(f"There is a queue named {queue.name} already: its ETag is now {queue.edition}.")
 
 
 UNCONDITIONAL = Condition()
@@ -71,7 +71,7 @@ async def put_queue(
             broker.catalogue.forget(queue)
             return queue, True
     elif (queue := await broker.store.queues.find(name)) is None:
-        raise PreconditionFailed(f"There is no queue named {name}, in whatever edition.")
+        raise PreconditionFailed(f"There is no queue named {name}.")
     try:
         return await change_queue(broker, queue, lambda _: settings, condition), False
     except QueueNotFound:

@@ -53,7 +53,7 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
             return await _promise(broker, held, answer, extended, duration, ahead)
         if lost := await lose(broker, held, answer.evidence):
             raise lost
-    raise StoreUnavailable("The lock changes faster than it can be renewed.")
+    raise StoreUnavailable("The lock kept changing during this request; try again.")
 
 
 async def _promise(

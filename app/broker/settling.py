@@ -121,7 +121,7 @@ async def what_happened(broker: Broker, queue: Queue, token: LockToken, asked: O
     """The answer to an ending that came too late, from what is remembered of the delivery."""
     (stone,) = await broker.store.tombstones([token])
     if stone is None or stone.queue_id != queue.id:
-        return MessageNotFound("This lock token names no delivery that is remembered in this queue.")
+        return MessageNotFound("No delivery with this lock token is known in this queue.")
     if stone.outcome is asked:
         return Settled(token.sequence_number, stone.outcome, stone.state, replayed=True)
     if cause := LOSS_CAUSES.get(stone.outcome):
@@ -172,7 +172,7 @@ async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled 
                 return _settled(ending)
         if lost := await lose(broker, held, evidence):
             return lost
-    raise StoreUnavailable("The message changes faster than it can be looked at.")
+    raise StoreUnavailable("The message kept changing during this request; try again.")
 
 
 def _settled(ending: Ending) -> Settled:

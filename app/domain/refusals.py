@@ -197,7 +197,7 @@ class RoomUnavailable(Exception):
 
 
 class StoreUnavailable(RoomUnavailable):
-    """The message store cannot be reached at present; nothing is known to have changed."""
+    """The message store cannot be reached at present. Whether this request took effect is not known."""
 
     code = "store-unavailable"
 
