@@ -30,7 +30,7 @@ from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
 from tests.clock import VirtualClock
 from tests.contract.subject import Subject
-from tests.locks.records import Records, locks_in_redis, own_keys
+from tests.locks.records import PATIENCE_SECONDS, Records, locks_in_redis, own_keys
 from tests.rooms import assemble
 
 LOCK_SECONDS = 30
@@ -71,7 +71,7 @@ async def house(request: pytest.FixtureRequest, subject: Subject) -> AsyncIterat
         yield House(broker, subject, None)
     else:
         url, keys = request.getfixturevalue("redis_url"), own_keys()
-        async with connect(url) as redis, locks_in_redis(url, keys) as locks:
+        async with connect(url, patience_seconds=PATIENCE_SECONDS) as redis, locks_in_redis(url, keys) as locks:
             yield House(replace(broker, locks=locks), subject, Records(redis, keys))
     await broker.catalogue.close()
 
