@@ -89,22 +89,6 @@ class Coalescer(Generic[Entry, Outcome]):
         """Outcomes of entries that share one batch even above `largest`; raises the first failure among them."""
         return await self._answer(self._gather(list(entries))) if entries else []
 
-    async def submit_all(self, entries: Sequence[Entry]) -> list[Outcome]:
-        """Outcomes of entries that may be spread over batches and fail apart.
-
-        When all have come back, the first failure is raised; the entries beside it keep their effect.
-        """
-        if not entries:
-            return []
-        parties = [self._gather([entry]) for entry in entries]
-        try:
-            await asyncio.wait([party.answer for party in parties])
-            return [party.answer.result()[0] for party in parties]
-        except BaseException:
-            for party in parties:
-                self._leave(party)
-            raise
-
     async def close(self) -> None:
         """Refuse new entries from now on; return when everything gathered has been run."""
         self._closed = True

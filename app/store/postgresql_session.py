@@ -51,10 +51,6 @@ WEAKNESSES: Mapping[str, str] = {
 }
 """What is said of settings by which a commit can be lost."""
 
-POOLED = (
-    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
-    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
-)
 
 KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """The same for this end, as far as the system knows these options."""

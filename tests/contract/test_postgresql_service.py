@@ -18,8 +18,9 @@ from app.store.migrate import migrate
 from app.store.open import open_store
 from app.store.pool import Collision
 from app.store.postgresql import PostgresStore
-from app.store.postgresql_session import POOLED, WEAKNESSES, LockWaitEnded, address, translated
+from app.store.postgresql_session import WEAKNESSES, LockWaitEnded, address, translated
 from app.store.presence import DatabaseInUse
+from app.store.server_store import POOLED
 from tests.contract.subject import PostgresSubject, bodies, claim, completion, draft
 from tests.servers import PostgresServer, Server
 

@@ -110,16 +110,6 @@ async def test_a_crowd_is_spread_over_batches_in_the_order_it_came(statements: S
     assert await outcomes(callers) == list("ABCDEFGHI")
 
 
-async def test_a_big_call_is_spread_too_and_its_outcomes_come_back_in_order(statements: Statements) -> None:
-    call = asyncio.create_task(statements.coalescer.submit_all("abcdef"))
-    await settle()
-    assert statements.batches == ["abcd", "ef"]
-    await statements.finish(1)
-    assert not call.done()
-    await statements.finish(0)
-    assert await call == list("ABCDEF")
-
-
 async def test_entries_together_share_a_batch_even_above_the_largest(statements: Statements) -> None:
     single = await statements.callers("a")
     group = asyncio.create_task(statements.coalescer.submit_together("bcdefg"))
@@ -132,17 +122,16 @@ async def test_entries_together_share_a_batch_even_above_the_largest(statements:
 
 
 async def test_entries_together_wait_for_a_batch_with_room_for_all(statements: Statements) -> None:
-    singles = asyncio.create_task(statements.coalescer.submit_all("abc"))
+    singles = await statements.callers("abc")
     group = asyncio.create_task(statements.coalescer.submit_together("de"))
     await settle()
     assert statements.batches == ["abc", "de"]
     await statements.finish(0)
     await statements.finish(1)
-    assert [await singles, await group] == [list("ABC"), list("DE")]
+    assert [await outcomes(singles), await group] == [list("ABC"), list("DE")]
 
 
 async def test_an_empty_call_is_answered_without_a_run(statements: Statements) -> None:
-    assert await statements.coalescer.submit_all([]) == []
     assert await statements.coalescer.submit_together([]) == []
     assert statements.batches == []
 
@@ -244,19 +233,6 @@ async def test_an_interrupted_run_leaves_its_callers_in_no_doubt_that_they_are_i
     assert await after == "C"
 
 
-async def test_a_big_call_raises_its_first_failure_when_all_have_come_back(statements: Statements) -> None:
-    call = asyncio.create_task(statements.coalescer.submit_all("abcdef"))
-    await settle()
-    error = BadEntryError()
-    await statements.finish(0, "A", error, BadEntryError("later"), "D")
-    assert not call.done()
-    await statements.finish(1)
-    with pytest.raises(BadEntryError) as raised:
-        await call
-    assert raised.value is error
-    assert statements.orphans == [("a", "A"), ("d", "D"), ("e", "E"), ("f", "F")]
-
-
 # ---- callers who go --------------------------------------------------------------------------------------------------
 
 
@@ -323,22 +299,6 @@ async def test_a_suspect_whose_caller_has_gone_is_not_tried_again(statements: St
     assert await callers[1] == "B"
 
 
-async def test_a_big_call_that_goes_takes_back_what_waits_and_orphans_the_rest(statements: Statements) -> None:
-    call = asyncio.create_task(statements.coalescer.submit_all("abcdefghij"))
-    await settle()
-    await statements.finish(0)
-    assert statements.batches == ["abcd", "efgh", "ij"]
-    late = await statements.callers("k")
-    call.cancel()
-    await settle()
-    assert statements.orphans == [(entry, entry.upper()) for entry in "abcd"]
-    await statements.finish(1)
-    await statements.finish(2)
-    await statements.finish(3)
-    assert [entry for entry, _ in statements.orphans] == list("abcdefghij")
-    assert await late[0] == "K"
-
-
 async def test_a_group_with_a_failure_in_it_orphans_its_other_outcomes(statements: Statements) -> None:
     group = asyncio.create_task(statements.coalescer.submit_together("abc"))
     await settle()
@@ -362,7 +322,7 @@ async def test_closing_finishes_what_was_gathered_and_takes_nothing_more(stateme
     with pytest.raises(CoalescerClosedError):
         await statements.coalescer.submit("late")
     with pytest.raises(CoalescerClosedError):
-        await statements.coalescer.submit_all(["late"])
+        await statements.coalescer.submit_together(["late"])
     for number in (1, 2, 3):
         assert not closing.done()
         await statements.finish(number)

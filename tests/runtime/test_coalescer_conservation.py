@@ -63,8 +63,6 @@ async def call(world: World, coalescer: Coalescer[int, int], entries: list[int])
     try:
         if len(entries) == 1:
             outcomes = [await coalescer.submit(entries[0])]
-        elif entries[0] % 2:
-            outcomes = await coalescer.submit_all(entries)
         else:
             outcomes = await coalescer.submit_together(entries)
     except (StoreAwayError, BadEntryError):
@@ -100,7 +98,7 @@ def test_every_effect_happens_once_and_is_heard_once_or_orphaned_once(seed: int,
     assert world.heard + world.orphaned == world.effects
     assert not world.bad & world.effects.keys()
     assert world.most_under_way <= IN_FLIGHT
-    together = [entries for entries in calls if len(entries) > 1 and entries[0] % 2 == 0]
+    together = [entries for entries in calls if len(entries) > 1]
     for batch in world.batches:
         assert len(batch) <= LARGEST or batch in together
         assert all(set(group) <= set(batch) or not set(group) & set(batch) for group in together)

@@ -1,0 +1,212 @@
+"""A store on a database server: what many callers ask at the same moment goes there together."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import structlog
+
+from app.broker.ports import Extended, Extension
+from app.domain.delivery import Claim
+from app.domain.instant import Instant
+from app.domain.message import Draft, Message, Receipt
+from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
+from app.runtime.coalescer import Coalescer
+from app.store.archive_records import ArchiveRecords
+from app.store.key_records import KeyRecords
+from app.store.pool import AnySession, Pool
+from app.store.presence import Presence
+from app.store.queue_records import QueueRecords
+from app.store.records import Database, MessageRecords, Observe
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+Batch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
+
+SHARED = (StoreUnavailable,)
+"""What fails every caller of a batch alike; anything else is one caller's own fault."""
+
+Choice: TypeAlias = tuple[Claim, Sequence[int]]
+"""A claim of messages by their numbers."""
+
+POOLED = (
+    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
+    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
+)
+
+log = structlog.get_logger("peeklock.store")
+
+
+class ServerStore(MessageRecords, Generic[AnySession]):
+    """The verbs that run for every message, each gathered; what becomes of a batch is its engine's own.
+
+    A batch has one answer for each of its entries, in order, and takes effect as a whole or raises. Without a
+    `presence` nobody watches who else serves the database.
+    """
+
+    weaknesses: ClassVar[Mapping[str, str]]
+    """What is said of settings of the server by which something that was answered can be lost."""
+
+    def __init__(self, database: Database, pool: Pool[AnySession], presence: Presence | None, observe: Observe) -> None:
+        super().__init__(database)
+        self._pool = pool
+        self._presence = presence
+        self._observe = observe
+        self.archive = ArchiveRecords(pool)
+        self.queues = QueueRecords(pool)
+        self.keys = KeyRecords(pool)
+        self._errands: set[asyncio.Task[None]] = set()
+        self._sends = Coalescer(self._watched("send", self._send), shared=SHARED)
+        self._claims = Coalescer(self._claim, shared=SHARED, orphaned=self._give_back)
+        # One at a time, and gathered all the same for what becomes of those whose caller has gone.
+        self._choices = Coalescer(self._claim_chosen, largest=1, shared=SHARED, orphaned=self._give_back_chosen)
+        self._looks = Coalescer(self._watched("held", super().held), shared=SHARED)
+        self._memories = Coalescer(self._watched("tombstones", super().tombstones), shared=SHARED)
+        self._removals = Coalescer(self._watched("remove", self._remove), shared=SHARED)
+        self._moves = Coalescer(self._watched("move", self._move), shared=SHARED)
+        self._releases = Coalescer(self._watched("release", self._release), shared=SHARED)
+        self._extensions = Coalescer(self._watched("extend", self._extend), shared=SHARED)
+
+    # ---- what an engine does -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _send(self, drafts: list[Draft]) -> list[Receipt]: ...
+
+    @abstractmethod
+    def _portions(self, claims: list[Claim]) -> Iterable[list[Claim]]:
+        """The claims in order, as many at a time as are served together."""
+
+    @abstractmethod
+    async def _claim_portion(self, claims: list[Claim]) -> list[list[Message]]: ...
+
+    @abstractmethod
+    async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
+
+    @abstractmethod
+    async def _remove(self, removals: list[Removal]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _move(self, moves: list[Move]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _release(self, moves: list[Move]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]: ...
+
+    # ---- sending and receiving ---------------------------------------------------------------------------------------
+
+    async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """See `Messages`."""
+        return await self._sends.submit_together(drafts)
+
+    async def claim(self, claim: Claim) -> list[Message]:
+        """See `Messages`."""
+        return await self._claims.submit(claim)
+
+    async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `Messages`."""
+        return await self._choices.submit((claim, numbers))
+
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        answers: list[list[Message] | Exception] = []
+        for portion in self._portions(claims):
+            self._observe("claim", len(portion))
+            try:
+                answers += await self._claim_portion(portion)
+            except StoreUnavailable as error:
+                # What earlier portions have claimed is theirs.
+                answers += [error] * len(portion)
+        return answers
+
+    async def _claim_chosen(self, choices: list[Choice]) -> list[list[Message]]:
+        return [await self._claim_these(claim, numbers) for claim, numbers in choices]
+
+    def _give_back_chosen(self, choice: Choice, messages: list[Message]) -> None:
+        self._give_back(choice[0], messages)
+
+    def _give_back(self, claim: Claim, messages: list[Message]) -> None:
+        """Free what was claimed for a caller who has gone."""
+        if messages:
+            errand = asyncio.create_task(self._return(messages), name=f"giving back to queue {claim.queue_id}")
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
+
+    async def _return(self, messages: Sequence[Message]) -> None:
+        try:
+            await self.move([given_back(message) for message in messages])
+        except StoreUnavailable as error:
+            log.warning("unclaimed messages wait for their locks to end", messages=len(messages), error=str(error))
+
+    # ---- settling ----------------------------------------------------------------------------------------------------
+
+    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
+        """See `Messages`."""
+        return await self._looks.submit_together(tokens)
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """See `Messages`."""
+        return await self._memories.submit_together(tokens)
+
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        """See `Messages`."""
+        return await self._removals.submit_together(removals)
+
+    async def move(self, moves: Sequence[Move]) -> list[bool]:
+        """See `Messages`."""
+        return await self._moves.submit_together(moves)
+
+    async def release(self, moves: Sequence[Move]) -> list[bool]:
+        """See `Messages`."""
+        return await self._releases.submit_together(moves)
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
+        """See `Messages`."""
+        return await self._extensions.submit_together(extensions)
+
+    # ---- the whole ---------------------------------------------------------------------------------------------------
+
+    async def now(self) -> Instant:
+        """See `Store`."""
+        if self._presence is not None:
+            await self._presence.keep()
+        return await super().now()
+
+    async def claim_alone(self) -> list[str]:
+        """See `Store`."""
+        return await self._serve("claim_alone")
+
+    async def claim_shared(self) -> list[str]:
+        """See `Store`."""
+        return await self._serve("claim_shared")
+
+    async def close(self) -> None:
+        """See `Store`."""
+        for coalescer in (self._sends, self._claims, self._choices, self._looks, self._memories):
+            await coalescer.close()
+        while self._errands:
+            await asyncio.wait(self._errands)
+        for coalescer in (self._removals, self._moves, self._releases, self._extensions):
+            await coalescer.close()
+        if self._presence is not None:
+            await self._presence.leave()
+        await self._pool.close()
+
+    async def _serve(self, claim: str) -> list[str]:
+        warnings = [self.weaknesses[setting] for (setting,) in await self._pool.fetch("weaknesses")]
+        if self._presence is None:
+            return [*warnings, POOLED]
+        await self._presence.take(claim)
+        return warnings
+
+    def _watched(self, verb: str, run: Batch[Entry, Result]) -> Batch[Entry, Result]:
+        """How a coalescer runs a batch: and somebody hears how many there were."""
+
+        def watched(entries: list[Entry]) -> Coroutine[Any, Any, list[Result]]:
+            self._observe(verb, len(entries))
+            return run(entries)
+
+        return watched
