@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.domain.instant import Duration, Instant
+from app.domain.instant import HOUR, Duration, Instant
 from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageNotFound
@@ -143,6 +143,10 @@ class Move:
     dead_letter_description: str | None = None
     properties: bytes | None = None
     fence: Fence = NEVER_RENEWED
+
+
+TOMBSTONE_KEEP: Duration = HOUR
+"""How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from app.domain.archive import (
     judged,
 )
 from app.domain.instant import DAY, Duration, Instant
+from app.domain.settlement import TOMBSTONE_KEEP
 from app.store import rows
-from app.store.records import TOMBSTONE_KEEP, Database, Session
+from app.store.database import Database, Session
 
 BATCH_KEEP: Duration = 366 * DAY
 """How long it is remembered that a batch was removed."""

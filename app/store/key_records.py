@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from app.domain.access import ApiKey
 from app.store import rows
+from app.store.database import Database, Session
 from app.store.documents import write_rights
-from app.store.records import Database, Session
 
 
 class KeyRecords:

@@ -12,12 +12,12 @@ from app.store import mysql_attempts as attempts
 from app.store import mysql_receiving as receiving
 from app.store import mysql_sending as sending
 from app.store import mysql_settling as settling
+from app.store.database import Observe
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.mysql_connect import Connector
 from app.store.mysql_session import Session
 from app.store.pool import Pool
 from app.store.presence import Presence
-from app.store.records import Observe
 from app.store.server_store import ServerStore
 from app.store.url import BadStoreUrl
 

@@ -5,10 +5,10 @@ from itertools import compress
 from typing import Any
 
 from app.broker.ports import Extended, Extension
-from app.domain.settlement import LockToken, Move, Removal
+from app.domain.settlement import TOMBSTONE_KEEP, LockToken, Move, Removal
+from app.store.endings import move_values, tombstone_values
 from app.store.mysql_session import Session
 from app.store.mysql_text import column, table
-from app.store.records import TOMBSTONE_KEEP, move_values, tombstone_values
 
 
 async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:

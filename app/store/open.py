@@ -4,7 +4,7 @@ from importlib import import_module
 
 from app.broker.ports import Store
 from app.runtime.clock import Clock
-from app.store.records import Observe
+from app.store.database import Observe
 from app.store.statements import Engine
 from app.store.url import BadStoreUrl, read_url
 

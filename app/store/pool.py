@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.domain.refusals import StoreUnavailable
-from app.store import records
+from app.store import database
 from app.store.rows import Row
 
 TURN_SECONDS = 15.0
@@ -24,7 +24,7 @@ class Collision(Exception):
     """
 
 
-class Session(records.Session, Protocol):
+class Session(database.Session, Protocol):
     """One connection while it is lent to somebody."""
 
     @property
@@ -32,7 +32,7 @@ class Session(records.Session, Protocol):
         """Whether the next one may use it: nothing is under way on it and the other end is still there."""
         ...
 
-    async def transact(self, work: records.Work[Result]) -> Result:
+    async def transact(self, work: database.Work[Result]) -> Result:
         """Run the work in one transaction, committed when it returns and undone when it raises."""
         ...
 
@@ -64,7 +64,7 @@ class Pool(Generic[AnySession]):
         """Run one named statement as a transaction of its own; how many rows it found to change."""
         return await self.repeat(lambda session: session.change(name, **values))
 
-    async def transaction(self, work: records.Work[Result]) -> Result:
+    async def transaction(self, work: database.Work[Result]) -> Result:
         """Run the work in one transaction, committed durably when it returns and undone when it raises."""
         return await self.repeat(lambda session: session.transact(work))
 

@@ -7,17 +7,17 @@ from typing import TypeVar
 from app.broker.ports import Attempt, Awoken, Edit, Extended, Extension, Once, Redrive
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.settlement import Move, Removal
+from app.domain.settlement import TOMBSTONE_KEEP, Move, Removal
 from app.store import postgresql_attempts as attempts
 from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store import postgresql_settling as settling
+from app.store.database import Observe
 from app.store.floors import Floors
 from app.store.pool import Pool
 from app.store.postgresql_depths import CountingDatabase
 from app.store.postgresql_session import WEAKNESSES, PreparedStatement, Session, address, connect
 from app.store.presence import Presence
-from app.store.records import TOMBSTONE_KEEP, Observe
 from app.store.server_store import ServerStore
 from app.store.statements import Engine, load
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from app.store.records import Database, Session, Work
+from app.store.database import Database, Session, Work
 from app.store.rows import Row
 
 Result = TypeVar("Result")

@@ -10,8 +10,8 @@ from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES, LockToken
 from app.store import rows
+from app.store.database import Session
 from app.store.floors import Floors, Look, Place, Seen
-from app.store.records import Session
 from app.store.rows import Row
 
 LARGEST_PORTION = 1000

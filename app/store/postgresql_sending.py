@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from app.domain.message import Draft, Receipt
 from app.store import rows
-from app.store.records import Session
+from app.store.database import Session
 
 Key: TypeAlias = tuple[int, str]
 """A message id in its queue."""

@@ -8,8 +8,8 @@ from app.domain.instant import Duration
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
 from app.store import rows
+from app.store.database import Database, Session
 from app.store.documents import write_settings
-from app.store.records import Database, Session
 
 
 class QueueRecords:

@@ -15,11 +15,12 @@ from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
 from app.runtime.coalescer import Coalescer
 from app.store.archive_records import ArchiveRecords
+from app.store.database import Database, Observe
 from app.store.key_records import KeyRecords
+from app.store.message_records import MessageRecords
 from app.store.pool import AnySession, Pool
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
-from app.store.records import Database, MessageRecords, Observe
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")

@@ -11,14 +11,16 @@ from app.broker.ports import Attempt, Extended, Extension, Once
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import KeyReused
-from app.domain.settlement import LockToken, Move, Removal, given_back
+from app.domain.settlement import TOMBSTONE_KEEP, LockToken, Move, Removal, given_back
 from app.runtime.clock import Clock
 from app.store import rows
 from app.store.archive_records import ArchiveRecords
+from app.store.database import Observe
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.endings import move_values, tombstone_values
 from app.store.key_records import KeyRecords
+from app.store.message_records import MessageRecords
 from app.store.queue_records import QueueRecords
-from app.store.records import TOMBSTONE_KEEP, MessageRecords, Observe, move_values, tombstone_values
 from app.store.sqlite_database import SqliteDatabase, Step, Transaction
 
 Entry = TypeVar("Entry")

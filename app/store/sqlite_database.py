@@ -13,7 +13,7 @@ from app.domain.instant import Instant
 from app.domain.refusals import Refusal, StoreUnavailable
 from app.runtime.clock import Clock
 from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError
-from app.store.records import Observe, Work
+from app.store.database import Observe, Work
 from app.store.rows import Row
 from app.store.sqlite_file import FileLock, connect, errors_spelled
 from app.store.statements import Engine, Statement, load

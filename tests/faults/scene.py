@@ -13,7 +13,7 @@ from app.domain.instant import HOUR, MINUTE, Duration
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import LockToken
-from app.store.records import Database
+from app.store.database import Database
 from app.store.statements import Engine, Statement, parse
 
 NAMES = itertools.count(1)

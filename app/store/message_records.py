@@ -1,60 +1,27 @@
 """The cold half of every store: what background passes and administrators ask of messages, in named statements."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TypeVar
 
 from app.broker.ports import Attempt, Awoken, Edit, Redrive, Unlocked, Withdrawal
 from app.domain.delivery import Place
-from app.domain.instant import HOUR, Duration, Instant
+from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused
-from app.domain.settlement import Held, LockToken, Move, Outcome, Removal, Tombstone
+from app.domain.settlement import Held, LockToken, Outcome, Tombstone
 from app.store import rows
-from app.store.documents import read_receipts, write_amended, write_properties
+from app.store.database import Database, Session
+from app.store.documents import read_receipts, write_properties
 from app.store.rows import Row
 
 Result = TypeVar("Result")
 
-Observe: TypeAlias = Callable[[str, int], None]
-"""Hears the name of what was run, and for how many callers at once."""
-
-TOMBSTONE_KEEP: Duration = HOUR
-"""How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
-
 NO_STATE = 0
 """Stands where a statement has room for more states than are asked for."""
-
-
-class Session(Protocol):
-    """Where named statements run, each with its parameters by name."""
-
-    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """The rows of a statement that gives rows, by position."""
-        ...
-
-    async def change(self, name: str, /, **values: Any) -> int:
-        """Run a statement that gives no rows; how many rows it found to change, also those left as they were."""
-        ...
-
-
-Work: TypeAlias = Callable[[Session], Awaitable[Result]]
-"""Statements that belong together. Awaits nothing but the session, and has no other effect: it may be run again."""
-
-
-class Database(Session, Protocol):
-    """An engine's connections. On its own, `fetch` or `change` is a transaction; `@now` is supplied by the engine.
-
-    Errors that repeating heals (deadlock, serialization) are repeated a few times; what says that the database
-    cannot answer is raised as `StoreUnavailable`.
-    """
-
-    async def transaction(self, work: Work[Result]) -> Result:
-        """Run the work in one transaction, committed durably when it returns and undone when it raises."""
-        ...
 
 
 class MessageRecords:
@@ -326,30 +293,3 @@ async def _edit(session: Session, edit: Edit, now: Instant) -> None:
         await session.change("prioritise", sequence_number=number, priority=edit.priority)
     if edit.properties is not None:
         await session.change("rewrite", sequence_number=number, properties=write_properties(edit.properties))
-
-
-def move_values(move: Move) -> dict[str, Any]:
-    """What a statement needs to end a lock as the move says."""
-    return {
-        "sequence_number": move.token.sequence_number,
-        "state": move.state.value,
-        "dead_lettering": int(move.state is MessageState.DEAD_LETTERED),
-        "delay": move.delay,
-        "failures": move.failures,
-        "last_failure": move.last_failure,
-        "dead_letter_reason": move.dead_letter_reason,
-        "dead_letter_description": move.dead_letter_description,
-        "properties": write_amended(move.properties),
-    }
-
-
-def tombstone_values(ending: Move | Removal) -> dict[str, Any]:
-    """What a statement needs to remember how a delivery ended."""
-    return {
-        "sequence_number": ending.token.sequence_number,
-        "lock_token": ending.token.secret,
-        "queue_id": ending.queue_id,
-        "outcome": ending.outcome.value,
-        "state": ending.state.value if isinstance(ending, Move) else None,
-        "keep": TOMBSTONE_KEEP,
-    }
