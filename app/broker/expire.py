@@ -28,8 +28,8 @@ NO_QUEUE = ""
 """Stands for the name of a queue that is gone, where nobody will read it."""
 
 
-async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> int:
-    """Free rows whose lock has ended, each with the evidence for it; how many were freed.
+async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
+    """Free rows whose lock has ended, each with the evidence for it; whether each was freed.
 
     They return to their place in the order, wait for their queue's retry delay, or are dead-lettered
     at its limit. Those of a queue that is gone are freed too, until a pass removes them: left as they
@@ -42,7 +42,8 @@ async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> int:
         failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
         moves.append(replace(release(held, settings, failure, broker.chance()), fence=cleared(evidence)))
     freed = await broker.store.release(moves) if moves else []
-    return _announce(broker, [move for move, effective in zip(moves, freed, strict=True) if effective])
+    _announce(broker, [move for move, effective in zip(moves, freed, strict=True) if effective])
+    return freed
 
 
 async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
@@ -70,11 +71,10 @@ def _withdrawal(row: Unlocked, queue: Queue) -> Withdrawal:
     return Withdrawal(row, queue.name, Outcome.EXPIRED, queue.settings.archive_retention)
 
 
-def _announce(broker: Broker, moves: Sequence[Move]) -> int:
+def _announce(broker: Broker, moves: Sequence[Move]) -> None:
     fresh = Counter(move.queue_id for move in moves if move.state is MessageState.AVAILABLE)
     for queue_id, count in fresh.items():
         broker.bells.ring(queue_id, count)
     if any(move.state is MessageState.SCHEDULED for move in moves):
         broker.bells.schedule_changed()
     broker.tally.count("locks_expired", len(moves))
-    return len(moves)

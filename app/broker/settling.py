@@ -137,7 +137,8 @@ async def lose(broker: Broker, held: Held, evidence: int) -> LockLost | None:
     """
     if held.is_live and held.lock_generation != evidence:
         return None
-    if not await free(broker, [(held, evidence)]):
+    (freed,) = await free(broker, [(held, evidence)])
+    if not freed:
         return None
     return LockLost(LossCause.EXPIRED, min(held.locked_until, held.read_at), delivered_again=False)
 

@@ -20,17 +20,25 @@ async def expire_locks(broker: Broker) -> float | None:
 
 async def _by_time(broker: Broker) -> int:
     ended = await broker.store.ended_locks(BITE)
-    return await free(broker, [(held, NO_EVIDENCE) for held in ended])
+    return sum(await free(broker, [(held, NO_EVIDENCE) for held in ended]))
 
 
 async def _by_evidence(broker: Broker) -> int:
-    """An expired record counts only for the generation it was written for; then it has served."""
+    """An expired record counts only for the generation it was written for.
+
+    It is dropped when it has served, or never will. A row that somebody changed at the same moment is not freed yet:
+    without its record it would stay locked for the whole lead.
+    """
     expired = await broker.locks.expired(BITE)
     if not expired:
         return 0
-    tokens = [token for token, _ in expired]
-    rows = await broker.store.held(tokens)
-    still_held = [(held, generation) for held, (_, generation) in zip(rows, expired, strict=True) if held is not None]
-    freed = await free(broker, still_held)
-    await broker.locks.drop(tokens)
-    return freed
+    rows = await broker.store.held([token for token, _ in expired])
+    serving = [
+        (held, generation)
+        for held, (_, generation) in zip(rows, expired, strict=True)
+        if held is not None and held.lock_generation == generation
+    ]
+    freed = await free(broker, serving)
+    waiting = {held.token for (held, _), is_freed in zip(serving, freed, strict=True) if not is_freed}
+    await broker.locks.drop([token for token, _ in expired if token not in waiting])
+    return sum(freed)

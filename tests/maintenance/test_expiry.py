@@ -1,7 +1,7 @@
 """The sweeper frees what has ended, by the clock of SQL or on evidence, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -195,6 +195,17 @@ async def test_evidence_stays_until_it_has_been_acted_on(shared: SharedHouse) ->
     assert await shared.state(queue, token.sequence_number) is AVAILABLE
 
 
+async def test_evidence_stays_where_the_row_was_changed_at_the_same_moment(shared: SharedHouse) -> None:
+    queue = await shared.queue()
+    token = await shared.renewed(queue)
+    await shared.pass_time(token, seconds=30)
+    beaten = replace(shared.broker, store=ReleasesNothing(shared.broker.store))
+    await expire_locks(beaten)
+    await expire_locks(shared.broker)
+    assert await shared.state(queue, token.sequence_number) is AVAILABLE
+    assert await shared.records.read(token) is None
+
+
 async def test_a_burst_of_dead_receivers_is_freed_without_rest(shared: SharedHouse) -> None:
     queue = await shared.queue()
     await shared.send(queue, count=BITE + 20)
@@ -217,3 +228,10 @@ class CannotRelease:
 
     async def release(self, moves: object) -> list[bool]:
         raise StoreUnavailable
+
+
+class ReleasesNothing(CannotRelease):
+    """A store in which somebody else is always faster with the row."""
+
+    async def release(self, moves: Sequence[object]) -> list[bool]:
+        return [False for _ in moves]
