@@ -20,14 +20,7 @@ from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_receive
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import (
-    LIMIT_REACHED,
-    Move,
-    Outcome,
-    Removal,
-    is_poison,
-    token_of,
-)
+from app.domain.settlement import Outcome, Removal, token_of
 from app.runtime.bell import Waiter
 
 
@@ -66,21 +59,19 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
 
     A repeat answers the same messages with the same tokens where those locks still live. An attempt
     is made when there is something to receive or the patience is at its end, so that a repeat of an
-    attempt that was cut while waiting still waits. One that was given nothing but what has been handed out too often
-    is over too, and empty: what it was given cannot be changed any more.
+    attempt that was cut while waiting still waits.
     """
     allow_receive(queue)
     deadline = broker.clock.monotonic() + wish.patience_seconds
     with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
             once = await broker.store.claim_once(_claim(queue, wish), attempt)
-            healthy = await _without_poison(broker, queue, once.answer)
             if once.replayed:
                 # Nobody has looked at what there is now; leaving passes a ring on.
-                return Once(healthy, replayed=True)
+                return once
             _answer_ring(waiter, wish, once.answer)
             if once.answer or not await waiter.rung(deadline - broker.clock.monotonic()):
-                return Once(healthy, replayed=False)
+                return once
 
 
 async def foresee(broker: Broker, queue: Queue, attempt: Attempt | None) -> None:
@@ -135,55 +126,10 @@ def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -
 
 
 async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
-    """Claim, set aside what has been handed out too often, and claim again if nothing else was left."""
-    while messages := await _take(broker, queue, wish):
-        try:
-            healthy = await _without_poison(broker, queue, messages)
-        except CancelledError:
-            await give_back(broker, messages)
-            raise
-        if healthy:
-            return healthy
-    return []
-
-
-async def _without_poison(broker: Broker, queue: Queue, messages: list[Message]) -> list[Message]:
-    """Those of these claimed messages that may be handed out; the others are dead-lettered.
-
-    Where the store cannot do that any more, they stay locked and are looked at again when their locks have run out.
-    """
-    poison = [message for message in messages if is_poison(message, queue.settings)]
-    if not poison:
-        return messages
-    healthy = [message for message in messages if not is_poison(message, queue.settings)]
-    try:
-        await _bury(broker, poison)
-    except StoreUnavailable:
-        if not healthy:
-            raise
-    return healthy
-
-
-async def _take(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
+    """Claim once, without waiting."""
     claim = _claim(queue, wish)
     if wish.numbers:
         return await broker.store.claim_these(claim, wish.numbers)
     if wish.matching is not None:
         return await claim_matching(broker, claim, wish.matching)
     return await broker.store.claim(claim)
-
-
-async def _bury(broker: Broker, poison: Sequence[Message]) -> None:
-    moves = [
-        Move(
-            token_of(message),
-            message.queue_id,
-            Outcome.DEAD_LETTERED,
-            MessageState.DEAD_LETTERED,
-            dead_letter_reason=LIMIT_REACHED,
-            dead_letter_description=f"Handed out {message.delivery_count} times, and settled by nobody.",
-        )
-        for message in poison
-    ]
-    moved = await broker.store.move(moves)
-    broker.tally.count("poison_dead_lettered", sum(moved))

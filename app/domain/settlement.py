@@ -225,13 +225,3 @@ def token_of(message: Message | Outline) -> LockToken:
 def given_back(message: Message) -> Move:
     """The end of a delivery that its receiver never heard of: uncounted, and in its old place."""
     return Move(token_of(message), message.queue_id, Outcome.RELEASED, message.home_state)
-
-
-def is_poison(message: Message, settings: QueueSettings) -> bool:
-    """Whether a message was handed out so often, without ever failing, that it must be killing receivers.
-
-    Checked after this delivery was counted and before the message is handed out (S2.3, S2.27): a
-    receiver that dies without a trace leaves only `delivery_count` behind. What lies in the
-    dead-letter queue may be looked at as often as it takes.
-    """
-    return message.home_state is MessageState.AVAILABLE and message.delivery_count > 2 * settings.max_delivery_count

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.give_back import give_back
 from app.broker.receive import Wish, receive, receive_and_delete
 from app.broker.send import send
+from app.broker.settling import settle_one
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.domain.sending import Letter
-from app.domain.settlement import Move, Outcome
+from app.domain.settlement import Move, token_of
 from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
 
@@ -32,11 +34,6 @@ class Stalled:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-    async def move(self, moves: Sequence[Move]) -> list[bool]:
-        if moves[0].outcome is not Outcome.RELEASED:
-            await self._stall("move")
-        return await self._store.move(moves)
 
     async def remove(self, removals: Sequence[Any]) -> list[bool]:
         await self._stall("remove")
@@ -77,49 +74,10 @@ async def queue(broker: Broker) -> Queue:
     return queue
 
 
-async def send_poison_and_healthy(broker: Broker, queue: Queue) -> None:
-    """One message that has been handed out as often as may be, and one that never was."""
-    await send(broker, queue, [Letter(Envelope("poison"))])
-    for _ in range(2 * LIMIT):
-        await give_back(broker, await receive(broker, queue, Wish()))
-    await send(broker, queue, [Letter(Envelope("healthy"))])
-
-
 async def states(broker: Broker, queue: Queue) -> dict[str, MessageState]:
     """Where each message is."""
     found = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return {message.envelope.message_id: message.state for message in found}
-
-
-@pytest.mark.parametrize("verb", [receive, receive_and_delete])
-async def test_a_receiver_that_goes_while_poison_is_set_aside_keeps_nothing(
-    broker: Broker, queue: Queue, verb: Any
-) -> None:
-    await send_poison_and_healthy(broker, queue)
-    slow = replace(broker, store=Stalled(broker.store, "move"))
-    receiving = asyncio.create_task(verb(slow, queue, Wish(most=2)))
-    await settle()
-    receiving.cancel()
-    await asyncio.wait({receiving})
-    assert receiving.cancelled()
-    assert set((await states(broker, queue)).values()) == {MessageState.AVAILABLE}
-
-
-async def test_where_poison_cannot_be_set_aside_the_healthy_are_answered(broker: Broker, queue: Queue) -> None:
-    await send_poison_and_healthy(broker, queue)
-    failing = replace(broker, store=Stalled(broker.store, "move", StoreUnavailable()))
-    (message,) = await receive(failing, queue, Wish(most=2))
-    assert message.envelope.message_id == "healthy"
-    assert broker.tally["poison_dead_lettered"] == 0
-
-
-async def test_where_there_is_nothing_else_the_receiver_hears_that_the_store_is_away(
-    broker: Broker, queue: Queue
-) -> None:
-    await send_poison_and_healthy(broker, queue)
-    failing = replace(broker, store=Stalled(broker.store, "move", StoreUnavailable()))
-    with pytest.raises(StoreUnavailable):
-        await receive(failing, queue, Wish())
 
 
 async def test_whoever_goes_before_its_messages_are_deleted_has_them_back_in_the_queue(
@@ -154,8 +112,9 @@ async def test_only_those_are_rung_for_whom_something_came_back(broker: Broker, 
 async def test_what_comes_back_to_the_dead_letter_queue_rings_for_those_who_wait_there(
     broker: Broker, queue: Queue
 ) -> None:
-    await send_poison_and_healthy(broker, queue)
-    await receive(broker, queue, Wish(most=2))
+    await send(broker, queue, [Letter(Envelope("a"))])
+    (message,) = await receive(broker, queue, Wish())
+    await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
     dead = await receive(broker, queue, Wish(source=MessageState.DEAD_LETTERED))
     bells = Bells()
     await give_back(replace(broker, bells=bells), dead)

@@ -1,6 +1,7 @@
 """The verbs keep their promises over every store together with every lock store."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,19 +14,19 @@ from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.filters import Everything
-from app.broker.ports import LockRecord, Store
+from app.broker.ports import Attempt, LockRecord, Store
 from app.broker.purge import Choice, purge
 from app.broker.queues import change_queue, put_queue
-from app.broker.receive import Wish, receive
+from app.broker.receive import Wish, receive, receive_once
 from app.broker.renew import renew
 from app.broker.send import send
 from app.broker.settling import Ask, settle, settle_one
-from app.domain.instant import SECOND
-from app.domain.message import Envelope, MessageState
-from app.domain.queue import Queue
+from app.domain.instant import HOUR, SECOND
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import Letter
-from app.domain.settlement import Held, LockToken, Outcome, Settled
+from app.domain.settlement import LIMIT_REACHED, Held, LockToken, Outcome, Settled, token_of
 from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
 from tests.clock import VirtualClock
@@ -271,3 +272,29 @@ async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, q
     with pytest.raises(LockLost) as lost:
         await renew(house.broker, queue, token)
     assert lost.value.cause is LossCause.ADMINISTRATOR
+
+
+@pytest.mark.behaviour("S2.3", "S2.27")
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
+async def test_a_message_that_kills_its_receivers_is_dead_lettered_at_the_limit(
+    house: House, subject: Subject, limit: int, keyed: bool
+) -> None:
+    """Each receiver dies in silence, every second one after it has renewed its lock."""
+    queue = await subject.queue(QueueSettings(max_delivery_count=limit))
+    await send(house.broker, queue, [Letter(Envelope("killer"))])
+    for death in range(limit):
+        (message,) = await (_received_once if keyed else receive)(house.broker, queue, Wish())
+        assert (message.delivery_count, message.failure_count) == (death + 1, death)
+        if death % 2:
+            await renew(house.broker, queue, token_of(message))
+        await house.pass_time(LOCK_SECONDS, token_of(message))
+        await expire_locks(house.broker)
+    assert await receive(house.broker, queue, Wish()) == []
+    (dead,) = await house.broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 2)
+    assert (dead.failure_count, dead.dead_letter_reason) == (limit, LIMIT_REACHED)
+
+
+async def _received_once(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
+    attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
+    return (await receive_once(broker, queue, wish, attempt)).answer
