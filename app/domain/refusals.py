@@ -202,6 +202,12 @@ class StoreUnavailable(RoomUnavailable):
     code = "store-unavailable"
 
 
+class Overloaded(RoomUnavailable):
+    """This server has as many bytes in hand as it may; try again after the time in Retry-After. Nothing was done."""
+
+    code = "overloaded"
+
+
 class ShuttingDown(RoomUnavailable):
     """This server is stopping; another one will take the request."""
 

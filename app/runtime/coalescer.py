@@ -1,9 +1,11 @@
 """Group commit: callers who come while a statement is under way leave together in the next one."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -19,6 +21,17 @@ class CoalescerClosedError(Exception):
     """Nothing more is taken in; the refused entry had no effect."""
 
 
+class CoalescerFullError(Exception):
+    """As much as may wait is waiting already; the refused entry had no effect."""
+
+
+class LeftOverError(Exception):
+    """Stands for the outcome of an entry that its run had no room for: it had no effect and goes in the next run.
+
+    Only an entry of `submit` may be left over, and each run must do at least one entry.
+    """
+
+
 class BatchInterruptedError(Exception):
     """The batch was cancelled while under way; whether it took effect is unknown."""
 
@@ -26,10 +39,11 @@ class BatchInterruptedError(Exception):
 class _Party(Generic[Entry, Outcome]):
     """Entries that leave in one batch, and the caller who waits for all their outcomes."""
 
-    __slots__ = ("answer", "entries")
+    __slots__ = ("answer", "entries", "weight")
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[Entry], weight: int) -> None:
         self.entries = entries
+        self.weight = weight
         self.answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 
     def hear(self, outcomes: list[Outcome | Exception]) -> bool:
@@ -48,10 +62,31 @@ class _Party(Generic[Entry, Outcome]):
             self.answer.set_exception(error)
 
 
+@dataclass(frozen=True, slots=True)
+class Scale(Generic[Entry]):
+    """How heavy an entry is, what a run may carry, and what may wait to leave. The unit is the caller's own.
+
+    An entry that is heavier than `heaviest_run` leaves alone. An entry that comes while others wait is refused with
+    `CoalescerFullError` where the sum would be more than `most_waiting`.
+    """
+
+    weigh: Callable[[Entry], int]
+    heaviest_run: int
+    most_waiting: int = sys.maxsize
+
+
+def _weightless(_entry: object) -> int:
+    return 0
+
+
+WEIGHTLESS: Scale[Any] = Scale(_weightless, 0)
+
+
 class Coalescer(Generic[Entry, Outcome]):
     """Gathers the entries of many callers into few runs; when idle, an entry leaves at once and alone.
 
-    At most `in_flight` runs are under way, each of at most `largest` entries; there is no timer. A caller is
+    At most `in_flight` runs are under way, each of at most `largest` entries and no heavier than the `scale` allows;
+    there is no timer. A caller is
     answered only after `run` has returned. A caller cancelled before its batch leaves drops out and has no
     effect; later, the entry has taken effect, and its outcome goes to `orphaned`, as does every outcome that
     reaches nobody.
@@ -66,12 +101,15 @@ class Coalescer(Generic[Entry, Outcome]):
         *,
         in_flight: int = 2,
         largest: int = 256,
+        scale: Scale[Entry] = WEIGHTLESS,
         shared: tuple[type[Exception], ...] = (),
         orphaned: Callable[[Entry, Outcome], None] | None = None,
     ) -> None:
         self._run = run
         self._in_flight = in_flight
         self._largest = largest
+        self._scale = scale
+        self._waiting = 0
         self._shared = shared
         self._orphaned = orphaned
         self._gathered: deque[_Party[Entry, Outcome]] = deque()
@@ -82,11 +120,14 @@ class Coalescer(Generic[Entry, Outcome]):
         self._idle = asyncio.Event()
 
     async def submit(self, entry: Entry) -> Outcome:
-        """The entry's outcome, once the batch it left in has been run."""
+        """The entry's outcome, once the batch it left in has been run. Raises `CoalescerFullError`."""
         return (await self._answer(self._gather([entry])))[0]
 
     async def submit_together(self, entries: Sequence[Entry]) -> list[Outcome]:
-        """Outcomes of entries that share one batch even above `largest`; raises the first failure among them."""
+        """Outcomes of entries that share one batch, even above its limits; raises the first failure among them.
+
+        Raises `CoalescerFullError`.
+        """
         return await self._answer(self._gather(list(entries))) if entries else []
 
     async def close(self) -> None:
@@ -99,7 +140,10 @@ class Coalescer(Generic[Entry, Outcome]):
     def _gather(self, entries: list[Entry]) -> _Party[Entry, Outcome]:
         if self._closed:
             raise CoalescerClosedError
-        party: _Party[Entry, Outcome] = _Party(entries)
+        party: _Party[Entry, Outcome] = _Party(entries, sum(map(self._scale.weigh, entries)))
+        if self._waiting and self._waiting + party.weight > self._scale.most_waiting:
+            raise CoalescerFullError
+        self._waiting += party.weight
         self._gathered.append(party)
         self._depart()
         return party
@@ -143,12 +187,18 @@ class Coalescer(Generic[Entry, Outcome]):
                 return [party]
         batch: list[_Party[Entry, Outcome]] = []
         room = self._largest
-        while self._gathered and (len(self._gathered[0].entries) <= room or not batch):
+        lift = self._scale.heaviest_run
+        while self._gathered and (not batch or self._fits(self._gathered[0], room, lift)):
             party = self._gathered.popleft()
+            self._waiting -= party.weight
             if not party.answer.done():
                 batch.append(party)
                 room -= len(party.entries)
+                lift -= party.weight
         return batch
+
+    def _fits(self, party: _Party[Entry, Outcome], room: int, lift: int) -> bool:
+        return len(party.entries) <= room and party.weight <= lift
 
     def _arrived(self, batch: list[_Party[Entry, Outcome]], task: asyncio.Task[Sequence[Outcome | Exception]]) -> None:
         self._under_way.discard(task)
@@ -178,10 +228,15 @@ class Coalescer(Generic[Entry, Outcome]):
             return
         remaining = iter(outcomes)
         unread: list[tuple[_Party[Entry, Outcome], list[Outcome | Exception]]] = []
+        left_over: list[_Party[Entry, Outcome]] = []
         for party in batch:
             mine = list(islice(remaining, len(party.entries)))
-            if not party.hear(mine):
+            if len(mine) == 1 and isinstance(mine[0], LeftOverError):
+                left_over.append(party)
+            elif not party.hear(mine):
                 unread.append((party, mine))
+        self._waiting += sum(party.weight for party in left_over)
+        self._gathered.extendleft(reversed(left_over))
         for party, mine in unread:
             self._orphan(party, mine)
 

@@ -1,6 +1,6 @@
 """The store on MariaDB or MySQL: the verbs that run for every message, many callers to a transaction."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -83,10 +83,7 @@ class MysqlStore(ServerStore[Session]):
 
         return await self._transact(work)
 
-    def _portions(self, claims: list[Claim]) -> Iterable[list[Claim]]:
-        return receiving.portions(claims)
-
-    async def _claim_portion(self, claims: list[Claim]) -> list[list[Message]]:
+    async def _claim(self, claims: list[Claim]) -> list[list[Message]]:
         return await self._transact(lambda session: receiving.claim(session, claims, session.finish))
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,9 +21,6 @@ NEXT: Mapping[MessageState, str] = {
     MessageState.DEAD_LETTERED: "next_dead_lettered",
 }
 """The statement that finds the next messages in a state; deferred ones are only asked for by number."""
-
-LARGEST_PORTION = 1000
-"""Messages that claims sharing a transaction may ask for, so that a small one does not wait for many large ones."""
 
 COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_COLUMNS)}
 
@@ -82,20 +79,6 @@ async def claim(session: Session, claims: Sequence[Claim], ask: Ask) -> list[lis
     answers = await session.ask(*texts)
     found = {group: iter(answer.rows) for group, answer in zip(groups, answers, strict=True)}
     return await _deliver(session, [_share(found[wish.queue_id, wish.source], wish) for wish in claims], ask)
-
-
-def portions(claims: Iterable[Claim]) -> Iterator[list[Claim]]:
-    """Claims in order, as many at a time as together ask for no more than one transaction should lock."""
-    portion: list[Claim] = []
-    asked = 0
-    for wish in claims:
-        if portion and asked + wish.most > LARGEST_PORTION:
-            yield portion
-            portion, asked = [], 0
-        portion.append(wish)
-        asked += wish.most
-    if portion:
-        yield portion
 
 
 async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> list[Message]:

@@ -69,10 +69,7 @@ class PostgresStore(ServerStore[Session]):
             self._floors.forget(claim.queue_id)
             raise
 
-    def _portions(self, claims: list[Claim]) -> Iterable[list[Claim]]:
-        return receiving.portions(claims)
-
-    async def _claim_portion(self, claims: list[Claim]) -> list[list[Message]]:
+    async def _claim(self, claims: list[Claim]) -> list[list[Message]]:
         return await receiving.claim(self._pool, self._floors, claims)
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:

@@ -1,7 +1,7 @@
 """Claims on PostgreSQL: what many receivers wish goes in one statement, and whoever came first is served first."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from secrets import token_bytes
 
@@ -14,9 +14,6 @@ from app.store.database import Session
 from app.store.floors import Floors, Look, Place, Seen
 from app.store.rows import Row
 
-LARGEST_PORTION = 1000
-"""Messages that one statement claims at most: as many as a single receive may ask for."""
-
 MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
@@ -25,28 +22,14 @@ PLACE, PASSED = MESSAGE_WIDTH, MESSAGE_WIDTH + 1
 """What the statement tells beside the message: its place in the order of the wishes, and entries gone past in all."""
 
 
-def portions(claims: Iterable[Claim]) -> Iterator[list[Claim]]:
-    """Claims in order, as many at a time as `claim` serves."""
-    portion: list[Claim] = []
-    asked = 0
-    for claim in claims:
-        if portion and (asked + claim.most > LARGEST_PORTION or claim.source is not portion[0].source):
-            yield portion
-            portion, asked = [], 0
-        portion.append(claim)
-        asked += claim.most
-    if portion:
-        yield portion
-
-
-async def claim(session: Session, floors: Floors, portion: Sequence[Claim]) -> list[list[Message]]:
+async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> list[list[Message]]:
     """The next messages for all these claims, each in order.
 
     A claim that got nothing although something is ready is tried once more: rows that another statement held for a
     moment were skipped, and not all of them need be gone.
     """
-    table = Table(portion)
-    if portion[0].source is MessageState.DEAD_LETTERED:
+    table = Table(claims)
+    if claims[0].source is MessageState.DEAD_LETTERED:
         await _serve_dead_letters(session, table)
         return table.answers()
     look = floors.look(table.queue_ids())

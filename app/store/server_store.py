@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -10,10 +10,11 @@ import structlog
 from app.broker.ports import Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.instant import Instant
-from app.domain.message import Draft, Message, Receipt
-from app.domain.refusals import StoreUnavailable
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
-from app.runtime.coalescer import Coalescer
+from app.domain.weight import weight_of
+from app.runtime.coalescer import Coalescer, CoalescerFullError, Scale
 from app.store.archive_records import ArchiveRecords
 from app.store.database import Database, Observe
 from app.store.key_records import KeyRecords
@@ -32,6 +33,18 @@ SHARED = (StoreUnavailable,)
 
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
+
+SENDING: Scale[Draft] = Scale(weight_of, heaviest_run=4 << 20, most_waiting=64 << 20)
+"""Bytes of drafts. MariaDB takes 16 MiB at a time unless it is told otherwise, and a body may grow to twice its size in
+the text of a statement. More than one statement in flight gains nothing from being larger."""
+
+
+def _asked_for(claim: Claim) -> int:
+    return claim.most
+
+
+CLAIMING: Scale[Claim] = Scale(_asked_for, heaviest_run=1000)
+"""Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
 
 POOLED = (
     "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
@@ -60,8 +73,11 @@ class ServerStore(MessageRecords, Generic[AnySession]):
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
         self._errands: set[asyncio.Task[None]] = set()
-        self._sends = Coalescer(self._watched("send", self._send), shared=SHARED)
-        self._claims = Coalescer(self._claim, shared=SHARED, orphaned=self._give_back)
+        self._sends = Coalescer(self._watched("send", self._send), scale=SENDING, shared=SHARED)
+        claim = self._watched("claim", self._claim)
+        self._claims = Coalescer(claim, scale=CLAIMING, shared=SHARED, orphaned=self._give_back)
+        # Few receive dead letters, and each claim of them is a statement of its own.
+        self._dead_letter_claims = Coalescer(claim, largest=1, shared=SHARED, orphaned=self._give_back)
         # One at a time, and gathered all the same for what becomes of those whose caller has gone.
         self._choices = Coalescer(self._claim_chosen, largest=1, shared=SHARED, orphaned=self._give_back_chosen)
         self._looks = Coalescer(self._watched("held", super().held), shared=SHARED)
@@ -77,11 +93,7 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     async def _send(self, drafts: list[Draft]) -> list[Receipt]: ...
 
     @abstractmethod
-    def _portions(self, claims: list[Claim]) -> Iterable[list[Claim]]:
-        """The claims in order, as many at a time as are served together."""
-
-    @abstractmethod
-    async def _claim_portion(self, claims: list[Claim]) -> list[list[Message]]: ...
+    async def _claim(self, claims: list[Claim]) -> list[list[Message]]: ...
 
     @abstractmethod
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
@@ -102,26 +114,19 @@ class ServerStore(MessageRecords, Generic[AnySession]):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
-        return await self._sends.submit_together(drafts)
+        try:
+            return await self._sends.submit_together(drafts)
+        except CoalescerFullError as error:
+            raise Overloaded from error
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
-        return await self._claims.submit(claim)
+        claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
+        return await claims.submit(claim)
 
     async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `Messages`."""
         return await self._choices.submit((claim, numbers))
-
-    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        answers: list[list[Message] | Exception] = []
-        for portion in self._portions(claims):
-            self._observe("claim", len(portion))
-            try:
-                answers += await self._claim_portion(portion)
-            except StoreUnavailable as error:
-                # What earlier portions have claimed is theirs.
-                answers += [error] * len(portion)
-        return answers
 
     async def _claim_chosen(self, choices: list[Choice]) -> list[list[Message]]:
         return [await self._claim_these(claim, numbers) for claim, numbers in choices]
@@ -186,7 +191,8 @@ class ServerStore(MessageRecords, Generic[AnySession]):
 
     async def close(self) -> None:
         """See `Store`."""
-        for coalescer in (self._sends, self._claims, self._choices, self._looks, self._memories):
+        claims = (self._claims, self._dead_letter_claims, self._choices)
+        for coalescer in (self._sends, *claims, self._looks, self._memories):
             await coalescer.close()
         while self._errands:
             await asyncio.wait(self._errands)

@@ -12,6 +12,7 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import KeyReused
 from app.domain.settlement import TOMBSTONE_KEEP, LockToken, Move, Removal, given_back
+from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.store import rows
 from app.store.archive_records import ArchiveRecords
@@ -25,6 +26,9 @@ from app.store.sqlite_database import SqliteDatabase, Step, Transaction
 
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")
+
+CLAIMED = 4 << 10
+"""What a message that is asked for weighs in a commit: a claim of a thousand has one of its own."""
 
 NEXT_OF = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
 
@@ -43,7 +47,7 @@ class SqliteStore(MessageRecords):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
-        return await self.database.write(Step(_each(_send, drafts)))
+        return await self.database.write(Step(_each(_send, drafts), weight=_weight(drafts)))
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
         """See `Messages`. Nobody else can hold the attempt, so this refuses with `KeyReused` alone."""
@@ -55,17 +59,18 @@ class SqliteStore(MessageRecords):
             _keep(transaction, attempt, write_receipts(receipts))
             return Once(receipts, replayed=False)
 
-        return await self.database.write(Step(do))
+        return await self.database.write(Step(do, weight=_weight(drafts)))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
-        return await self.database.write(Step(partial(_claim, claim), _give_back))
+        return await self.database.write(Step(partial(_claim, claim), _give_back, CLAIMED * claim.most))
 
     async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `Messages`."""
-        return await self.database.write(Step(partial(_claim_these, claim, list(numbers)), _give_back))
+        step = Step(partial(_claim_these, claim, list(numbers)), _give_back, CLAIMED * claim.most)
+        return await self.database.write(step)
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
         """See `Messages`. What a caller who has gone was given, a repeat of the attempt still gets."""
@@ -78,7 +83,7 @@ class SqliteStore(MessageRecords):
                 _keep(transaction, attempt, write_tokens(messages))
             return Once(messages, replayed=False)
 
-        return await self.database.write(Step(do))
+        return await self.database.write(Step(do, weight=CLAIMED * claim.most))
 
     # ---- ending locks ------------------------------------------------------------------------------------------------
 
@@ -144,6 +149,10 @@ def _each(
 ) -> Callable[[Transaction], list[Answer]]:
     """Do one after the other in one transaction; of two with the same token the second finds the first one's work."""
     return lambda transaction: [act(transaction, entry) for entry in entries]
+
+
+def _weight(drafts: Sequence[Draft]) -> int:
+    return sum(map(weight_of, drafts))
 
 
 def _send(transaction: Transaction, draft: Draft) -> Receipt:

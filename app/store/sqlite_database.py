@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from app.domain.instant import Instant
-from app.domain.refusals import Refusal, StoreUnavailable
+from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.runtime.clock import Clock
-from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError
+from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError, CoalescerFullError, Scale
 from app.store.database import Observe, Work
 from app.store.rows import Row
 from app.store.sqlite_file import FileLock, connect, errors_spelled
@@ -63,11 +63,21 @@ class Step(Generic[Result]):
     """What one caller wants done in the writer's next transaction.
 
     `do` either takes effect as a whole or raises; a `Refusal` it raises before it has changed anything. `undo`
-    makes of the result the step that takes it back when the caller has gone before hearing it.
+    makes of the result the step that takes it back when the caller has gone before hearing it. `weight` is the bytes
+    that it writes or may read.
     """
 
     do: Callable[[Transaction], Result]
     undo: "Callable[[Result], Step[Any] | None] | None" = None
+    weight: int = 0
+
+
+def _weight_of(step: Step[Any]) -> int:
+    return step.weight
+
+
+WRITING: Scale[Step[Any]] = Scale(_weight_of, heaviest_run=4 << 20, most_waiting=64 << 20)
+"""Bytes of steps. All of a commit are answered together, so a light step must not wait for many heavy ones."""
 
 
 class SqliteDatabase:
@@ -95,6 +105,7 @@ class SqliteDatabase:
             self._run_batch,
             in_flight=1,
             largest=LARGEST_BATCH,
+            scale=WRITING,
             shared=(StoreUnavailable,),
             orphaned=self._take_back,
         )
@@ -104,9 +115,14 @@ class SqliteDatabase:
     # ---- what callers ask --------------------------------------------------------------------------------------------
 
     async def write(self, step: Step[Result]) -> Result:
-        """Do the step in a transaction with whatever else is wanted at this moment; return once it is on the disk."""
+        """Do the step in a transaction with whatever else is wanted at this moment; return once it is on the disk.
+
+        Refuses with `Overloaded`.
+        """
         try:
             return await self._steps.submit(step)
+        except CoalescerFullError as error:
+            raise Overloaded from error
         except CoalescerClosedError as error:
             raise StoreUnavailable("The store is closed.") from error
         except BatchInterruptedError as error:

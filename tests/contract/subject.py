@@ -40,9 +40,16 @@ class Subject(ABC):
     """One store, opened for one test, with nothing in it."""
 
     store: Store
+    batches: list[int]
+    """How many callers each statement has served."""
+
+    def note(self, _statement: str, callers: int) -> None:
+        """Hear of a statement."""
+        self.batches.append(callers)
 
     async def begin(self) -> None:
         """Open the store; leave nothing of an earlier test in it."""
+        self.batches = []
         for table in TABLES:
             await self.execute(f"DELETE FROM {table}")
         self.store = await self.open_another()
@@ -106,7 +113,8 @@ class SqliteSubject(Subject):
         self._clock = VirtualClock()
 
     async def begin(self) -> None:
-        self.store = await open_store(self._url, self._clock)
+        self.batches = []
+        self.store = await open_store(self._url, self._clock, observe=self.note)
         for table in TABLES:
             await self.execute(f"DELETE FROM {table}")
 
@@ -147,7 +155,7 @@ class PostgresSubject(Subject):
         raise AssertionError("nobody waits")
 
     async def open_another(self) -> Store:
-        return await open_store(self._url, SystemClock())
+        return await open_store(self._url, SystemClock(), observe=self.note)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._connection.fetch(sql)]
@@ -192,7 +200,7 @@ class MariaSubject(Subject):
         self._connection.close()
 
     async def open_another(self) -> Store:
-        return await open_store(self._url, SystemClock())
+        return await open_store(self._url, SystemClock(), observe=self.note)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:

@@ -3,10 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
-from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError
+from app.runtime.coalescer import (
+    BatchInterruptedError,
+    Coalescer,
+    CoalescerClosedError,
+    CoalescerFullError,
+    LeftOverError,
+    Scale,
+)
 from tests.clock import settle
 
 
@@ -21,12 +29,17 @@ class BadEntryError(Exception):
 class Statements:
     """A run that notes each batch and keeps it under way until the test says how it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.batches: list[str] = []
         self._ends: list[asyncio.Future[Sequence[str | Exception]]] = []
         self.orphans: list[tuple[str, str]] = []
         self.coalescer: Coalescer[str, str] = Coalescer(
-            self.run, in_flight=2, largest=4, shared=(StoreAwayError,), orphaned=lambda *pair: self.orphans.append(pair)
+            self.run,
+            in_flight=2,
+            largest=4,
+            shared=(StoreAwayError,),
+            orphaned=lambda *pair: self.orphans.append(pair),
+            **options,
         )
 
     async def run(self, entries: list[str]) -> Sequence[str | Exception]:
@@ -144,6 +157,81 @@ async def test_a_batch_does_not_run_in_the_context_of_whoever_came_first() -> No
 
     request_id.set("the caller's")
     assert await Coalescer(run).submit("a") == "none"
+
+
+# ---- weight ----------------------------------------------------------------------------------------------------------
+
+
+def weighed(most_waiting: int = 100) -> Statements:
+    """A run that carries a weight of 10; a digit is as heavy as it says."""
+    return Statements(scale=Scale(int, heaviest_run=10, most_waiting=most_waiting))
+
+
+async def test_a_run_is_no_heavier_than_it_may_be() -> None:
+    statements = weighed()
+    callers = await statements.callers("6394")
+    assert statements.batches == ["63", "9"]
+    await statements.finish(0)
+    assert statements.batches == ["63", "9", "4"]
+    await statements.finish(1)
+    await statements.finish(2)
+    assert await outcomes(callers) == list("6394")
+
+
+async def test_an_entry_that_is_too_heavy_for_any_run_leaves_alone() -> None:
+    statements = weighed()
+    single = await statements.callers("1")
+    group = asyncio.create_task(statements.coalescer.submit_together("999"))
+    after = await statements.callers("2")
+    assert statements.batches == ["1", "999"]
+    await statements.finish(1)
+    assert statements.batches == ["1", "999", "2"]
+    await statements.finish(0)
+    await statements.finish(2)
+    assert [await outcomes(single), await group, await outcomes(after)] == [["1"], ["9", "9", "9"], ["2"]]
+
+
+async def test_what_waits_is_no_heavier_than_it_may_be() -> None:
+    statements = weighed(most_waiting=12)
+    callers = [*await statements.callers("9"), *await statements.callers("9"), *await statements.callers("9")]
+    assert statements.batches == ["9", "9"], "one waits"
+    with pytest.raises(CoalescerFullError):
+        await statements.coalescer.submit("4")
+    callers += await statements.callers("3")
+    await statements.finish(0)
+    assert statements.batches == ["9", "9", "9"]
+    callers += await statements.callers("9")
+    for number in (1, 2, 3, 4):
+        await statements.finish(number)
+    assert await outcomes(callers) == list("99939")
+
+
+async def test_an_entry_heavier_than_all_that_may_wait_waits_alone() -> None:
+    statements = weighed(most_waiting=5)
+    callers = [*await statements.callers("9"), *await statements.callers("9"), *await statements.callers("9")]
+    for number in range(3):
+        await statements.finish(number)
+    assert await outcomes(callers) == list("999")
+
+
+async def test_what_a_run_has_no_room_for_goes_first_in_the_next_run(statements: Statements) -> None:
+    callers = [*await statements.callers("z"), *await statements.callers("abc"), *await statements.callers("d")]
+    assert statements.batches == ["z", "abc"]
+    await statements.finish(1, "A", LeftOverError(), LeftOverError())
+    assert statements.batches == ["z", "abc", "bcd"]
+    await statements.finish(0)
+    await statements.finish(2)
+    assert await outcomes(callers) == list("ZABCD")
+
+
+async def test_one_who_was_left_over_may_go_before_the_next_run(statements: Statements) -> None:
+    callers = await statements.callers("ab")
+    callers[1].cancel()
+    await statements.finish(0, "A", LeftOverError())
+    assert statements.batches == ["ab"]
+    assert await callers[0] == "A"
+    assert statements.orphans == []
+    await statements.coalescer.close()
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.runtime.coalescer import Coalescer
+from app.runtime.coalescer import Coalescer, LeftOverError
 
 LARGEST = 5
 IN_FLIGHT = 2
@@ -31,6 +31,7 @@ class World:
     heard: Counter[int] = field(default_factory=Counter)
     orphaned: Counter[int] = field(default_factory=Counter)
     bad: set[int] = field(default_factory=set)
+    single: set[int] = field(default_factory=set)
     under_way: int = 0
     most_under_way: int = 0
     batches: list[list[int]] = field(default_factory=list)
@@ -45,8 +46,9 @@ class World:
             raise StoreAwayError
         if self.bad.intersection(entries):
             raise BadEntryError
-        self.effects.update(entries)
-        return [-entry for entry in entries]
+        left_over = {entry for entry in entries[1:] if entry in self.single and self.die.random() < 0.2}
+        self.effects.update(entry for entry in entries if entry not in left_over)
+        return [LeftOverError() if entry in left_over else -entry for entry in entries]
 
     async def wait(self, most: int) -> None:
         for _ in range(self.die.randrange(most)):
@@ -77,6 +79,7 @@ async def live(world: World, sizes: list[int]) -> list[list[int]]:
     )
     numbers = iter(range(1, sum(sizes) + 1))
     calls = [[next(numbers) for _ in range(size)] for size in sizes]
+    world.single = {entries[0] for entries in calls if len(entries) == 1}
     world.bad = {entry for entries in calls for entry in entries if world.die.random() < 0.05}
     tasks = [asyncio.create_task(call(world, coalescer, entries)) for entries in calls]
     for task in tasks:

@@ -63,7 +63,8 @@ class Messages(Protocol):
         """Store all drafts in one transaction, each with the next sequence number in order.
 
         A draft whose queue looks for duplicates and whose message id came within the window is not
-        stored: its receipt is the first one's with `duplicate` set.
+        stored: its receipt is the first one's with `duplicate` set. Refuses with `Overloaded` where as many bytes as
+        this process may hold wait to be stored.
         """
         ...
 
