@@ -19,6 +19,7 @@ from app.api.bodies import Receive, Scope, Send
 from app.api.desk import Desk
 from app.api.front import Front
 from app.api.metrics import Metrics
+from app.broker import announce
 from app.broker.broker import Broker
 from app.broker.catalogue import Catalogue
 from app.broker.keys import Doorkeeper
@@ -163,6 +164,7 @@ async def _share(store: Store, settings: Settings) -> None:
 def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:
     locks.wake_ups.on_schedule_changed = passes.wake_schedule
     locks.wake_ups.on_queues_changed = broker.catalogue.forget_all
+    announce.connect(broker)
 
 
 async def _flush(outbox: Outbox, grace_seconds: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 
+from app.broker import announce
 from app.broker.broker import Broker
 from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
@@ -27,7 +28,7 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
     bell: Bell[int] = Bell(clock)
     locks = open_locks(None, bell, clock, _fail, patience_seconds=0)
     ids: Iterator[int] = count(1)
-    return Broker(
+    broker = Broker(
         store=store,
         locks=locks.locks,
         catalogue=Catalogue(store.queues, clock, auto_create=auto_create),
@@ -39,6 +40,8 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
         chance=lambda: 0.0,
         new_id=lambda: f"made-{next(ids)}",
     )
+    announce.connect(broker)
+    return broker
 
 
 @asynccontextmanager

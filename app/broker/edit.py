@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container
 from typing import TypeAlias
 
+from app.broker.announce import announce_message
 from app.broker.broker import Broker
 from app.broker.browse import look
 from app.broker.ports import Edit
@@ -34,7 +35,7 @@ async def edit(
         _allow(change_of_seen)
         edited = await broker.store.edit(change_of_seen)
         if edited is not None:
-            _tell(broker, edited)
+            announce_message(broker, edited)
             return edited
     raise MessageLocked(BUSY)
 
@@ -64,10 +65,3 @@ def _allow(change: Edit) -> None:
     """Refuse with `Conflict` a due time where there can be none."""
     if (change.available_at, change.delay) != (None, None) and change.seen.state not in HAVE_DUE_TIME:
         raise Conflict("Only a message that is available or scheduled has a due time.")
-
-
-def _tell(broker: Broker, edited: Message) -> None:
-    if edited.state is MessageState.AVAILABLE:
-        broker.bells.ring(edited.queue_id)
-    else:
-        broker.bells.schedule_changed()

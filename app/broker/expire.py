@@ -5,10 +5,11 @@ the row is freed only while it still carries the token, and only when its time h
 generation is the one that the lock store saw expire.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 
+from app.broker.announce import Arrival, announce, announce_moved
 from app.broker.broker import Broker
 from app.broker.ports import Unlocked, Withdrawal
 from app.domain.message import MessageState
@@ -42,7 +43,8 @@ async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
         failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
         moves.append(replace(release(held, settings, failure, broker.chance()), fence=cleared(evidence)))
     freed = await broker.store.release(moves) if moves else []
-    _announce(broker, [move for move, effective in zip(moves, freed, strict=True) if effective])
+    announce_moved(broker, moves, freed)
+    broker.tally.count("locks_expired", sum(freed))
     return freed
 
 
@@ -61,20 +63,20 @@ async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
             buried.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))
-    gone = sum(await broker.store.bury(buried, TTL_PASSED)) if buried else 0
+    gone = await _bury(broker, buried) if buried else 0
     gone += sum(await broker.store.withdraw(withdrawn)) if withdrawn else 0
     broker.tally.count("messages_expired", gone)
     return gone
 
 
+async def _bury(broker: Broker, overdue: Sequence[Unlocked]) -> int:
+    buried = await broker.store.bury(overdue, TTL_PASSED)
+    announce(
+        broker,
+        (Arrival(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED) for row in compress(overdue, buried)),
+    )
+    return sum(buried)
+
+
 def _withdrawal(row: Unlocked, queue: Queue) -> Withdrawal:
     return Withdrawal(row, queue.name, Outcome.EXPIRED, queue.settings.archive_retention)
-
-
-def _announce(broker: Broker, moves: Sequence[Move]) -> None:
-    fresh = Counter(move.queue_id for move in moves if move.state is MessageState.AVAILABLE)
-    for queue_id, count in fresh.items():
-        broker.bells.ring(queue_id, count)
-    if any(move.state is MessageState.SCHEDULED for move in moves):
-        broker.bells.schedule_changed()
-    broker.tally.count("locks_expired", len(moves))

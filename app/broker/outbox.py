@@ -11,7 +11,7 @@ from contextvars import Context
 from itertools import islice
 
 from app.broker.ports import Messages
-from app.domain.message import Draft
+from app.domain.message import Draft, Receipt
 from app.domain.refusals import RateLimited, RoomUnavailable
 from app.runtime.clock import Clock
 
@@ -24,7 +24,7 @@ class Outbox:
     """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away.
 
     A batch that the store refuses is stored one by one, so that a bad draft takes no neighbour along; it alone goes to
-    `report` and is dropped.
+    `report` and is dropped. `on_stored` hears of what was stored, with its receipts.
     """
 
     def __init__(self, messages: Messages, clock: Clock, report: Callable[[Exception, int], None]) -> None:
@@ -33,6 +33,7 @@ class Outbox:
         self._report = report
         self._kept: deque[Draft] = deque()
         self._task: asyncio.Task[None] | None = None
+        self.on_stored: Callable[[Sequence[Draft], Sequence[Receipt]], None] = _unheard
 
     def put(self, draft: Draft) -> None:
         """Take a draft; refuses with `RateLimited` when too many are waiting for the store."""
@@ -66,14 +67,19 @@ class Outbox:
         """Store these drafts, once the store is there; why it will not have them."""
         while True:
             try:
-                await self._messages.send(drafts)
+                receipts = await self._messages.send(drafts)
             except RoomUnavailable:
                 await self._clock.sleep(REST_AFTER_FAILURE_SECONDS)
             except Exception as error:  # noqa: BLE001  # a bug must not keep every later message from being stored
                 return error
             else:
+                self.on_stored(drafts, receipts)
                 return None
 
     def _drop(self, count: int) -> None:
         for _ in range(count):
             self._kept.popleft()
+
+
+def _unheard(_drafts: Sequence[Draft], _receipts: Sequence[Receipt]) -> None:
+    """No listener is set."""

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import inf
 
+from app.broker.announce import Arrival, announce
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.fullness import full, how_many_fit
@@ -96,9 +98,12 @@ async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) 
     fitting = piece if is_there_already else piece[: await how_many_fit(broker, to_queue, len(piece))]
     if not fitting:
         raise full(to_queue)
-    moved = sum(await broker.store.redrive([_redrive(message, to_queue) for message in fitting]))
-    broker.bells.ring(to_queue.id, moved)
-    return moved
+    moved = await broker.store.redrive([_redrive(message, to_queue) for message in fitting])
+    announce(
+        broker,
+        (Arrival(to_queue.id, one.sequence_number, MessageState.AVAILABLE) for one in compress(fitting, moved)),
+    )
+    return sum(moved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.broker.announce import announce_moved, announce_open
 from app.broker.broker import Broker
-from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
+from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks, is_open_to_receivers
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.settlement import NO_EVIDENCE, Held, Move, Outcome, cleared
 
@@ -95,6 +96,8 @@ async def change_queue(broker: Broker, queue: Queue, change: Change, condition: 
         broker.catalogue.forget(queue)
         if changed is not None:
             broker.bells.queues_changed()
+            if is_open_to_receivers(settings) and not is_open_to_receivers(queue.settings):
+                await _open_again(broker, changed)
             if ends_locks(queue.settings, settings):
                 while await take_locks(broker):
                     pass
@@ -146,23 +149,30 @@ async def take_locks(broker: Broker) -> int:
     for taking in await broker.store.queues.takings(MOST_TAKINGS):
         held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BITE)
         if held:
-            await _take(broker, taking.queue_id, held)
+            await _take(broker, held)
         else:
             await broker.store.queues.end_taking(taking)
         seen += len(held)
     return seen
 
 
-async def _take(broker: Broker, queue_id: int, held: Sequence[Held]) -> None:
+async def _take(broker: Broker, held: Sequence[Held]) -> None:
     """Those among them that were not settled meanwhile."""
     moves = _returned(held)
     live = await broker.store.move(moves)
     ended = [move for move, taken in zip(moves, live, strict=True) if not taken]
-    taken = sum(live) + (sum(await broker.store.release(ended)) if ended else 0)
+    freed = await broker.store.release(ended) if ended else []
     # A record left behind would let its holder renew a lock that is gone.
     await broker.locks.drop([one.token for one in held])
-    broker.tally.count("locks_taken", taken)
-    broker.bells.ring(queue_id, taken)
+    broker.tally.count("locks_taken", sum(live) + sum(freed))
+    announce_moved(broker, moves, live)
+    announce_moved(broker, ended, freed)
+
+
+async def _open_again(broker: Broker, queue: Queue) -> None:
+    """Wake receivers that have waited since before the queue was closed to them."""
+    counts = (await broker.store.queues.counts([queue.id]))[queue.id]
+    announce_open(broker, queue.id, counts.available, counts.dead_lettered)
 
 
 def _returned(held: Sequence[Held]) -> list[Move]:

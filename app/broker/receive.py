@@ -18,7 +18,7 @@ from app.broker.search import claim_matching
 from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
-from app.domain.queue import Queue, allow_receive
+from app.domain.queue import Queue, allow_receive, is_open_to_receivers
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Outcome, Removal, token_of
 from app.runtime.bell import Waiter
@@ -50,7 +50,7 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
         while True:
             messages = await _look(broker, queue, wish)
             _answer_ring(waiter, wish, messages)
-            if messages or not await waiter.rung(deadline - broker.clock.monotonic()):
+            if messages or not await _rung(broker, queue, waiter, deadline):
                 return messages
 
 
@@ -70,7 +70,7 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
                 # Nobody has looked at what there is now; leaving passes a ring on.
                 return once
             _answer_ring(waiter, wish, once.answer)
-            if once.answer or not await waiter.rung(deadline - broker.clock.monotonic()):
+            if once.answer or not await _rung(broker, queue, waiter, deadline):
                 return once
 
 
@@ -104,6 +104,21 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
         for message, gone in zip(messages, removed, strict=True)
         if gone
     ]
+
+
+async def _rung(broker: Broker, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
+    """Wait to be rung while the queue is open to receivers; false at the deadline.
+
+    Refuses with `QueueNotFound` where the queue was deleted meanwhile.
+    """
+    while await waiter.rung(deadline - broker.clock.monotonic()):
+        now = await broker.catalogue.numbered(queue.id)
+        if now is None:
+            raise broker.catalogue.missing(queue.name)
+        if is_open_to_receivers(now.settings):
+            return True
+        waiter.hand_on()
+    return False
 
 
 def _claim(queue: Queue, wish: Wish) -> Claim:

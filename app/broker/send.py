@@ -5,14 +5,14 @@ message is there and a repeat is recognised by its Idempotency-Key or, where the
 duplicates, its message id. The wake-up that follows may be lost: receivers look again by themselves.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, repeat
 
+from app.broker.announce import announce_sent
 from app.broker.broker import Broker
 from app.broker.fullness import allow_more, full, how_many_fit
 from app.broker.ports import Attempt, Once
-from app.domain.message import Draft, MessageState, Receipt
+from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Refusal
 from app.domain.sending import Letter, accept
@@ -22,7 +22,7 @@ async def send(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[
     """Store all letters or none; receipts in order. Refuses as `admit` does."""
     drafts = await admit(broker, queue, letters)
     receipts = await broker.store.send(drafts)
-    _wake(broker, queue, receipts)
+    announce_sent(broker, drafts, receipts)
     return receipts
 
 
@@ -41,7 +41,7 @@ async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attemp
         return Once(receipts, replayed=True)
     once = await broker.store.send_once(drafts, attempt)
     if not once.replayed:
-        _wake(broker, queue, once.answer)
+        announce_sent(broker, drafts, once.answer)
     return once
 
 
@@ -55,7 +55,7 @@ async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> 
     drafts = [one for one in accepted if isinstance(one, Draft)]
     fitting = drafts[: await how_many_fit(broker, queue, len(drafts))]
     receipts = await broker.store.send(fitting) if fitting else []
-    _wake(broker, queue, receipts)
+    announce_sent(broker, fitting, receipts)
     answers = chain(receipts, repeat(full(queue)))
     return [next(answers) if isinstance(one, Draft) else one for one in accepted]
 
@@ -87,11 +87,3 @@ def _accepted(broker: Broker, queue: Queue, letter: Letter) -> Draft | Refusal:
         return _draft(broker, queue, letter)
     except Refusal as refusal:
         return refusal
-
-
-def _wake(broker: Broker, queue: Queue, receipts: Sequence[Receipt]) -> None:
-    states = Counter(receipt.state for receipt in receipts if not receipt.duplicate)
-    if fresh := states[MessageState.AVAILABLE]:
-        broker.bells.ring(queue.id, fresh)
-    if states[MessageState.SCHEDULED]:
-        broker.bells.schedule_changed()

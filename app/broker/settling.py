@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from app.broker.announce import announce_moved
 from app.broker.broker import Broker
 from app.broker.expire import free
-from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import (
     AlreadySettled,
@@ -113,7 +113,7 @@ async def _end(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[
         looks = await asyncio.gather(*(_second_look(broker, queue, endings[place]) for place in late))
         for place, answer in zip(late, looks, strict=True):
             answers[place] = answer
-    _wake(broker, queue, endings, answers)
+    _announce(broker, endings, answers)
     return answers
 
 
@@ -181,12 +181,11 @@ def _settled(ending: Ending) -> Settled:
     return Settled(ending.token.sequence_number, ending.outcome, state)
 
 
-def _wake(broker: Broker, queue: Queue, endings: Sequence[Ending], answers: Sequence[Settled | Refusal]) -> None:
-    fresh = 0
+def _announce(broker: Broker, endings: Sequence[Ending], answers: Sequence[Settled | Refusal]) -> None:
+    moves: list[Move] = []
+    effective: list[bool] = []
     for ending, answer in zip(endings, answers, strict=True):
-        if isinstance(ending, Move) and isinstance(answer, Settled) and not answer.replayed:
-            fresh += ending.state is MessageState.AVAILABLE
-            if ending.state is MessageState.SCHEDULED:
-                broker.bells.schedule_changed()
-    if fresh:
-        broker.bells.ring(queue.id, fresh)
+        if isinstance(ending, Move):
+            moves.append(ending)
+            effective.append(isinstance(answer, Settled) and not answer.replayed)
+    announce_moved(broker, moves, effective)

@@ -103,9 +103,14 @@ def allow_send(queue: Queue) -> None:
         raise SendDisabled
 
 
+def is_open_to_receivers(settings: QueueSettings) -> bool:
+    """Whether a queue with these settings hands out messages."""
+    return settings.status not in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED)
+
+
 def allow_receive(queue: Queue) -> None:
     """Refuse with `ReceiveDisabled` where the queue hands out no messages; settling stays allowed."""
-    if queue.settings.status in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED):
+    if not is_open_to_receivers(queue.settings):
         raise ReceiveDisabled
 
 

@@ -1,7 +1,9 @@
 """Makes scheduled and delayed messages available when they are due."""
 
+from app.broker.announce import Arrival, announce
 from app.broker.broker import Broker
 from app.domain.instant import to_seconds
+from app.domain.message import MessageState
 
 BITE = 1000
 """Messages made available per statement."""
@@ -16,9 +18,15 @@ SHORTEST_REST_SECONDS = 0.005
 async def awaken_scheduled(broker: Broker) -> float | None:
     """Make due messages available and wake their receivers; rests until the next one is due."""
     awoken = await broker.store.awaken(BITE)
-    for queue_id, count in awoken.by_queue.items():
-        broker.bells.ring(queue_id, count)
-    total = sum(awoken.by_queue.values())
+    announce(
+        broker,
+        (
+            Arrival(queue_id, number, MessageState.AVAILABLE)
+            for queue_id, numbers in awoken.by_queue.items()
+            for number in numbers
+        ),
+    )
+    total = sum(map(len, awoken.by_queue.values()))
     broker.tally.count("messages_awoken", total)
     if total >= BITE:
         return 0.0

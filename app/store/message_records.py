@@ -1,7 +1,7 @@
 """The cold half of every store: what background passes and administrators ask of messages, in named statements."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import TypeVar
@@ -12,7 +12,7 @@ from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused
-from app.domain.settlement import Held, LockToken, Outcome, Tombstone
+from app.domain.settlement import Held, LockToken, Move, Outcome, Tombstone
 from app.store import rows
 from app.store.database import Database, Session
 from app.store.documents import read_receipts, write_properties
@@ -29,6 +29,7 @@ class MessageRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _unheard
 
     async def now(self) -> Instant:
         """See `Store`."""
@@ -217,7 +218,10 @@ class MessageRecords:
             if due:
                 await session.change("awaken", numbers=[number for number, _ in due])
             rest = await session.fetch("until_next_due")
-            return Awoken(Counter(queue_id for _, queue_id in due), max(0, rest[0][0]) if rest else None)
+            by_queue: defaultdict[int, list[int]] = defaultdict(list)
+            for number, queue_id in due:
+                by_queue[queue_id].append(number)
+            return Awoken(by_queue, max(0, rest[0][0]) if rest else None)
 
         return await self._database.transaction(work)
 
@@ -229,6 +233,10 @@ class MessageRecords:
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             gone += await self._database.change("forget_orphans", queue_id=queue_id, most=most)
         return gone
+
+
+def _unheard(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
+    """No listener is set."""
 
 
 async def _read(session: Session, queue_id: int, sequence_number: int) -> Message | None:

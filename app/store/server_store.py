@@ -142,8 +142,9 @@ class ServerStore(MessageRecords, Generic[AnySession]):
             errand.add_done_callback(self._errands.discard)
 
     async def _return(self, messages: Sequence[Message]) -> None:
+        moves = [given_back(message) for message in messages]
         try:
-            await self.move([given_back(message) for message in messages])
+            self.on_moved(moves, await self.move(moves))
         except StoreUnavailable as error:
             log.warning("unclaimed messages wait for their locks to end", messages=len(messages), error=str(error))
 

@@ -65,12 +65,19 @@ class SqliteStore(MessageRecords):
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
-        return await self.database.write(Step(partial(_claim, claim), _give_back, CLAIMED * claim.most))
+        return await self.database.write(Step(partial(_claim, claim), self._give_back, CLAIMED * claim.most))
 
     async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `Messages`."""
-        step = Step(partial(_claim_these, claim, list(numbers)), _give_back, CLAIMED * claim.most)
+        step = Step(partial(_claim_these, claim, list(numbers)), self._give_back, CLAIMED * claim.most)
         return await self.database.write(step)
+
+    def _give_back(self, messages: Sequence[Message]) -> Step[list[bool]] | None:
+        """Free what was claimed for a caller that has gone."""
+        if not messages:
+            return None
+        moves = [given_back(message) for message in messages]
+        return Step(_each(_move, moves), heard=partial(self.on_moved, moves))
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
         """See `Messages`. What a caller who has gone was given, a repeat of the attempt still gets."""
@@ -200,11 +207,6 @@ def _lock(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Me
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
     by_number = {message.sequence_number: message for message in map(rows.message, locked)}
     return [by_number[number] for number in numbers]
-
-
-def _give_back(messages: Sequence[Message]) -> Step[list[bool]] | None:
-    """Free what was claimed for a caller who has gone."""
-    return Step(_each(_move, [given_back(message) for message in messages])) if messages else None
 
 
 def _still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:

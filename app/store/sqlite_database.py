@@ -63,13 +63,14 @@ class Step(Generic[Result]):
     """What one caller wants done in the writer's next transaction.
 
     `do` either takes effect as a whole or raises; a `Refusal` it raises before it has changed anything. `undo`
-    makes of the result the step that takes it back when the caller has gone before hearing it. `weight` is the bytes
-    that it writes or may read.
+    makes of the result the step that takes it back when the caller has gone before hearing it; `heard` is told the
+    result of such a step after its commit. `weight` is the bytes that it writes or may read.
     """
 
     do: Callable[[Transaction], Result]
     undo: "Callable[[Result], Step[Any] | None] | None" = None
     weight: int = 0
+    heard: Callable[[Result], None] | None = None
 
 
 def _weight_of(step: Step[Any]) -> int:
@@ -223,7 +224,9 @@ class SqliteDatabase:
     async def _write_in_vain(self, step: Step[Any]) -> None:
         """Write for nobody. Where the store cannot, what was claimed comes back by itself when its lock ends."""
         with suppress(StoreUnavailable):
-            await self.write(step)
+            result = await self.write(step)
+            if step.heard:
+                step.heard(result)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 

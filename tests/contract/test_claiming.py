@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
 
 import pytest
 
@@ -9,7 +11,7 @@ from app.broker.ports import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.settlement import SECRET_BYTES, Outcome
+from app.domain.settlement import SECRET_BYTES, Move, Outcome
 from tests.contract.subject import (
     LOCK,
     Subject,
@@ -201,6 +203,34 @@ async def test_what_nobody_waits_for_any_more_is_given_back_uncounted(subject: S
     messages = await _everything(subject, queue, 40)
     assert len(set(numbers(messages))) == 40
     assert {message.failure_count for message in messages} == {0}
+
+
+async def test_each_message_that_a_store_gives_back_by_itself_is_announced(subject: Subject, queue: Queue) -> None:
+    given_back: list[int] = []
+    heard = asyncio.Event()
+    kept: set[int] = set()
+
+    def hear(moves: Sequence[Move], effective: Sequence[bool]) -> None:
+        given_back.extend(move.token.sequence_number for move in compress(moves, effective))
+        heard.set()
+
+    subject.store.on_moved = hear
+    await subject.send(queue, *[b"body"] * 40)
+    for turns in range(40):
+        claiming = asyncio.ensure_future(subject.claim(queue, 1))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        if not claiming.cancelled():
+            kept.update(numbers(claiming.result()))
+    messages = await _everything(subject, queue, 40 - len(kept))
+    expected = Counter({message.sequence_number: message.delivery_count - 1 for message in messages})
+    async with asyncio.timeout(PATIENCE):
+        # The store's own caller may be a moment behind the commit that its messages were claimed after.
+        while Counter(number for number in given_back if number not in kept) != expected:
+            heard.clear()
+            await heard.wait()
 
 
 async def _everything(subject: Subject, queue: Queue, count: int) -> list[Message]:

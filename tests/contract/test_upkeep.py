@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.ports import Redrive, Store, Unlocked, Withdrawal
+from app.broker.ports import Awoken, Redrive, Store, Unlocked, Withdrawal
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -22,6 +22,10 @@ async def set_aside(subject: Subject, queue: Queue, state: MessageState, **field
 # ---- the schedule ----------------------------------------------------------------------------------------------------
 
 
+def counted(awoken: Awoken) -> dict[int, int]:
+    return {queue_id: len(numbers) for queue_id, numbers in awoken.by_queue.items()}
+
+
 @pytest.mark.behaviour("S2.9")
 async def test_due_messages_become_available_and_the_next_is_foretold(subject: Subject) -> None:
     one, two = await subject.queue(), await subject.queue()
@@ -32,7 +36,7 @@ async def test_due_messages_become_available_and_the_next_is_foretold(subject: S
     assert is_close(first.rest, 10 * SECOND)
     await subject.pass_time(30)
     second = await subject.store.awaken(10)
-    assert dict(second.by_queue) == {one.id: 2, two.id: 1}
+    assert counted(second) == {one.id: 2, two.id: 1}
     assert is_close(second.rest, 30 * SECOND)
     assert bodies(await subject.claim(one)) == [b"a", b"b"]
     assert bodies(await subject.claim(two)) == [b"c"]
@@ -42,7 +46,7 @@ async def test_what_is_due_is_taken_in_bites_earliest_first(subject: Subject, qu
     await subject.store.send([draft(queue, b"%d" % place, delay=(5 - place) * SECOND) for place in range(5)])
     await subject.pass_time(10)
     bite = await subject.store.awaken(2)
-    assert (dict(bite.by_queue), bite.rest) == ({queue.id: 2}, 0)
+    assert (counted(bite), bite.rest) == ({queue.id: 2}, 0)
     assert bodies(await subject.claim(queue)) == [b"4", b"3"]
 
 
@@ -58,7 +62,7 @@ async def test_many_who_look_at_the_schedule_awaken_a_message_once(
     await subject.store.send([draft(queue, delay=SECOND) for _ in range(30)])
     await subject.pass_time(2)
     looks = await asyncio.gather(*(stores[place % 2].awaken(20) for place in range(6)))
-    assert sum(look.by_queue.get(queue.id, 0) for look in looks) == 30
+    assert sum(len(look.by_queue.get(queue.id, [])) for look in looks) == 30
     assert len(await subject.claim(queue)) == 30
 
 

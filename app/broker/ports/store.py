@@ -1,5 +1,6 @@
 """A message store as a whole."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.broker.ports.archive import Archive
@@ -7,10 +8,17 @@ from app.broker.ports.messages import Messages
 from app.broker.ports.records import Keys, Queues
 from app.broker.ports.upkeep import Upkeep
 from app.domain.instant import Instant
+from app.domain.settlement import Move
 
 
 class Store(Messages, Upkeep, Protocol):
-    """An open message store. `archive`, `queues` and `keys` share its connections."""
+    """An open message store. `archive`, `queues` and `keys` share its connections.
+
+    `on_moved` hears of moves that the store makes by itself, to give back what was claimed for a caller that has
+    gone, and of which of them took effect.
+    """
+
+    on_moved: Callable[[Sequence[Move], Sequence[bool]], None]
 
     @property
     def archive(self) -> Archive:

@@ -50,9 +50,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Awoken:
-    """Scheduled messages that became available, by queue, and when the next one is due."""
+    """The numbers of scheduled messages that became available, by queue, and when the next one is due."""
 
-    by_queue: Mapping[int, int]
+    by_queue: Mapping[int, Sequence[int]]
     rest: Duration | None
 
 

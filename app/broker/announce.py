@@ -1,0 +1,81 @@
+"""Announce: waiting receivers hear of every message that becomes receivable, whatever made it so.
+
+Each verb and pass hands over the states in which the store says its messages are now. Which line of receivers
+hears of them, and whether the schedule changes, is decided here alone. A lost announcement is harmless: receivers
+also look once a second.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+
+from app.broker.broker import Broker
+from app.domain.delivery import line_of
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.settlement import Move
+
+RECEIVABLE = (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
+"""States that a receiver can wait for. Deferred messages are asked for by number, without waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message in the state in which a committed change has left it."""
+
+    queue_id: int
+    sequence_number: int
+    state: MessageState
+
+
+def announce(broker: Broker, arrivals: Iterable[Arrival]) -> None:
+    """Wake one receiver for each receivable message, and the schedule pass where a message now waits for its time."""
+    lines: Counter[int] = Counter()
+    is_scheduled = False
+    for arrival in arrivals:
+        if arrival.state in RECEIVABLE:
+            lines[line_of(arrival.queue_id, arrival.state)] += 1
+        is_scheduled = is_scheduled or arrival.state is MessageState.SCHEDULED
+    for line, count in lines.items():
+        broker.bells.ring(line, count)
+    if is_scheduled:
+        broker.bells.schedule_changed()
+
+
+def announce_sent(broker: Broker, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+    """Announce what a send has stored. A duplicate was stored, and announced, by an earlier send."""
+    announce(
+        broker,
+        (
+            Arrival(draft.queue_id, receipt.sequence_number, receipt.state)
+            for draft, receipt in zip(drafts, receipts, strict=True)
+            if not receipt.duplicate
+        ),
+    )
+
+
+def announce_moved(broker: Broker, moves: Sequence[Move], effective: Sequence[bool]) -> None:
+    """Announce those moves that took effect."""
+    announce(
+        broker,
+        (Arrival(move.queue_id, move.token.sequence_number, move.state) for move in compress(moves, effective)),
+    )
+
+
+def announce_message(broker: Broker, message: Message) -> None:
+    """Announce a message as it stands after a change."""
+    announce(broker, [Arrival(message.queue_id, message.sequence_number, message.state)])
+
+
+def announce_open(broker: Broker, queue_id: int, available: int, dead_lettered: int) -> None:
+    """Announce what a queue holds when it is opened to receivers again."""
+    for state, count in ((MessageState.AVAILABLE, available), (MessageState.DEAD_LETTERED, dead_lettered)):
+        if count:
+            broker.bells.ring(line_of(queue_id, state), count)
+
+
+def connect(broker: Broker) -> None:
+    """Announce also what is stored after its sender was answered, and what the store gives back by itself."""
+    broker.outbox.on_stored = partial(announce_sent, broker)
+    broker.store.on_moved = partial(announce_moved, broker)

@@ -1,0 +1,310 @@
+"""A waiting receiver is woken by every change that gives it a message, in the moment of the change.
+
+The clock stands still in all of these tests, and no background pass runs but the one under test.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.dead_letter import dead_letter
+from app.broker.edit import edit
+from app.broker.filters import Everything
+from app.broker.give_back import give_back
+from app.broker.ports import Attempt, Edit
+from app.broker.purge import Choice, redrive
+from app.broker.queues import change_queue, fresh
+from app.broker.receive import Wish, receive
+from app.broker.send import post, send, send_each, send_once
+from app.broker.settling import settle_one
+from app.domain.delivery import Claim
+from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.refusals import QueueNotFound
+from app.domain.sending import Letter
+from app.domain.settlement import token_of
+from app.maintenance.expiry import expire_locks
+from app.maintenance.retention import retire_messages
+from app.maintenance.schedule import awaken_scheduled
+from tests.clock import VirtualClock, settle
+from tests.rooms import sqlite_broker
+
+SETTINGS = QueueSettings(max_delivery_count=2, lock_duration=30 * SECOND, duplicate_detection_window=MINUTE)
+
+
+@dataclass
+class Scene:
+    """A queue and its broker."""
+
+    broker: Broker
+    queue: Queue
+    clock: VirtualClock
+
+    async def send(self, **letter: Any) -> None:
+        await send(self.broker, self.queue, [Letter(Envelope(""), **letter)])
+
+    async def locked(self, source: MessageState = MessageState.AVAILABLE) -> Message:
+        (message,) = await receive(self.broker, self.queue, Wish(source=source))
+        return message
+
+    async def sent_and_locked(self) -> Message:
+        await self.send()
+        return await self.locked()
+
+    async def dead_lettered(self) -> None:
+        message = await self.sent_and_locked()
+        await settle_one(self.broker, self.queue, dead_letter(self.queue, token_of(message), "why", None))
+
+    async def change(self, **settings: Any) -> None:
+        await change_queue(
+            self.broker, await fresh(self.broker, self.queue.name), lambda before: replace(before, **settings)
+        )
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    clock = VirtualClock()
+    async with sqlite_broker("sqlite://", clock) as broker:
+        queue, _ = await broker.store.queues.create("orders", SETTINGS)
+        yield Scene(broker, queue, clock)
+        broker.waiting.close()
+
+
+async def is_woken(scene: Scene, source: MessageState, happens: Callable[[], Awaitable[object]]) -> bool:
+    """Whether a receiver that waits meanwhile has its message without any time passing."""
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50, source=source)))
+    await settle()
+    assert not waiting.done()
+    await happens()
+    await rest()
+    woken = waiting.done()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    return woken and len(waiting.result()) == 1
+
+
+async def rest() -> None:
+    """Let every task run until it waits for something that only the test can bring about."""
+    for _ in range(5):
+        await settle()
+
+
+# ---- the queue -------------------------------------------------------------------------------------------------------
+
+
+async def nothing() -> None:
+    """Nothing happens."""
+
+
+async def test_where_nothing_happens_the_receiver_waits(scene: Scene) -> None:
+    assert not await is_woken(scene, MessageState.AVAILABLE, nothing)
+
+
+async def test_a_send_wakes(scene: Scene) -> None:
+    assert await is_woken(scene, MessageState.AVAILABLE, scene.send)
+
+
+async def test_each_message_of_a_batch_wakes(scene: Scene) -> None:
+    letters = [Letter(Envelope(""))]
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_each(scene.broker, scene.queue, letters))
+
+
+async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
+    attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
+    letters = [Letter(Envelope(""))]
+
+    async def send_it() -> None:
+        await send_once(scene.broker, "orders", letters, attempt)
+
+    assert await is_woken(scene, MessageState.AVAILABLE, send_it)
+    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+        await send_it()
+        assert not await waiter.rung(0)
+
+
+async def test_a_volatile_message_wakes_once_it_is_stored(scene: Scene) -> None:
+    letter = Letter(Envelope(""))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: post(scene.broker, scene.queue, letter))
+
+
+async def test_a_duplicate_wakes_no_receiver(scene: Scene) -> None:
+    letters = [Letter(Envelope("same"))]
+    await send(scene.broker, scene.queue, letters)
+    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+        await send(scene.broker, scene.queue, letters)
+        await send_each(scene.broker, scene.queue, letters)
+        await post(scene.broker, scene.queue, letters[0])
+        await settle()
+        assert not await waiter.rung(0)
+
+
+async def test_an_abandoned_message_wakes(scene: Scene) -> None:
+    message = await scene.sent_and_locked()
+    ending = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: settle_one(scene.broker, scene.queue, ending))
+
+
+async def test_a_lock_that_has_run_out_wakes(scene: Scene) -> None:
+    await scene.sent_and_locked()
+    await scene.clock.advance(31)
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker))
+
+
+async def test_a_message_that_is_due_wakes(scene: Scene) -> None:
+    await scene.send(delay=SECOND)
+    await scene.clock.advance(2)
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: awaken_scheduled(scene.broker))
+
+
+async def test_a_redriven_message_wakes(scene: Scene) -> None:
+    await scene.dead_lettered()
+    choice = Choice([MessageState.DEAD_LETTERED], Everything())
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: redrive(scene.broker, scene.queue, scene.queue, choice, None)
+    )
+
+
+async def test_a_message_that_is_edited_to_be_due_wakes(scene: Scene) -> None:
+    await scene.send(delay=HOUR)
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: edit(scene.broker, scene.queue, 1, lambda seen: Edit(seen, delay=0))
+    )
+
+
+async def test_locks_taken_by_a_change_of_settings_wake(scene: Scene) -> None:
+    await scene.sent_and_locked()
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: scene.change(lock_duration=60 * SECOND))
+
+
+async def test_what_a_receiver_gives_back_wakes(scene: Scene) -> None:
+    message = await scene.sent_and_locked()
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: give_back(scene.broker, [message]))
+
+
+@pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
+async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageState) -> None:
+    """A claim is cancelled in the moment in which it commits."""
+    await (scene.send() if source is MessageState.AVAILABLE else scene.dead_lettered())
+    (held,) = await receive(scene.broker, scene.queue, Wish(source=source))
+
+    async def claim_and_go() -> None:
+        await give_back(replace(scene.broker, bells=Deaf()), [held])
+        claim = Claim(scene.queue.id, 1, 30 * SECOND, source=source)
+        claiming = asyncio.create_task(scene.broker.store.claim(claim))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        claiming.cancel()
+
+    assert await is_woken(scene, source, claim_and_go)
+    message = await scene.broker.store.read(scene.queue.id, held.sequence_number)
+    assert message is not None
+    assert message.delivery_count == held.delivery_count + 2, "the claim without a caller has taken effect"
+
+
+class Deaf:
+    """Wake-ups that reach nobody."""
+
+    def ring(self, queue_id: int, count: int = 1) -> None:
+        """Nothing."""
+
+    def schedule_changed(self) -> None:
+        """Nothing."""
+
+    def queues_changed(self) -> None:
+        """Nothing."""
+
+
+# ---- its dead-letter queue -------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_lettered_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+    message = await scene.sent_and_locked()
+    ending = dead_letter(scene.queue, token_of(message), "why", None)
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, ending))
+
+
+async def test_an_abandon_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+    message = await scene.sent_and_locked()
+    await settle_one(scene.broker, scene.queue, abandon(scene.broker, scene.queue, token_of(message), Abandonment()))
+    last = abandon(scene.broker, scene.queue, token_of(await scene.locked()), Abandonment())
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, last))
+
+
+async def test_a_dead_letter_that_is_abandoned_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+    await scene.dead_lettered()
+    message = await scene.locked(MessageState.DEAD_LETTERED)
+    ending = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, ending))
+
+
+async def test_locks_that_run_out_at_the_limit_wake_a_receiver_of_dead_letters(scene: Scene) -> None:
+    await scene.sent_and_locked()
+    await scene.clock.advance(31)
+    await expire_locks(scene.broker)
+    await scene.locked()
+    await scene.clock.advance(31)
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker))
+
+
+async def test_a_message_past_its_life_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+    await scene.change(dead_letter_on_expiry=True)
+    await scene.send(ttl=SECOND)
+    await scene.clock.advance(2)
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: retire_messages(scene.broker))
+
+
+async def test_locks_on_dead_letters_taken_by_a_change_of_settings_wake_a_receiver_of_dead_letters(
+    scene: Scene,
+) -> None:
+    await scene.dead_lettered()
+    await scene.locked(MessageState.DEAD_LETTERED)
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: scene.change(lock_duration=60 * SECOND))
+
+
+async def test_a_dead_letter_wakes_no_receiver_of_the_queue(scene: Scene) -> None:
+    message = await scene.sent_and_locked()
+    ending = dead_letter(scene.queue, token_of(message), "why", None)
+    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+        await settle_one(scene.broker, scene.queue, ending)
+        assert not await waiter.rung(0)
+
+
+# ---- queues that are closed, opened and deleted ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
+async def test_a_receiver_takes_nothing_from_a_closed_queue_and_is_woken_when_it_opens(
+    scene: Scene, source: MessageState
+) -> None:
+    await scene.change(dead_letter_on_expiry=source is MessageState.DEAD_LETTERED)
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50, source=source)))
+    await settle()
+    await scene.change(status=QueueStatus.RECEIVE_DISABLED)
+    await scene.send(ttl=SECOND if source is MessageState.DEAD_LETTERED else None)
+    await scene.clock.advance(2)
+    await retire_messages(scene.broker)
+    await rest()
+    assert not waiting.done()
+    await scene.change(status=QueueStatus.ACTIVE)
+    await rest()
+    assert waiting.done()
+    assert len(waiting.result()) == 1
+
+
+async def test_a_receiver_that_waits_on_a_deleted_queue_hears_so_at_the_next_look(scene: Scene) -> None:
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50)))
+    await settle()
+    assert await scene.broker.store.queues.delete(scene.queue)
+    scene.broker.catalogue.forget(scene.queue)
+    scene.broker.waiting.ring(scene.queue.id)
+    await rest()
+    assert waiting.done()
+    with pytest.raises(QueueNotFound):
+        await waiting
