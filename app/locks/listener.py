@@ -15,7 +15,7 @@ from app.runtime.loop import Report, Rests
 SILENCE_SECONDS = 10.0
 """A subscription that hears nothing for so long asks whether anybody is there; silent again, it is made anew."""
 
-RESTS = Rests(largest_failure_seconds=5.0)
+RESTS = Rests()
 
 
 class Listener:

@@ -6,7 +6,7 @@ are remembered for a moment only.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from app.locks.keys import Keys
 from app.locks.link import Link
 from app.locks.listener import Listener
 from app.runtime.bell import Bell
-from app.runtime.clock import Clock
+from app.runtime.clock import Clock, Timer
 from app.runtime.loop import Report
 
 GATHER_SECONDS = 0.005
@@ -24,6 +24,12 @@ GATHER_SECONDS = 0.005
 
 ALONE_SECONDS = 0.05
 """The same while nobody but this process was reached, so that a process without others pays next to nothing."""
+
+QUIET_SECONDS = 30.0
+"""How long a process goes on hearing of a line in which it has no receiver; up to twice as long, by the timer."""
+
+MOST_LINES = 1_000
+"""Lines of which a process hears at once. Receivers in other lines are served by the look of each second."""
 
 Count = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -70,7 +76,8 @@ class SharedWakeUps(LocalWakeUps):
     """Implements `Bells` across processes: what finds nobody waiting here is told to the others.
 
     A ring is told on the channel of its queue, which a process joins when somebody begins to wait there, and leaves
-    when it hears a ring for nobody. So a busy queue that nobody has to wait for costs the others nothing.
+    when it hears a ring for nobody. So a busy queue that nobody has to wait for costs the others nothing. Channels of
+    queues that are quiet or gone are left after `QUIET_SECONDS` without a receiver.
     """
 
     def __init__(self, bell: Bell[int], link: Link, keys: Keys, origin: str, clock: Clock, report: Report) -> None:
@@ -83,6 +90,9 @@ class SharedWakeUps(LocalWakeUps):
         self._rings = Counter[int]()
         self._changed = False
         self._teller: asyncio.Task[None] | None = None
+        self._joined: set[int] = set()
+        self._quiet: set[int] = set()
+        self._tidying: Timer | None = None
         self._listener = Listener(link.client, keys.channel(), self._hear, clock, report)
 
     def start(self) -> None:
@@ -104,6 +114,8 @@ class SharedWakeUps(LocalWakeUps):
 
     async def close(self) -> None:
         """Stop hearing and telling; what is not told by now is lost. The link belongs to whoever opened it."""
+        if self._tidying is not None:
+            self._tidying.cancel()
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.wait({self._teller})
@@ -129,8 +141,31 @@ class SharedWakeUps(LocalWakeUps):
             has_others = any(count > int(self._listener.hears(channel)) for channel, count in reached.items())
             await self._clock.sleep(GATHER_SECONDS if has_others else ALONE_SECONDS)
 
-    def _join(self, queue_id: int) -> None:
-        self._listener.join(self._keys.channel_of(queue_id))
+    def _join(self, line: int) -> None:
+        self._quiet.discard(line)
+        if line in self._joined:
+            return
+        if len(self._joined) >= MOST_LINES:
+            self._leave_those(self._without_receivers())
+        if len(self._joined) < MOST_LINES:
+            self._joined.add(line)
+            self._listener.join(self._keys.channel_of(line))
+        if self._tidying is None:
+            self._tidying = self._clock.call_later(QUIET_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        """Leave the lines that have had no receiver since the last time."""
+        self._leave_those({line for line in self._quiet if not self._bell.has_line(line)})
+        self._quiet = self._without_receivers()
+        self._tidying = self._clock.call_later(QUIET_SECONDS, self._tidy) if self._joined else None
+
+    def _without_receivers(self) -> set[int]:
+        return {line for line in self._joined if not self._bell.has_line(line)}
+
+    def _leave_those(self, lines: Iterable[int]) -> None:
+        for line in lines:
+            self._joined.discard(line)
+            self._listener.leave(self._keys.channel_of(line))
 
     def _hear(self, message: bytes) -> None:
         try:
@@ -142,7 +177,7 @@ class SharedWakeUps(LocalWakeUps):
         for queue_id, count in notice.rings.items():
             woken = 0 if is_own else self._bell.ring(queue_id, count)
             if not woken and not self._bell.has_line(queue_id):
-                self._listener.leave(self._keys.channel_of(queue_id))
+                self._leave_those([queue_id])
         if notice.queues_changed and not is_own:
             self.on_queues_changed()
 

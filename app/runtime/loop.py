@@ -26,12 +26,12 @@ class Rests:
     """How long a loop rests: as its pass says, idly when the pass says nothing, and longer with each failure in a row.
 
     `jitter` gives a number from 0 up to 1. It only ever shortens a rest, so that nothing due comes late; a
-    constant 0 gives every rest its exact length.
+    constant 0 gives every rest its exact length. So a pass looks again at most five seconds after what it needs is back.
     """
 
     idle_seconds: float = 1.0
     first_failure_seconds: float = 0.5
-    largest_failure_seconds: float = 30.0
+    largest_failure_seconds: float = 5.0
     jitter: Callable[[], float] = random.random
 
     def after_pass(self, seconds: float | None) -> float:

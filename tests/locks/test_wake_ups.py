@@ -9,10 +9,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
+from app.locks import wake_ups
 from app.locks.connect import connect
 from app.locks.keys import Keys
 from app.locks.link import Link
-from app.locks.wake_ups import ALONE_SECONDS, GATHER_SECONDS, LocalWakeUps, Notice, SharedWakeUps
+from app.locks.wake_ups import ALONE_SECONDS, GATHER_SECONDS, QUIET_SECONDS, LocalWakeUps, Notice, SharedWakeUps
 from app.runtime.bell import Bell, Waiter
 from app.runtime.clock import SystemClock
 from tests.clock import VirtualClock, settle
@@ -292,3 +293,32 @@ async def glances() -> AsyncIterator[None]:
         yield
         await asyncio.sleep(GLANCE_SECONDS)
     pytest.fail("what was waited for did not happen")
+
+
+async def test_a_process_leaves_the_channel_of_a_queue_that_stays_quiet(here: Process, channel: Channel) -> None:
+    with here.bell.waiter(BILLS):
+        with here.bell.waiter(ORDERS):
+            await channel.has(1, ORDERS)
+        await channel.has(1, BILLS)
+        await here.clock.advance(2 * QUIET_SECONDS)
+        await channel.has(0, ORDERS)
+        await channel.has(1, BILLS)
+    await here.clock.advance(2 * QUIET_SECONDS)
+    await channel.has(0, BILLS)
+    assert here.clock.timers == 0
+
+
+async def test_a_process_hears_of_a_bounded_number_of_queues(
+    here: Process, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wake_ups, "MOST_LINES", 2)
+    with contextlib.ExitStack() as waiting:
+        for line in range(20, 40):
+            waiting.enter_context(here.bell.waiter(line))
+        await channel.has(1, 21)
+        await channel.has(0, 22)
+        await channel.has(0, 39)
+    with here.bell.waiter(ORDERS) as waiter:
+        await channel.has(1, ORDERS)
+        here.wake_ups.ring(ORDERS)
+        assert await waiter.rung(0)
