@@ -1,14 +1,26 @@
 """The archive in batches: each is sealed once and never changes, so whoever copies it can say exactly what they have."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from hashlib import sha256
+from enum import IntEnum, StrEnum
 
 from app.domain.instant import MINUTE, Duration, Instant
 
 STRETCH: Duration = MINUTE
 """The messages of a batch are to be removed within so long of each other, for they go together."""
+
+
+class DigestVersion(IntEnum):
+    """What the digest of a batch is taken of."""
+
+    NUMBERS = 1
+    """The sequence numbers of its messages (`digest_of_numbers`)."""
+    ROWS = 2
+    """Every exported column of its messages (`row_digest`, `digest_of_rows`)."""
+
+
+SEALED_VERSION = DigestVersion.NUMBERS
+"""What new batches are sealed with. `ROWS` follows as soon as the pipeline reads it; batches of both are served."""
 
 
 class RemovalCause(StrEnum):
@@ -81,11 +93,16 @@ class ArchiveBatch:
     remove_at: Instant
     removed_at: Instant | None = None
     removal: RemovalCause | None = None
+    digest_version: int = DigestVersion.NUMBERS
 
 
-def digest_of(sequence_numbers: Iterable[int]) -> str:
-    """SHA-256, in hexadecimal, over the ascending numbers, each in decimal and followed by a line feed."""
-    return sha256(b"".join(b"%d\n" % number for number in sorted(sequence_numbers))).hexdigest()
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the rows of a batch give when they are counted and digested again, and how long ago the youngest ended."""
+
+    row_count: int
+    digest: str
+    youngest: Duration
 
 
 def fitting(candidates: Sequence[Candidate], body_bytes: int) -> Sequence[Candidate]:
@@ -98,8 +115,8 @@ def fitting(candidates: Sequence[Candidate], body_bytes: int) -> Sequence[Candid
     return candidates
 
 
-def judged(copy: Copy, sequence_numbers: Sequence[int], youngest: Duration, keep: Duration) -> TrimResult:
-    """Whether a batch of these messages may go, the youngest having ended so long ago, because there is this copy."""
-    if (copy.row_count, copy.digest) != (len(sequence_numbers), digest_of(sequence_numbers)):
+def judged(copy: Copy, sealed_digest: str, found: Found, keep: Duration) -> TrimResult:
+    """Whether a batch may go because there is this copy: copy, rows and seal must agree, and no row be too young."""
+    if (copy.row_count, copy.digest) != (found.row_count, found.digest) or found.digest != sealed_digest:
         return TrimResult.DIFFERS
-    return TrimResult.TOO_YOUNG if youngest < keep else TrimResult.TRIMMED
+    return TrimResult.TOO_YOUNG if found.youngest < keep else TrimResult.TRIMMED

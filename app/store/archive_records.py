@@ -1,21 +1,26 @@
 """The archive's batches in named statements, the same for every engine."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from app.domain.archive import (
+    SEALED_VERSION,
     STRETCH,
     USUAL_BOUND,
     ArchiveBatch,
     Bound,
     Candidate,
     Copy,
+    DigestVersion,
+    Found,
     RemovalCause,
     TrimResult,
     Unsealed,
-    digest_of,
     fitting,
     judged,
 )
+from app.domain.digest import digest_of_numbers, digest_of_rows
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.settlement import TOMBSTONE_KEEP
 from app.store import rows
@@ -35,7 +40,9 @@ class ArchiveRecords:
         """See `Archive`."""
         return await _first_unsealed(self._database, since)
 
-    async def seal(self, first: Unsealed, bound: Bound = USUAL_BOUND) -> ArchiveBatch | None:
+    async def seal(
+        self, first: Unsealed, bound: Bound = USUAL_BOUND, version: DigestVersion = SEALED_VERSION
+    ) -> ArchiveBatch | None:
         """See `Archive`. Numbers follow each other without a gap because whoever gives one holds the turn to the end."""
 
         async def work(session: Session) -> ArchiveBatch | None:
@@ -44,7 +51,7 @@ class ArchiveRecords:
             seen = await _first_unsealed(session, first.remove_at)
             if seen is None or seen.sequence_number != first.sequence_number:
                 return None
-            return await _seal(session, first.remove_at, bound)
+            return await _seal(session, first.remove_at, bound, version)
 
         return await self._database.transaction(work)
 
@@ -59,11 +66,12 @@ class ArchiveRecords:
             held = await session.fetch("hold_batch", number=copy.number)
             if not held:
                 return TrimResult.UNKNOWN
-            if held[0][0] is not None:
+            ((removed_at, digest, version),) = held
+            if removed_at is not None:
                 return TrimResult.ALREADY_REMOVED
-            ended = await session.fetch("ended_of_batch", number=copy.number)
-            youngest = min((waited for _, waited in ended), default=0)
-            result = judged(copy, [number for number, _ in ended], youngest, TOMBSTONE_KEEP)
+            if version not in DIGESTS:  # sealed by a newer server, which alone can tell whether the copy is one
+                return TrimResult.DIFFERS
+            result = judged(copy, digest, await _found(session, copy.number, version), TOMBSTONE_KEEP)
             if result is TrimResult.TRIMMED:
                 await _remove(session, copy.number, RemovalCause.TRIMMED)
             return result
@@ -91,7 +99,7 @@ async def _first_unsealed(session: Session, since: Instant) -> Unsealed | None:
     return Unsealed(*found[0]) if found else None
 
 
-async def _seal(session: Session, since: Instant, bound: Bound) -> ArchiveBatch | None:
+async def _seal(session: Session, since: Instant, bound: Bound, version: DigestVersion) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. Cut off before the commit, nothing has happened."""
     found = await session.fetch("unsealed", since=since, until=since + STRETCH, most=bound.messages)
     chosen = fitting([Candidate(*row) for row in found], bound.body_bytes)
@@ -99,10 +107,27 @@ async def _seal(session: Session, since: Instant, bound: Bound) -> ArchiveBatch 
         return None
     numbers = [candidate.sequence_number for candidate in chosen]
     ((number, now),) = await session.fetch("next_batch")
-    batch = ArchiveBatch(number, len(chosen), digest_of(numbers), now, max(one.remove_at for one in chosen))
     await session.change("seal", numbers=numbers, batch=number)
+    sealed = await _found(session, number, version)
+    remove_at = max(one.remove_at for one in chosen)
+    batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
     await session.change("add_batch", **asdict(batch))
     return batch
+
+
+async def _found(session: Session, number: int, version: int) -> Found:
+    """Count and digest the rows of a batch as they are in the archive now."""
+    statement, digest = DIGESTS[version]
+    found = await session.fetch(statement, number=number)
+    youngest = min((waited for _, waited in found), default=0)
+    return Found(len(found), digest(covered for covered, _ in found), youngest)
+
+
+DIGESTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
+    DigestVersion.NUMBERS: ("ended_of_batch", digest_of_numbers),
+    DigestVersion.ROWS: ("digests_of_batch", digest_of_rows),
+}
+"""For each version of digests the statement that gives what it is taken of, and how it is taken."""
 
 
 async def _forget_one(session: Session) -> int | None:

@@ -176,10 +176,13 @@ class MessageRecords:
 
         async def work(session: Session) -> list[bool]:
             taken = await _take(session, seen)
-            groups: defaultdict[int, list[int]] = defaultdict(list)
+            groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
             for redrive in compress(redrives, taken):
-                groups[redrive.to_queue_id].append(redrive.row.sequence_number)
-            for to_queue_id, numbers in groups.items():
+                groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
+            for (from_queue_id, to_queue_id), numbers in groups.items():
+                if from_queue_id != to_queue_id:
+                    await session.change("count_moved", numbers=numbers, queue_id=from_queue_id, sign=-1)
+                    await session.change("count_moved", numbers=numbers, queue_id=to_queue_id, sign=1)
                 await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
             return taken
 
@@ -287,6 +290,8 @@ async def _withdraw(session: Session, withdrawals: Sequence[Withdrawal]) -> None
             await session.change(
                 "into_archive", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
             )
+        else:
+            await session.change("count_unarchived", numbers=numbers, queue=queue)
         await session.change("delete_messages", numbers=numbers)
 
 

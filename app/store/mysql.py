@@ -9,6 +9,7 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import Move, Removal
 from app.store import mysql_attempts as attempts
+from app.store import mysql_counts as counts
 from app.store import mysql_receiving as receiving
 from app.store import mysql_sending as sending
 from app.store import mysql_settling as settling
@@ -102,6 +103,15 @@ class MysqlStore(ServerStore[Session]):
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         return await self._transact(partial(settling.extend, extensions=extensions))
+
+    # ---- counts ------------------------------------------------------------------------------------------------------
+
+    async def forget(self, most: int) -> int:
+        """See `Upkeep`. Adds up the counts of accepted messages as well."""
+        forgotten = await super().forget(most)
+        while await self._transact(counts.fold) == counts.LARGEST_FOLD:
+            pass
+        return forgotten
 
     async def _transact(self, work: Callable[[Session], Awaitable[Result]]) -> Result:
         return await self._pool.repeat(lambda session: session.transact(work))

@@ -1,6 +1,7 @@
 """Sending on MariaDB and MySQL: drafts become rows, and receipts tell their numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any, TypeAlias
@@ -45,26 +46,32 @@ async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[R
     """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
     if not drafts:
         return []
-    start, read = session.text("start_clock"), session.text("read_clock")
     *inserts, last = session.texts(
         "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
     )
+    # The clock is taken once, so that all rows are of one day.
+    begin = [session.text("start_clock")]
+    stored: list[Answer] = []
     try:
-        trips = [await session.ask(start, insert, read) for insert in inserts]
-        trips.append(await ask(start, last, read))
+        for insert in inserts:
+            stored.append((await session.ask(*begin, insert))[-1])
+            begin = []
+        *_, inserted, _, clock = await ask(*begin, last, _count(session, drafts), session.text("read_clock"))
     except TextTooLarge as error:
         raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
-    places = (place for _, inserted, clock in trips for place in _places(inserted, clock))
+    ((now, step),) = clock.rows
+    numbers = (one.first_number + step * row for one in [*stored, inserted] for row in range(one.changed))
     return [
         Receipt(number, draft.envelope.message_id, now, _state(draft, now))
-        for draft, (number, now) in zip(drafts, places, strict=True)
+        for draft, number in zip(drafts, numbers, strict=True)
     ]
 
 
-def _places(inserted: Answer, clock: Answer) -> Iterable[tuple[int, Instant]]:
-    """The number and the time of each row that one statement stored."""
-    ((now, step),) = clock.rows
-    return ((inserted.first_number + step * row, now) for row in range(inserted.changed))
+def _count(session: Session, drafts: Sequence[Draft]) -> bytes:
+    """The statement that counts these drafts as accepted by their queues."""
+    accepted = Counter(draft.queue_id for draft in drafts)
+    rows = [{"queue_id": queue_id, "accepted": count} for queue_id, count in sorted(accepted.items())]
+    return session.text("count_accepted", rows=table(rows))
 
 
 def _state(draft: Draft, now: Instant) -> MessageState:

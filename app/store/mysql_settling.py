@@ -1,5 +1,6 @@
 """Settling on MariaDB and MySQL: the rows whose fence stands are locked, then exactly those are changed."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any
@@ -19,6 +20,7 @@ async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
         numbers = [removal.token.sequence_number for removal in gone]
         await session.finish(
             *([session.text("archive", rows=table(archived))] if archived else []),
+            *_unarchived(session, [removal for removal in gone if not removal.retention]),
             *_tombstones(session, [removal for removal in gone if removal.retention < TOMBSTONE_KEEP]),
             session.text("take_out", numbers=column(numbers)),
         )
@@ -115,6 +117,14 @@ def _archived(removal: Removal) -> Mapping[str, Any]:
         "outcome": removal.outcome.value,
         "retention": removal.retention,
     }
+
+
+def _unarchived(session: Session, removals: Iterable[Removal]) -> list[bytes]:
+    """The statements that count what leaves no row in the archive, one for each queue."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for removal in removals:
+        numbers[removal.queue].append(removal.token.sequence_number)
+    return [session.text("count_unarchived", numbers=some, queue=queue) for queue, some in numbers.items()]
 
 
 def _tombstones(session: Session, endings: Iterable[Move | Removal]) -> list[bytes]:

@@ -24,7 +24,7 @@ from app.store.statements import Engine, load
 Result = TypeVar("Result")
 
 LARGEST_FOLD = 50_000
-"""Changes of depths added up at a time: far more than come about between two passes."""
+"""Changes of depths, or of counts, added up at a time: far more than come about between two passes."""
 
 
 class PostgresStore(ServerStore[Session]):
@@ -127,10 +127,11 @@ class PostgresStore(ServerStore[Session]):
     # ---- depths ------------------------------------------------------------------------------------------------------
 
     async def forget(self, most: int) -> int:
-        """See `Upkeep`. Adds up the changes of queues' depths as well."""
+        """See `Upkeep`. Adds up the changes of queues' depths, and of the counts of accepted messages, as well."""
         forgotten = await super().forget(most)
         await self._pool.change("forget_depths")
         await self._pool.change("fold_depths", most=LARGEST_FOLD)
+        await self._pool.change("fold_accepted", most=LARGEST_FOLD)
         return forgotten
 
     async def _transact(self, work: Callable[[Session], Awaitable[Result]]) -> Result:

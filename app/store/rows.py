@@ -5,10 +5,12 @@ The hot ones among these functions run for every message, so they look values up
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from app.domain.access import ApiKey
 from app.domain.archive import ArchiveBatch, RemovalCause
+from app.domain.digest import content_digest
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline
 from app.domain.queue import Queue
 from app.domain.settlement import Held, LockToken, Outcome, Tombstone
@@ -218,6 +220,7 @@ DRAFT_COLUMNS = (
     "properties",
     "body_kind",
     "body",
+    "content_digest",
 )
 
 
@@ -227,6 +230,7 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
     `available_at`, `delay` and `ttl` are as the sender gave them; the statement adds the store's clock.
     """
     envelope = draft.envelope
+    headers, body_kind = write_headers(envelope), draft.body_kind.value
     return (
         draft.queue_id,
         draft.priority,
@@ -235,10 +239,11 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
         draft.ttl,
         envelope.message_id,
         envelope.group_id,
-        write_headers(envelope),
+        headers,
         write_properties(envelope.properties),
-        draft.body_kind.value,
+        body_kind,
         draft.body,
+        content_digest(envelope.message_id, envelope.group_id, headers, body_kind, draft.body),
     )
 
 
@@ -264,8 +269,50 @@ ARCHIVED_COLUMNS = (
     "body",
     "dead_letter_reason",
     "dead_letter_description",
+    "content_digest",
 )
 """What a message takes with it into the archive; the archive's other columns tell how it ended."""
+
+
+class Kind(StrEnum):
+    """How a column's value becomes octets in the digest of a row."""
+
+    NUMBER = "number"
+    TEXT = "text"
+    BYTES = "bytes"
+    BODY = "body"
+
+
+DIGESTED_COLUMNS: Mapping[str, Kind] = {
+    "sequence_number": Kind.NUMBER,
+    "queue": Kind.TEXT,
+    "outcome": Kind.TEXT,
+    "settled_at": Kind.NUMBER,
+    "enqueued_at": Kind.NUMBER,
+    "available_at": Kind.NUMBER,
+    "expires_at": Kind.NUMBER,
+    "first_delivered_at": Kind.NUMBER,
+    "last_delivered_at": Kind.NUMBER,
+    "delivery_count": Kind.NUMBER,
+    "failure_count": Kind.NUMBER,
+    "last_failure": Kind.TEXT,
+    "priority": Kind.NUMBER,
+    "message_id": Kind.TEXT,
+    "group_id": Kind.TEXT,
+    "receiver_id": Kind.TEXT,
+    "lock_token": Kind.BYTES,
+    "headers": Kind.TEXT,
+    "properties": Kind.TEXT,
+    "body_kind": Kind.NUMBER,
+    "body": Kind.BODY,
+    "dead_letter_reason": Kind.TEXT,
+    "dead_letter_description": Kind.TEXT,
+    "content_digest": Kind.BYTES,
+}
+"""The columns of the archive that the digest of a row covers, in its order: all that are exported but `export_batch`.
+
+Times are microseconds since 1970. `lock_token` is the 16 bytes of its secret, `body_kind` the number. Never change
+this: a batch is trimmed only where its digest is found again."""
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------
 
@@ -312,14 +359,14 @@ def tombstone(row: Row) -> Tombstone:
 
 # ---- the archive's batches -------------------------------------------------------------------------------------------
 
-BATCH_COLUMNS = ("number", "row_count", "digest", "sealed_at", "remove_at", "removed_at", "removal")
+BATCH_COLUMNS = ("number", "row_count", "digest", "sealed_at", "remove_at", "removed_at", "removal", "digest_version")
 
 
 def batch(row: Row) -> ArchiveBatch:
     """The batch of a row of `BATCH_COLUMNS`."""
-    number, row_count, digest, sealed_at, remove_at, removed_at, removal = row
+    number, row_count, digest, sealed_at, remove_at, removed_at, removal, digest_version = row
     cause = None if removal is None else RemovalCause(removal)
-    return ArchiveBatch(number, row_count, digest, sealed_at, remove_at, removed_at, cause)
+    return ArchiveBatch(number, row_count, digest, sealed_at, remove_at, removed_at, cause, digest_version)
 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The message store on SQLite: for one process, in a file or, for tests, in memory."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -47,7 +48,7 @@ class SqliteStore(MessageRecords):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
-        return await self.database.write(Step(_each(_send, drafts), weight=_weight(drafts)))
+        return await self.database.write(Step(partial(_send, drafts), weight=_weight(drafts)))
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
         """See `Messages`. Nobody else can hold the attempt, so this refuses with `KeyReused` alone."""
@@ -55,7 +56,7 @@ class SqliteStore(MessageRecords):
         def do(transaction: Transaction) -> Once[list[Receipt]]:
             if (answer := _earlier(transaction, attempt)) is not None:
                 return Once(read_receipts(answer), replayed=True)
-            receipts = [_send(transaction, draft) for draft in drafts]
+            receipts = _send(drafts, transaction)
             _keep(transaction, attempt, write_receipts(receipts))
             return Once(receipts, replayed=False)
 
@@ -110,6 +111,12 @@ class SqliteStore(MessageRecords):
         """See `Messages`."""
         return await self.database.write(Step(_each(_release, moves)))
 
+    async def forget(self, most: int) -> int:
+        """See `Upkeep`. Adds up the counts of accepted messages as well."""
+        forgotten = await super().forget(most)
+        await self.database.write(Step(_fold_accepted))
+        return forgotten
+
     async def claim_alone(self) -> list[str]:
         """See `Store`. The file's lock was taken when it was opened, and durability is not up to anybody else."""
         return []
@@ -162,7 +169,16 @@ def _weight(drafts: Sequence[Draft]) -> int:
     return sum(map(weight_of, drafts))
 
 
-def _send(transaction: Transaction, draft: Draft) -> Receipt:
+def _send(drafts: Sequence[Draft], transaction: Transaction) -> list[Receipt]:
+    """Store the drafts and count those that are no duplicates."""
+    receipts = [_store(transaction, draft) for draft in drafts]
+    stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
+    for queue_id, accepted in stored.items():
+        transaction.count("count_accepted", queue_id=queue_id, accepted=accepted)
+    return receipts
+
+
+def _store(transaction: Transaction, draft: Draft) -> Receipt:
     if draft.duplicate_window and (receipt := _first_receipt(transaction, draft)):
         return receipt
     values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
@@ -227,6 +243,8 @@ def _remove(transaction: Transaction, removal: Removal) -> bool:
             outcome=removal.outcome.value,
             retention=removal.retention,
         )
+    else:
+        transaction.count("count_unarchived", numbers=numbers, queue=removal.queue)
     if removal.retention < TOMBSTONE_KEEP:
         transaction.count("entomb", **tombstone_values(removal))
     transaction.count("delete_messages", numbers=numbers)
@@ -275,6 +293,11 @@ def _extend(transaction: Transaction, extension: Extension) -> Extended | None:
         evidence=extension.evidence,
     )
     return Extended(*found[0], *before[0]) if found else None
+
+
+def _fold_accepted(transaction: Transaction) -> None:
+    transaction.count("fold_accepted")
+    transaction.count("drop_folded")
 
 
 def _earlier(transaction: Transaction, attempt: Attempt) -> str | None:

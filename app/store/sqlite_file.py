@@ -8,8 +8,10 @@ import secrets
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
+from app.domain.digest import row_digest
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES
 
@@ -103,7 +105,18 @@ def connect(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     connection.create_function("fresh_secret", 0, lambda: secrets.token_bytes(SECRET_BYTES))
+    connection.create_function("sha256_hex", 1, _sha256_hex, deterministic=True)
+    connection.create_function("row_digest", -1, _row_digest, deterministic=True)
     return connection
+
+
+def _sha256_hex(body: bytes | str) -> str:
+    """A body is bytes, unless another program has written it as text."""
+    return sha256(body.encode() if isinstance(body, str) else body).hexdigest()
+
+
+def _row_digest(*fields: int | str | bytes | None) -> str:
+    return row_digest(fields)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ A file is a row of blocks. A block begins with a line `-- name: its purpose` and
 `@message`, `@outline`, `@held`, `@tombstone`, `@batch`, `@queue`, `@api_key`
                   the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
 `@archived`       the columns that a message and the archive share
+`@row_digest`     the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
 `@outlines(name)` the statement of this name in the same file, with `@outline` in the place of `@message`
 """
 
@@ -20,6 +21,7 @@ from enum import StrEnum
 from importlib.resources import files
 
 from app.store import rows
+from app.store.rows import Kind
 
 
 class Engine(StrEnum):
@@ -61,6 +63,36 @@ COLUMNS = {
 
 CALCULATED = {"read_at": "@now AS read_at", "body_bytes": "LENGTH(body) AS body_bytes"}
 """What is no column of the table; the length is told without reading the body."""
+
+IN_DIGEST: Mapping[Kind, Mapping[Engine, str]] = {
+    Kind.NUMBER: {
+        Engine.POSTGRESQL: "coalesce(length({0}::text) || ':' || {0}, '-')",
+        Engine.MYSQL: "COALESCE(CONCAT(LENGTH({0}), ':', {0}), '-')",
+        Engine.SQLITE: "{0}",
+    },
+    Kind.TEXT: {
+        Engine.POSTGRESQL: "coalesce(octet_length(convert_to({0}, 'UTF8')) || ':' || {0}, '-')",
+        Engine.MYSQL: "COALESCE(CONCAT(LENGTH({0}), ':', CAST({0} AS BINARY)), '-')",
+        Engine.SQLITE: "{0}",
+    },
+    Kind.BYTES: {
+        Engine.POSTGRESQL: "coalesce(2 * length({0}) || ':' || encode({0}, 'hex'), '-')",
+        Engine.MYSQL: "COALESCE(CONCAT(2 * LENGTH({0}), ':', LOWER(HEX({0}))), '-')",
+        Engine.SQLITE: "{0}",
+    },
+    Kind.BODY: {
+        Engine.POSTGRESQL: "'64:' || encode(sha256({0}), 'hex')",
+        Engine.MYSQL: "CONCAT('64:', SHA2({0}, 256))",
+        Engine.SQLITE: "sha256_hex({0})",
+    },
+}
+"""How each kind of column stands in the digest of a row. On SQLite a function of this process does the framing."""
+
+ROW_DIGEST = {
+    Engine.POSTGRESQL: ("encode(sha256(convert_to(", " || ", ", 'UTF8')), 'hex')"),
+    Engine.MYSQL: ("SHA2(CONCAT(", ", ", "), 256)"),
+    Engine.SQLITE: ("row_digest(", ", ", ")"),
+}
 
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"[ \t]*--.*$", re.MULTILINE)
@@ -123,10 +155,16 @@ def spell(body: str, engine: Engine) -> str:
     text = COMMENT.sub("", body)
     text = COLUMN_LIST.sub(lambda match: _columns(match[2], match[1]), text)
     text = LIST.sub(IN[engine], text)
-    text = text.replace("@now", NOW[engine])
+    text = text.replace("@row_digest", _row_digest(engine)).replace("@now", NOW[engine])
     text = text.replace("@for_update", FOR_UPDATE[engine]).replace("@skip_locked", SKIP_LOCKED[engine])
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line).removesuffix(";")
+
+
+def _row_digest(engine: Engine) -> str:
+    begin, between, end = ROW_DIGEST[engine]
+    fields = (IN_DIGEST[kind][engine].format(column) for column, kind in rows.DIGESTED_COLUMNS.items())
+    return begin + between.join(fields) + end
 
 
 def _columns(of: str, table: str | None) -> str:

@@ -69,7 +69,9 @@ class QueueRow(SQLModel, table=True):
 class MessageRow(SQLModel, table=True):
     """A message that is in a queue, in any state.
 
-    `headers` is a JSON object of the envelope's text fields that are set; null when there are none.
+    `headers` is a JSON object of the envelope's text fields that are set; null when there are none. `content_digest` is
+    taken when the message is accepted, as `domain/digest.py` says, and never changes; null where a server accepted the
+    message before there were digests.
     """
 
     __tablename__: ClassVar[TableName] = "message"
@@ -140,6 +142,7 @@ class MessageRow(SQLModel, table=True):
     dead_letter_reason: str | None = Field(sa_column=Column(Text))
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     dead_lettered_at: int | None = Field(sa_column=Column(BigInteger))
+    content_digest: bytes | None = Field(sa_column=Column(Secret))
 
 
 DEPTH = Table(
@@ -158,10 +161,39 @@ Every statement adds a row of its own, because nobody could change the same one 
 """
 
 
+class AcceptedCountRow(SQLModel, table=True):
+    """How many messages a queue has accepted on a day, as changes that add up.
+
+    Sum `accepted`, `moved` and `unarchived` over all rows of a `queue_id` and `day`. `day` is the day of `enqueued_at`,
+    in UTC, as days since 1970-01-01. `queue` is the queue's name; the rows stay when the queue is deleted. Only messages
+    with a `content_digest` count, and each change is made in the transaction that makes it true:
+
+    - `accepted`: a message was stored. A recognised duplicate does not count.
+    - `moved`: a redrive took a message to this queue (1) or from this queue to another one (-1).
+    - `unarchived`: a message left without a row in the archive, because its queue keeps none.
+
+    So `accepted + moved` is the number of messages in the queue, plus those in the archive, exported or not, plus
+    `unarchived`, as long as every server that writes to the database has this table.
+
+    `first_number` tells the changes apart: it is the first message that the statement was about. In rows that a pass
+    has added up it is 0. A statement adds a row of its own, so that no two of them wait for each other.
+    """
+
+    __tablename__: ClassVar[TableName] = "accepted_count"
+
+    first_number: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    day: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    queue: str = Field(sa_column=Column(Name, nullable=False))
+    accepted: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
+    moved: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
+    unarchived: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
+
+
 class ArchiveRow(SQLModel, table=True):
     """A message as it ended; `lock_token` is the token that settled it, its tombstone.
 
-    `export_batch` is the batch it was sealed in, null until then.
+    `export_batch` is the batch it was sealed in, null until then. `content_digest` is that of the message.
     """
 
     __tablename__: ClassVar[TableName] = "archive"
@@ -193,10 +225,15 @@ class ArchiveRow(SQLModel, table=True):
     dead_letter_reason: str | None = Field(sa_column=Column(Text))
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     export_batch: int | None = Field(sa_column=Column(BigInteger))
+    content_digest: bytes | None = Field(sa_column=Column(Secret))
 
 
 class ExportBatchRow(SQLModel, table=True):
-    """A sealed batch of the archive, kept for a year after its messages were removed."""
+    """A sealed batch of the archive, kept for a year after its messages were removed.
+
+    `digest_version` says what `digest` is taken of (`DigestVersion`): 1 the sequence numbers, 2 every column in
+    `rows.DIGESTED_COLUMNS` of every message.
+    """
 
     __tablename__: ClassVar[TableName] = "export_batch"
     __table_args__ = (Index("export_batch_remove_at", "removed_at", "remove_at"),)
@@ -208,6 +245,7 @@ class ExportBatchRow(SQLModel, table=True):
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     removed_at: int | None = Field(sa_column=Column(BigInteger))
     removal: str | None = Field(sa_column=Column(Word))
+    digest_version: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("1")))
 
 
 class SettlementRow(SQLModel, table=True):

@@ -17,7 +17,14 @@ BatchDigest: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         pattern=f"^[0-9a-f]{{64}}{THE_END}",
-        description="SHA-256 over its ascending sequence numbers, each in decimal and followed by a line feed.",
+        description="SHA-256 in hexadecimal, as the `digest_version` of the batch says.",
+    ),
+]
+DigestVersionNumber: TypeAlias = Annotated[
+    int,
+    msgspec.Meta(
+        description="What `digest` is taken of: 1 the ascending sequence numbers, each in decimal and followed by a line "
+        "feed; 2 every exported column of every message, as docs/pipeline.md says.",
     ),
 ]
 
@@ -38,6 +45,7 @@ class BatchView(msgspec.Struct):
     remove_at: Timestamp
     removed_at: Timestamp | None
     removal: RemovalCause | None
+    digest_version: DigestVersionNumber
 
 
 class BatchPage(msgspec.Struct):
@@ -98,4 +106,5 @@ def _view(batch: ArchiveBatch) -> BatchView:
         to_wire(batch.remove_at),
         maybe_to_wire(batch.removed_at),
         batch.removal,
+        batch.digest_version,
     )

@@ -4,8 +4,11 @@ from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
+from peeklock_pipeline.columns import STORED as EXPORTED
+from sqlalchemy import Integer, LargeBinary, String
 
 from app.domain.access import ApiKey, Grant, Right
+from app.domain.digest import content_digest
 from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
@@ -121,9 +124,11 @@ def test_a_draft_keeps_every_field_that_is_stored() -> None:
     draft = Draft(1, ENVELOPE, b"body", BodyKind.BYTES, priority=7, available_at=11, delay=12, ttl=13)
     values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
     asked = {"queue_id": 1, "priority": 7, "available_at": 11, "delay": 12, "ttl": 13, "body_kind": 2, "body": b"body"}
-    assert values == asked | ENVELOPE_COLUMNS
+    digest = {"content_digest": content_digest(MESSAGE_ID, GROUP_ID, HEADERS, 2, b"body")}
+    assert values == asked | ENVELOPE_COLUMNS | digest
     # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
-    assert names_of(Draft) - {"envelope", "duplicate_window"} | set(ENVELOPE_COLUMNS) == set(rows.DRAFT_COLUMNS)
+    columns = names_of(Draft) - {"envelope", "duplicate_window"} | set(ENVELOPE_COLUMNS) | set(digest)
+    assert columns == set(rows.DRAFT_COLUMNS)
 
 
 def test_headers_and_columns_together_hold_the_whole_envelope() -> None:
@@ -137,7 +142,7 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
 @pytest.mark.parametrize(
     ("read", "table", "left_out"),
     [
-        (rows.MESSAGE_COLUMNS, tables.MessageRow, {"first_delivered_at"}),  # for the archive only
+        (rows.MESSAGE_COLUMNS, tables.MessageRow, {"first_delivered_at", "content_digest"}),  # for the archive only
         (rows.QUEUE_COLUMNS, tables.QueueRow, {"take_locks_until"}),  # for the sweeper only
         (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
         (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
@@ -154,6 +159,19 @@ def test_every_column_of_a_table_is_read(
 def test_what_the_archive_takes_over_a_message_has() -> None:
     assert set(rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
     assert set(rows.HELD_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
+
+
+def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:
+    assert set(rows.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {"queue_id", "remove_at", "export_batch"}
+    assert set(rows.DIGESTED_COLUMNS) == (set(EXPORTED) | {"content_digest"}) - {"export_batch"}
+
+
+def test_the_digest_of_a_row_takes_each_column_as_what_it_is() -> None:
+    kinds = {Integer: rows.Kind.NUMBER, String: rows.Kind.TEXT, LargeBinary: rows.Kind.BYTES}
+    columns = tables.SQLModel.metadata.tables["archive"].columns
+    for name, taken_as in rows.DIGESTED_COLUMNS.items():
+        stored_as = next(kind for base, kind in kinds.items() if isinstance(columns[name].type, base))
+        assert taken_as is (rows.Kind.BODY if name == "body" else stored_as), name
 
 
 def test_settings_come_back_as_they_were_written() -> None:

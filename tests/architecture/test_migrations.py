@@ -195,6 +195,45 @@ def test_what_the_first_release_has_archived_is_unsealed(empty: str) -> None:
     assert on_connection(empty, archived) == [(7, "id", None)]
 
 
+OLD_SERVER = (
+    """
+    INSERT INTO message (
+        sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, delivery_count,
+        failure_count, lock_generation, message_id, body_kind, body
+    )
+    VALUES (8, 1, 1, 1, 4, 1, 1, 0, 0, 0, 'id', 1, '{}')
+    """,
+    ARCHIVED,
+    "UPDATE archive SET export_batch = 1 WHERE sequence_number = 7",
+    """
+    INSERT INTO export_batch (number, row_count, digest, sealed_at, remove_at, removed_at, removal)
+    VALUES (1, 1, 'of numbers', 5, 9, NULL, NULL)
+    """,
+)
+"""How a server stores, archives and seals that knows the tables as they were before there were digests."""
+
+
+def test_a_server_that_knows_no_digests_goes_on_after_their_migration(empty: str) -> None:
+    on_connection(empty, move_to("0003"))
+    before = on_connection(empty, description)
+    migrate(empty)
+    on_connection(empty, move_to("0003"))
+    assert on_connection(empty, description) == before
+    migrate(empty)
+
+    def work_as_before(connection: Connection) -> None:
+        for statement in OLD_SERVER:
+            connection.execute(text(statement))
+        connection.commit()
+
+    def marks(connection: Connection) -> list[Any]:
+        questions = ("content_digest FROM message", "content_digest FROM archive", "digest_version FROM export_batch")
+        return [connection.execute(text(f"SELECT {question}")).scalar_one() for question in questions]
+
+    on_connection(empty, work_as_before)
+    assert on_connection(empty, marks) == [None, None, 1]
+
+
 def grow(connection: Connection) -> None:
     """What a newer version's migration may do while this one still serves: add."""
     connection.execute(text("CREATE TABLE topic (id INTEGER)"))

@@ -2,7 +2,16 @@
 
 from typing import Protocol
 
-from app.domain.archive import USUAL_BOUND, ArchiveBatch, Bound, Copy, TrimResult, Unsealed
+from app.domain.archive import (
+    SEALED_VERSION,
+    USUAL_BOUND,
+    ArchiveBatch,
+    Bound,
+    Copy,
+    DigestVersion,
+    TrimResult,
+    Unsealed,
+)
 from app.domain.instant import Instant
 
 
@@ -16,7 +25,9 @@ class Archive(Protocol):
         """Of the messages in no batch, and not to be removed before `since`, the one to be removed first."""
         ...
 
-    async def seal(self, first: Unsealed, bound: Bound = USUAL_BOUND) -> ArchiveBatch | None:
+    async def seal(
+        self, first: Unsealed, bound: Bound = USUAL_BOUND, version: DigestVersion = SEALED_VERSION
+    ) -> ArchiveBatch | None:
         """Make a batch of this message and those that follow it within a `STRETCH`, in one transaction and within bounds.
 
         Its number follows the last one, and is seen only when that one is. None where somebody else is sealing or
@@ -29,8 +40,8 @@ class Archive(Protocol):
         ...
 
     async def trim(self, copy: Copy) -> TrimResult:
-        """Remove the messages of a batch, if in the same transaction they are those of the copy and have ended an
-        hour ago: until then they are tombstones."""
+        """Remove the messages of a batch, if in the same transaction they are those of the copy and those that were
+        sealed, by a digest of the batch's version, and have ended an hour ago: until then they are tombstones."""
         ...
 
     async def forget(self, most: int) -> int:

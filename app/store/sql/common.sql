@@ -151,6 +151,26 @@ FROM message AS m
 CROSS JOIN (SELECT @now AS now) AS clock
 WHERE m.sequence_number @in(:numbers);
 
+-- count_unarchived: count messages that leave their queue without a row in the archive
+INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
+SELECT MIN(sequence_number), queue_id, enqueued_at / 86400000000, :queue, COUNT(*)
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND content_digest IS NOT NULL
+GROUP BY queue_id, enqueued_at / 86400000000
+ON CONFLICT (first_number, queue_id, day) DO UPDATE SET unarchived = accepted_count.unarchived + excluded.unarchived;
+
+-- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
+INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
+SELECT MIN(m.sequence_number), q.id, m.enqueued_at / 86400000000, q.name, :sign * COUNT(*)
+FROM message AS m
+CROSS JOIN queue AS q
+WHERE m.sequence_number @in(:numbers)
+  AND m.content_digest IS NOT NULL
+  AND q.id = :queue_id
+GROUP BY q.id, q.name, m.enqueued_at / 86400000000
+ON CONFLICT (first_number, queue_id, day) DO UPDATE SET moved = accepted_count.moved + excluded.moved;
+
 -- delete_messages: take messages out of their queue
 DELETE FROM message
 WHERE sequence_number @in(:numbers);
@@ -302,16 +322,19 @@ WHERE sequence_number @in(:numbers);
 
 -- add_batch: note what a batch is made of
 INSERT INTO export_batch (@batch)
-VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal);
+VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal, :digest_version);
 
 -- batches: sealed batches by number
 SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :most;
 
--- hold_batch: when a batch was removed, null if it is there; then nobody else's until the transaction ends
-SELECT removed_at FROM export_batch WHERE number = :number @for_update;
+-- hold_batch: when a batch was removed, null if it is there, and its digest; locked until the transaction ends
+SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
 
 -- ended_of_batch: the messages of a batch, and how long ago each ended
 SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :number;
+
+-- digests_of_batch: the digests of the messages of a batch by ascending number, and how long ago each ended
+SELECT @row_digest, @now - settled_at FROM archive WHERE export_batch = :number ORDER BY sequence_number;
 
 -- expired_batch: a batch past its time whose messages are there, and nobody else's until the transaction ends
 SELECT number

@@ -18,17 +18,26 @@ SELECT @clock, @@SESSION.auto_increment_increment;
 
 -- send: store drafts, numbered in their order
 INSERT INTO message (
-    queue_id, priority, message_id, group_id, headers, properties, body_kind, body,
+    queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest,
     state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
     available_at,
     expires_at
 )
 VALUES (
-    :queue_id, :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body,
+    :queue_id, :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
     IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
 );
+
+-- count_accepted: count the messages that this transaction has stored; LAST_INSERT_ID is that of the last INSERT before
+INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+SELECT LAST_INSERT_ID(), q.id, @clock DIV 86400000000, q.name, given.accepted
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    queue_id INT PATH '$.queue_id',
+    accepted BIGINT PATH '$.accepted'
+)) AS given
+STRAIGHT_JOIN queue AS q FORCE INDEX (PRIMARY) ON q.id = given.queue_id;
 
 -- name_ids: make message ids known in their queues, waiting for whoever does so at this moment
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
@@ -267,6 +276,63 @@ SET m.state = given.state,
     m.lock_generation = 0,
     m.receiver_id = NULL;
 
+-- ---- counts of accepted messages ---------------------------------------------------------------------------------------
+
+-- count_unarchived: count messages that leave their queue without a row in the archive
+INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
+SELECT MIN(m.sequence_number), m.queue_id, m.enqueued_at DIV 86400000000, :queue, COUNT(*)
+FROM message AS m FORCE INDEX (PRIMARY)
+WHERE m.sequence_number @in(:numbers)
+  AND m.content_digest IS NOT NULL
+GROUP BY m.queue_id, m.enqueued_at DIV 86400000000
+ON DUPLICATE KEY UPDATE accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
+
+-- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
+INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
+SELECT MIN(m.sequence_number), q.id, m.enqueued_at DIV 86400000000, q.name, :sign * COUNT(*)
+FROM queue AS q FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY)
+WHERE m.sequence_number @in(:numbers)
+  AND m.content_digest IS NOT NULL
+  AND q.id = :queue_id
+GROUP BY q.id, q.name, m.enqueued_at DIV 86400000000
+ON DUPLICATE KEY UPDATE accepted_count.moved = accepted_count.moved + VALUES(moved);
+
+-- changed_counts: lock changes of counts that are not added up yet, past those that others hold
+SELECT first_number, queue_id, day
+FROM accepted_count FORCE INDEX (PRIMARY)
+WHERE first_number > 0
+ORDER BY first_number
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
+
+-- fold_accepted: add changes that this transaction holds to the row of their queue and day
+INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
+SELECT 0, c.queue_id, c.day, MAX(c.queue), SUM(c.accepted), SUM(c.moved), SUM(c.unarchived)
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    first_number BIGINT PATH '$.first_number',
+    queue_id INT PATH '$.queue_id',
+    day INT PATH '$.day'
+)) AS given
+STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
+    ON c.first_number = given.first_number AND c.queue_id = given.queue_id AND c.day = given.day
+GROUP BY c.queue_id, c.day
+ORDER BY c.queue_id, c.day
+ON DUPLICATE KEY UPDATE
+    accepted_count.accepted = accepted_count.accepted + VALUES(accepted),
+    accepted_count.moved = accepted_count.moved + VALUES(moved),
+    accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
+
+-- drop_folded: remove the changes that this transaction has added up
+DELETE c
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    first_number BIGINT PATH '$.first_number',
+    queue_id INT PATH '$.queue_id',
+    day INT PATH '$.day'
+)) AS given
+STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
+    ON c.first_number = given.first_number AND c.queue_id = given.queue_id AND c.day = given.day;
+
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
 -- begin_attempt: note an attempt unless it is known, waiting for whoever makes the same at this moment
@@ -451,6 +517,12 @@ WHERE sequence_number @in(:numbers);
 
 -- ended_of_batch: the messages of a batch, and how long ago each ended
 SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
+
+-- digests_of_batch: the digests of the messages of a batch by ascending number, and how long ago each ended
+SELECT @row_digest, @now - settled_at
+FROM archive FORCE INDEX (archive_export)
+WHERE export_batch = :number
+ORDER BY sequence_number;
 
 -- forget_batches: batches that were removed long ago
 DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;

@@ -17,29 +17,43 @@
 WITH stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
-        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
+        content_digest
     )
     SELECT
         draft.queue_id, CASE WHEN due.at > clock.now THEN 3 ELSE 1 END, 1, draft.priority,
         clock.now, due.at, due.at + draft.ttl,
-        0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body
+        0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body,
+        draft.content_digest
     FROM (SELECT @now AS now) AS clock
     CROSS JOIN unnest(
         :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
         :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
-        :body_kind::smallint[], :body::bytea[]
+        :body_kind::smallint[], :body::bytea[], :content_digest::bytea[]
     ) WITH ORDINALITY AS draft (
-        queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body, place
+        queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body,
+        content_digest, place
     )
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     ORDER BY draft.place
     RETURNING sequence_number, enqueued_at, state, queue_id
 ),
-counted AS (
-    INSERT INTO depth (queue_id, total, scheduled)
-    SELECT queue_id, count(*), count(*) FILTER (WHERE state = 3)
+tally AS MATERIALIZED (
+    SELECT
+        queue_id, min(sequence_number) AS first_number, count(*) AS total,
+        count(*) FILTER (WHERE state = 3) AS scheduled, min(enqueued_at) AS enqueued_at
     FROM stored
     GROUP BY queue_id
+),
+counted AS (
+    INSERT INTO depth (queue_id, total, scheduled)
+    SELECT queue_id, total, scheduled FROM tally
+),
+accepted AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+    SELECT tally.first_number, tally.queue_id, tally.enqueued_at / 86400000000, named.name, tally.total
+    FROM tally
+    CROSS JOIN LATERAL (SELECT name FROM queue WHERE id = tally.queue_id LIMIT 1) AS named
 )
 SELECT sequence_number, enqueued_at, state FROM stored;
 
@@ -54,10 +68,10 @@ draft AS MATERIALIZED (
     CROSS JOIN unnest(
         :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
         :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
-        :body_kind::smallint[], :body::bytea[], :duplicate_window::bigint[]
+        :body_kind::smallint[], :body::bytea[], :content_digest::bytea[], :duplicate_window::bigint[]
     ) WITH ORDINALITY AS given (
         queue_id, priority, asked_for, delay, ttl, message_id, group_id, headers, properties,
-        body_kind, body, duplicate_window, place
+        body_kind, body, content_digest, duplicate_window, place
     )
     CROSS JOIN LATERAL (SELECT greatest(clock.now, given.asked_for, clock.now + given.delay) AS at) AS due
 ),
@@ -79,20 +93,32 @@ first AS (
 stored AS (
     INSERT INTO message (
         sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
-        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
+        content_digest
     )
     SELECT
         sequence_number, queue_id, state, 1, priority, now, available_at, expires_at,
-        0, 0, 0, message_id, group_id, headers, properties, body_kind, body
+        0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
-    RETURNING sequence_number, queue_id, state
+    RETURNING sequence_number, enqueued_at, state, queue_id
+),
+tally AS MATERIALIZED (
+    SELECT
+        queue_id, min(sequence_number) AS first_number, count(*) AS total,
+        count(*) FILTER (WHERE state = 3) AS scheduled, min(enqueued_at) AS enqueued_at
+    FROM stored
+    GROUP BY queue_id
 ),
 counted AS (
     INSERT INTO depth (queue_id, total, scheduled)
-    SELECT queue_id, count(*), count(*) FILTER (WHERE state = 3)
-    FROM stored
-    GROUP BY queue_id
+    SELECT queue_id, total, scheduled FROM tally
+),
+accepted AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+    SELECT tally.first_number, tally.queue_id, tally.enqueued_at / 86400000000, named.name, tally.total
+    FROM tally
+    CROSS JOIN LATERAL (SELECT name FROM queue WHERE id = tally.queue_id LIMIT 1) AS named
 )
 SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
 FROM draft
@@ -319,6 +345,15 @@ gone AS (
 counted AS (
     INSERT INTO depth (queue_id, total)
     SELECT queue_id, -count(*) FROM gone GROUP BY queue_id
+),
+unarchived AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
+    SELECT min(sequence_number), queue_id, enqueued_at / 86400000000, min(queue), count(*)
+    FROM gone
+    WHERE retention = 0 AND content_digest IS NOT NULL
+    GROUP BY queue_id, enqueued_at / 86400000000
+    ON CONFLICT (first_number, queue_id, day) DO UPDATE
+    SET unarchived = accepted_count.unarchived + excluded.unarchived
 ),
 archived AS (
     INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
@@ -689,6 +724,27 @@ INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
 SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered)
 FROM folded
 GROUP BY queue_id;
+
+-- fold_accepted: add changes of the counts of accepted messages to the row of their queue and day
+WITH folded AS (
+    DELETE FROM accepted_count WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM accepted_count
+        WHERE first_number > 0
+        ORDER BY first_number
+        LIMIT :most
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING *
+)
+INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
+SELECT 0, queue_id, day, max(queue), sum(accepted), sum(moved), sum(unarchived)
+FROM folded
+GROUP BY queue_id, day
+ORDER BY queue_id, day
+ON CONFLICT (first_number, queue_id, day) DO UPDATE
+SET accepted = accepted_count.accepted + excluded.accepted,
+    moved = accepted_count.moved + excluded.moved,
+    unarchived = accepted_count.unarchived + excluded.unarchived;
 
 -- forget_depths: the depths of queues that are gone
 DELETE FROM depth

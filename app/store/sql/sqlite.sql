@@ -6,13 +6,22 @@
 -- send: store a draft
 INSERT INTO message (
     queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
-    delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body
+    delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
+    content_digest
 )
 SELECT
     :queue_id, CASE WHEN due.at > @now THEN 3 ELSE 1 END, 1, :priority, @now, due.at, due.at + :ttl,
-    0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body
+    0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
+    :content_digest
 FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
 RETURNING sequence_number, enqueued_at, state;
+
+-- count_accepted: count messages of a queue that this transaction has stored; here one row a day adds up
+INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+SELECT 0, id, @now / 86400000000, name, :accepted
+FROM queue
+WHERE id = :queue_id
+ON CONFLICT (first_number, queue_id, day) DO UPDATE SET accepted = accepted_count.accepted + excluded.accepted;
 
 -- recent: what the first sender of a message id was told, within the window that the queue had then
 SELECT sequence_number, enqueued_at, state
@@ -163,6 +172,22 @@ WHERE attempt_key = :attempt_key
 -- keep_attempt: remember what an attempt was answered, in the place of one that was to be forgotten
 INSERT OR REPLACE INTO attempt (attempt_key, fingerprint, answer, remove_at)
 VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
+
+-- ---- counts of accepted messages ---------------------------------------------------------------------------------------
+
+-- fold_accepted: add the changes of counts to the row of their queue and day
+INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
+SELECT 0, queue_id, day, MAX(queue), SUM(accepted), SUM(moved), SUM(unarchived)
+FROM accepted_count
+WHERE first_number > 0
+GROUP BY queue_id, day
+ON CONFLICT (first_number, queue_id, day) DO UPDATE
+SET accepted = accepted_count.accepted + excluded.accepted,
+    moved = accepted_count.moved + excluded.moved,
+    unarchived = accepted_count.unarchived + excluded.unarchived;
+
+-- drop_folded: remove the changes that this transaction has added up
+DELETE FROM accepted_count WHERE first_number > 0;
 
 -- ---- what is said differently ----------------------------------------------------------------------------------------
 
