@@ -6,19 +6,30 @@ requests ahead of it, and the connection ends.
 
 import asyncio
 from enum import Enum, auto
+from typing import Any, cast
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.front import request_id
 from app.api.problems import UNREADABLE, plain_problem
+from app.server.chunks import Overhead
 from app.server.one_write import OneWrite
+from app.server.resuming import head_without_offer, successor
 
 LARGEST_URL = 16 << 10
 """Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
 
 LARGEST_HEAD = 64 << 10
-"""Bytes of its target and header fields: a raw send may carry 32 KiB of properties there."""
+"""Bytes of its target, header fields and trailer fields: a raw send may carry 32 KiB of properties there."""
+
+LARGEST_REST = 256 << 10
+"""Bytes of a body that are still read, and dropped, after its request was answered. A body that ends within them
+leaves the connection open for the next request."""
+
+REST_SECONDS = 5.0
+"""How long the rest of a body may take after its request was answered."""
 
 LINGER_SECONDS = 2.0
 """How long a refused client may still send before the connection is cut: time to read why."""
@@ -30,7 +41,9 @@ MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its
 NO_HOST: Complaint = (400, "A request of HTTP/1.1 has exactly one Host header.")
 UNKNOWN_CODING: Complaint = (501, "The only transfer coding of a request that is known here is chunked.")
 URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_URL} bytes.")
-HEAD_TOO_LARGE: Complaint = (431, f"The target and header fields of a request have at most {LARGEST_HEAD} bytes.")
+HEAD_TOO_LARGE: Complaint = (
+    431, f"The target, header fields, trailer fields and chunk extensions of a request have at most {LARGEST_HEAD} bytes."
+)  # fmt: skip
 
 
 class Stage(Enum):
@@ -42,7 +55,7 @@ class Stage(Enum):
 
 
 class Unacceptable(Exception):
-    """A request's head is not taken in; raised through the parser, so that it stops."""
+    """A request is not taken in; raised through the parser, so that it stops."""
 
 
 class Connection(OneWrite):
@@ -58,14 +71,22 @@ class Connection(OneWrite):
     _last_word: bytes | None = None
     """The refusal that waits for the answers ahead of it."""
     _linger: asyncio.TimerHandle | None = None
+    _rest = LARGEST_REST
+    """Bytes that are still read of a request that was answered or refused."""
+    _overhead: Overhead | None = None
+    """What the newest request's chunks may have besides their content, if its body is chunked."""
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._is_deaf:
+            self._drop(len(data))
             return
         before = self._stage
         self._read = len(data)
-        super().data_received(data)
+        if before is Stage.BODY:
+            self._read_on(data)
+        else:
+            self._parse(data)
         if self._stage is Stage.HEAD and not self._is_deaf:
             self._arrived = self._arrived + len(data) if before is Stage.HEAD else 0
             self._bound_head()
@@ -74,6 +95,7 @@ class Connection(OneWrite):
         """The first byte of a request is here."""
         self._stage = Stage.HEAD
         self._arrived = 0
+        self._overhead = None
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -83,10 +105,25 @@ class Connection(OneWrite):
             raise Unacceptable
         super().on_headers_complete()
         self._stage = Stage.BODY
+        if self._overhead is not None:
+            # From here on the parser appends trailer fields; the scope keeps the list of header fields.
+            self.headers = cast("Any", self._overhead)
+
+    def on_chunk_header(self) -> None:
+        """A chunk of a body begins."""
+        if self._overhead is not None:
+            self._overhead.begin_chunk()
 
     def on_message_complete(self) -> None:
-        """A whole request is here."""
+        """A whole request is here, unless it offers an upgrade. Raises `Unacceptable` for trailers that are too large."""
+        if self.parser.should_upgrade():
+            return  # its body comes through the parser that takes over
+        if self._overhead is not None and self._overhead.is_exceeded:
+            self._complaint = HEAD_TOO_LARGE
+            raise Unacceptable
         self._stage = Stage.NONE
+        if self._linger is not None:
+            self._stop_linger()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -97,19 +134,70 @@ class Connection(OneWrite):
             return
         if self._last_word is not None:
             self._end(self._last_word)
-        elif self._stage is Stage.BODY and self.expect_100_continue and self.cycle.response_complete:
-            # Not told to go on, the client may keep its body to itself, so what comes next cannot be told apart.
-            self.transport.close()
+        elif self._stage is Stage.BODY and self.cycle.response_complete:
+            self._await_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        if self._linger is not None:
-            self._linger.cancel()
+        self._stop_linger()
         super().connection_lost(exc)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read."""
-        self._refuse(self._complaint)
+    def _parse(self, data: bytes) -> None:
+        """Read requests; refuse what is none."""
+        self._unset_keepalive_if_required()
+        left: bytes | memoryview = data
+        try:
+            while left:
+                left = self._parse_until_offer(left)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self._refuse(self._complaint)
+
+    def _parse_until_offer(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Read requests until one offers an upgrade; decline, and return what comes after its head."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self.parser = successor(self)
+            self.parser.feed_data(head_without_offer([*self.scope["headers"]]))
+            return memoryview(data)[offer.args[0] :]
+        return b""
+
+    def _read_on(self, data: bytes) -> None:
+        """Read more of a body, within the bounds of its overhead, or of its rest if it was answered already."""
+        request, cycle = self.scope, self.cycle
+        before = len(cycle.body)
+        self._parse(data)
+        if self._is_deaf or self.scope is not request or self._stage is not Stage.BODY:
+            return
+        if cycle.response_complete:
+            self._rest -= len(data)
+            if self._rest < 0:
+                self._hang_up_on_rest()
+        elif self._overhead is not None:
+            self._overhead.arrived(len(data) - (len(cycle.body) - before))
+            if self._overhead.is_exceeded:
+                self._refuse(HEAD_TOO_LARGE)
+
+    def _await_rest(self) -> None:
+        """Read a little more of a body whose request was answered, so that the next request can follow it."""
+        if self.expect_100_continue:
+            # Not told to go on, the client may keep its body to itself, so what comes next cannot be told apart.
+            self.transport.close()
+            return
+        self._rest = LARGEST_REST
+        self._linger = self.loop.call_later(REST_SECONDS, self._whole.close)
+
+    def _hang_up_on_rest(self) -> None:
+        """End a connection whose client goes on sending a body that was answered already."""
+        self._is_deaf = True
+        self._end(b"")
+
+    def _drop(self, size: int) -> None:
+        """Take in a little of what a refused client still sends, then nothing more."""
+        self._rest -= size
+        if self._rest < 0:
+            self.flow.pause_reading()
 
     def _refuse(self, complaint: Complaint) -> None:
         """Answer the newest request with a problem, in its turn, and hear no more from this client."""
@@ -138,7 +226,14 @@ class Connection(OneWrite):
         self._unset_keepalive_if_required()
         self._whole.leave(last_word)
         self.flow.resume_reading()
+        self._drop(0)
+        self._stop_linger()
         self._linger = self.loop.call_later(LINGER_SECONDS, self._whole.close)
+
+    def _stop_linger(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
 
     def _refusal(self, complaint: Complaint) -> bytes:
         status, detail = complaint
@@ -160,7 +255,7 @@ class Connection(OneWrite):
         if self._stage is Stage.NONE:
             return request_id(()).decode()
         state = self.scope.get("state", {})
-        return state.get("request_id") or request_id(self.headers).decode()
+        return state.get("request_id") or request_id([*self.scope["headers"]]).decode()
 
     def _bound_head(self) -> None:
         """Refuse a head that is too large before it ends."""
@@ -179,11 +274,14 @@ class Connection(OneWrite):
         for name, value in self.headers:
             if name == b"host":
                 hosts += 1
-            elif name == b"transfer-encoding" and value.lower() != b"chunked":
-                return UNKNOWN_CODING
-        if hosts == 1 or (self.parser and self.parser.get_http_version() == "1.0"):
-            return None
-        return NO_HOST
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked":
+                    return UNKNOWN_CODING
+                self._overhead = Overhead(LARGEST_HEAD - self._head_size())
+        if hosts != 1 and self.parser.get_http_version() != "1.0":
+            return NO_HOST
+        # A tunnel begins after the head of a CONNECT, so what follows the head is no request that could be answered.
+        return MALFORMED if self.parser.get_method() == b"CONNECT" else None
 
     def _head_size(self) -> int:
         return len(self.url) + sum([len(name) + len(value) for name, value in self.headers])

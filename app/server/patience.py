@@ -33,9 +33,7 @@ class Patient(Connection):
         super().data_received(data)
         if self._stage is Stage.NONE:
             return
-        # What is left of a body that was answered already is only in the way: it has so much time in all.
-        moves = self._stage is Stage.BODY and not self.cycle.response_complete
-        if moves or self.scope is not newest:
+        if self._stage is Stage.BODY or self.scope is not newest:
             self._since = self.loop.time()
         if self._watch is None:
             self._watch_for(self.seconds)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.api.bodies import Receive, Scope, Send
+from app.api.bodies import ASGI, Receive, Scope, Send
 from app.server.connection import Connection
 from tests.clock import VirtualClock, VirtualTimer
 from tests.servers import PATIENCE
@@ -22,7 +22,10 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Reques
 
 
 class Service:
-    """An application that answers a request with its path once its body is whole; some paths do otherwise."""
+    """An application that answers a request with its path once its body is whole; some paths do otherwise.
+
+    `/echo` answers with the body, `/fields` with the names of the header fields.
+    """
 
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
@@ -34,15 +37,18 @@ class Service:
         self.begun.set()
         if scope["path"] == "/late":
             await self.may_read.wait()
+        content = b""
         if scope["path"] != "/early":
             while (event := await receive()).get("more_body", False):
-                pass
+                content += event["body"]
             if event["type"] == "http.disconnect":
                 self.gone.set()
                 return
+            content += event["body"]
         if scope["path"] == "/wait":
             await self.may_answer.wait()
-        body = scope["path"].encode()
+        answers = {"/echo": content, "/fields": b",".join(name for name, _ in scope["headers"])}
+        body = answers.get(scope["path"], scope["path"].encode())
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -117,22 +123,51 @@ class Client:
         async with asyncio.timeout(PATIENCE):
             return await self._reader.read(1) == b""
 
+    async def is_cut(self) -> bool:
+        """Whether the connection ends although the service has not read everything."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                await self._writer.drain()
+            except ConnectionError:
+                return True
+        return False
+
+    @property
+    def arrived(self) -> int:
+        """Bytes that the service has taken in."""
+        return self._arrived.bytes
+
     async def close(self) -> None:
         self._writer.close()
-        await self._writer.wait_closed()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 @asynccontextmanager
-async def connected(
-    service: Service, kind: type[Connection], clock: VirtualClock | None = None
-) -> AsyncIterator[Client]:
+async def connected(service: ASGI, kind: type[Connection], clock: VirtualClock | None = None) -> AsyncIterator[Client]:
     """A client of the service, whose connections are of this kind and set their timers on the clock, if one is given."""
+    async with listening(service, kind, clock) as (port, arrived):
+        client = Client(*await asyncio.open_connection("127.0.0.1", port), arrived)
+        await arrived.news.wait()
+        yield client
+        await client.close()
+
+
+@asynccontextmanager
+async def listening(
+    service: ASGI, kind: type[Connection], clock: VirtualClock | None = None
+) -> AsyncIterator[tuple[int, Arrived]]:
+    """The port of the service, and what has come to it."""
     config = uvicorn.Config(service, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
     state, arrived = ServerState(), Arrived()
 
     class Observed(kind):
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            arrived.news.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
             arrived.news.set()
 
         def data_received(self, data: bytes) -> None:
@@ -143,9 +178,12 @@ async def connected(
     loop = asyncio.get_running_loop()
     timed = loop if clock is None else Timed(loop, clock)
     server = await loop.create_server(lambda: Observed(config, state, {}, timed), "127.0.0.1", 0)
-    client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()), arrived)
-    await arrived.news.wait()
-    yield client
-    await client.close()
+    yield server.sockets[0].getsockname()[1], arrived
     server.close()
     await server.wait_closed()
+    for connection in [*state.connections]:  # one that reads no more does not see its client go
+        connection.transport.close()
+    async with asyncio.timeout(PATIENCE):
+        while state.connections:
+            arrived.news.clear()
+            await arrived.news.wait()

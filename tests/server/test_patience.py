@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.server.connection import REST_SECONDS
 from app.server.patience import Patient
 from tests.clock import VirtualClock
 from tests.server.connections import GET, Client, Service, connected
@@ -71,13 +72,25 @@ async def test_a_body_may_take_long_if_it_moves(client: Client, clock: VirtualCl
     assert (await client.hear())[0] == 200
 
 
-async def test_the_rest_of_an_answered_body_has_so_much_time_in_all(client: Client, clock: VirtualClock) -> None:
+async def test_the_rest_of_an_answered_body_has_a_few_seconds_in_all(client: Client, clock: VirtualClock) -> None:
     await client.tell(EARLY)
     assert (await client.hear())[2] == b"/early"
-    for _ in range(int(PATIENCE)):
+    for _ in range(int(REST_SECONDS)):
         await client.tell(b"1")
         await clock.advance(1)
     assert await client.is_hung_up()
+
+
+async def test_an_answered_body_that_ends_in_time_leaves_its_connection_open(
+    client: Client, clock: VirtualClock
+) -> None:
+    await client.tell(EARLY)
+    assert (await client.hear())[2] == b"/early"
+    await clock.advance(REST_SECONDS - 1)
+    await client.tell(b"x" * 50)
+    await clock.advance(REST_SECONDS)
+    client.say(GET)
+    assert (await client.hear())[2] == b"/"
 
 
 async def test_an_answered_body_that_has_come_whole_leaves_no_connection_open_for_ever(

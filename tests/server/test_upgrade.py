@@ -1,0 +1,117 @@
+"""A server that knows no other protocol ignores an offer to upgrade, and reads the body that comes with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.server.connection import Connection
+from tests.server.connections import GET, Client, Service, connected
+
+OFFERS = {
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
+    "h2c alone": b"Connection: Upgrade\r\nUpgrade: h2c\r\n",
+    "websocket": b"Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n",
+    "several": b"Upgrade: h2c, websocket/13\r\nConnection: upgrade\r\n",
+}
+BODIES = {
+    "a length": b"Content-Length: 5\r\n\r\nhello",
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+    "chunks and trailers": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+}
+NEXT = GET.replace(b"/ ", b"/next ")
+
+offers = pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+bodies = pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[Client]:
+    async with connected(service, Connection) as client:
+        yield client
+
+
+def echo(offer: bytes, body: bytes) -> bytes:
+    """A request that is answered with its body."""
+    return b"POST /echo HTTP/1.1\r\nHost: x\r\n" + offer + body
+
+
+async def hears(client: Client, *bodies: bytes) -> None:
+    assert [(await client.hear())[2] for _ in bodies] == [*bodies]
+
+
+@offers
+@bodies
+async def test_the_body_is_read(client: Client, offer: bytes, body: bytes) -> None:
+    client.say(echo(offer, body) + NEXT)
+    await hears(client, b"hello", b"/next")
+
+
+@offers
+@bodies
+async def test_the_body_is_read_wherever_the_request_is_cut(client: Client, offer: bytes, body: bytes) -> None:
+    request = echo(offer, body)
+    for cut in range(1, len(request)):
+        await client.tell(request[:cut])
+        client.say(request[cut:] + NEXT)
+        await hears(client, b"hello", b"/next")
+
+
+@offers
+@bodies
+async def test_the_body_is_read_byte_by_byte(client: Client, offer: bytes, body: bytes) -> None:
+    for byte in echo(offer, body) + NEXT:
+        await client.tell(bytes((byte,)))
+    await hears(client, b"hello", b"/next")
+
+
+@offers
+async def test_a_request_without_a_body_is_answered(client: Client, offer: bytes) -> None:
+    client.say(NEXT[:-2] + offer + b"\r\n" + GET)
+    await hears(client, b"/next", b"/")
+
+
+async def test_each_request_of_a_connection_may_offer_one(client: Client) -> None:
+    for offer in OFFERS.values():
+        await client.tell(echo(offer, BODIES["a length"]) + NEXT[:-2] + offer + b"\r\n" + GET)
+        await hears(client, b"hello", b"/next", b"/")
+    client.say(b"".join(echo(offer, body) for offer in OFFERS.values() for body in BODIES.values()))
+    await hears(client, *[b"hello"] * (len(OFFERS) * len(BODIES)))
+
+
+@offers
+async def test_a_broken_body_is_refused(client: Client, offer: bytes) -> None:
+    client.say(echo(offer, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"))
+    assert await client.problem() == (400, "malformed-request")
+
+
+@offers
+async def test_two_lengths_are_refused(client: Client, offer: bytes) -> None:
+    client.say(echo(offer, b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello"))
+    assert await client.problem() == (400, "malformed-request")
+
+
+@pytest.mark.parametrize("target", [b"/echo", b"x:80", b"http://x/echo"])
+async def test_a_tunnel_is_refused(client: Client, service: Service, target: bytes) -> None:
+    client.say(b"CONNECT " + target + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello" + NEXT)
+    assert await client.problem() == (400, "malformed-request")
+    assert not service.begun.is_set()
+
+
+async def test_another_protocol_from_the_first_byte_is_refused(client: Client) -> None:
+    client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert await client.problem() == (400, "malformed-request")
+
+
+async def test_nothing_is_logged_of_an_offer(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        client.say(echo(OFFERS["h2c"], BODIES["a length"]) + echo(OFFERS["websocket"], BODIES["chunks"]))
+        await hears(client, b"hello", b"hello")
+    assert [record for record in caplog.records if record.name == "uvicorn.error"] == []
