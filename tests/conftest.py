@@ -13,6 +13,7 @@ from tests.databases import Run
 from tests.servers import KINDS, Server
 
 RUN = pytest.StashKey[Run]()
+LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each of which has a minute and a half
 SHARED = "PEEKLOCK_TEST_RUN"  # tells the other processes of this run where their common directory is
 
 
@@ -35,7 +36,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long fault tests for `--faults=all`."""
+    """Leave the long fault tests for `--faults=all`, and give those that run the time that they need."""
+    for item in items:
+        if item.get_closest_marker("faults"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
     if config.getoption("--faults") == "all":
         return
     long = [item for item in items if (mark := item.get_closest_marker("faults")) and mark.args == ("all",)]

@@ -8,6 +8,7 @@ from app.broker import trim as verbs
 from app.domain.archive import Copy, TrimResult
 from app.maintenance.seal import Sealing
 from tests.api.house import House, pointers
+from tests.bounds import bounded
 
 
 async def seal(house: House, count: int = 1) -> None:
@@ -18,8 +19,9 @@ async def seal(house: House, count: int = 1) -> None:
         assert (await house.settle(message, "complete")).is_success
     sealing = Sealing(house.broker, 0.001)
     await house.clock.advance(100)
-    while not await sealing.step():
-        pass
+    for _ in bounded("sealing rests"):
+        if await sealing.step():
+            break
 
 
 async def batches(house: House, **query: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from app.api.operation import Operation
 from app.api.routes import OPERATIONS
 from app.domain.access import Right
 from tests.api.house import House, open_house, problem
+from tests.bounds import bounded
 
 OPEN = {"check_live", "check_ready", "read_metrics"}
 GUARDED = [operation for operation in OPERATIONS if operation.name not in OPEN]
@@ -95,7 +96,7 @@ async def test_redriving_to_another_queue_needs_the_right_to_send_there(guarded:
 
 async def test_the_body_of_a_stranger_is_not_read(guarded: House) -> None:
     async def endless():
-        while True:
+        for _ in bounded("the request is refused"):
             yield b"x"
 
     answer = await guarded.call("POST", "/queues/orders/messages", content=endless())

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.api.house import House, pointers, problem
+from tests.servers import PATIENCE
 
 FILTERED = [
     ("GET", "/queues/orders/messages", "#/query/filter"),
@@ -334,8 +335,9 @@ class TestRedrive:
         """The answer, and how long it slept before it came."""
         begun = house.clock.monotonic()
         task = asyncio.create_task(house.ask("POST", self.PATH, wanted))
-        while not task.done():
-            await (house.clock.advance(0.5) if house.clock.timers else asyncio.sleep(0.001))
+        async with asyncio.timeout(PATIENCE):
+            while not task.done():
+                await (house.clock.advance(0.5) if house.clock.timers else asyncio.sleep(0.001))
         return await task, house.clock.monotonic() - begun
 
     @pytest.mark.parametrize(

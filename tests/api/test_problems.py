@@ -11,6 +11,7 @@ from app.api.routes import OPERATIONS
 from app.domain.refusals import StoreUnavailable
 from tests.api.house import House, pointers, problem
 from tests.api.test_guard import path_of
+from tests.bounds import bounded
 
 SEND = "/v1/queues/orders/messages"
 PACKED = gzip.compress(b"{}")
@@ -184,7 +185,7 @@ class TestSize:
 
         async def endless():
             nonlocal read
-            while True:
+            for _ in bounded("the request is refused"):
                 read += chunk
                 yield b"x" * chunk
 

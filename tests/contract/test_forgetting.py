@@ -12,6 +12,7 @@ from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import NO_EVIDENCE
+from tests.bounds import bounded
 from tests.clock import VirtualClock
 from tests.contract.subject import Subject, abandonment, bodies, completion, draft, token
 from tests.rooms import assemble
@@ -26,12 +27,18 @@ async def sizes(subject: Subject) -> dict[str, int]:
 
 async def forget_everything(subject: Subject) -> int:
     """Let the store forget until there is nothing left to; the archive in sealed batches."""
-    while first := await subject.store.archive.first_unsealed(0):
+    for _ in bounded("every ended message is sealed"):
+        first = await subject.store.archive.first_unsealed(0)
+        if first is None:
+            break
         await subject.store.archive.seal(first, Bound(messages=2))
     gone = 0
-    while bite := await subject.store.forget(3) + await subject.store.archive.forget(3):
-        assert bite <= 3 * len(TABLES)
-        gone += bite
+    for _ in bounded("nothing is left to forget"):
+        removed = await subject.store.forget(3) + await subject.store.archive.forget(3)
+        assert removed <= 3 * len(TABLES)
+        if not removed:
+            break
+        gone += removed
     return gone
 
 

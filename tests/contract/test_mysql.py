@@ -29,6 +29,7 @@ from app.store.open import open_store
 from app.store.pool import Pool
 from app.store.presence import DatabaseInUse
 from app.store.rows import ARCHIVED_COLUMNS, Row
+from tests.bounds import bounded
 from tests.contract.subject import MariaSubject, abandonment, completion, draft, numbers
 from tests.databases import Run
 from tests.engines import ENGINES
@@ -110,10 +111,11 @@ def outside(url: str) -> closing[pymysql.Connection]:
 
 async def until_seen(subject: MariaSubject, question: str) -> None:
     """Return once the server has a row to answer with."""
-    while True:
-        if await subject.execute(question):
-            return
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if await subject.execute(question):
+                return
+            await asyncio.sleep(0.01)
 
 
 async def on_session(url: str, work: Callable[[Session], Awaitable[None]]) -> None:
@@ -446,7 +448,7 @@ async def test_a_full_disk_loses_nothing_and_heals(private_server: Callable[...,
     stored: list[int] = []
 
     async def fill() -> None:
-        while True:
+        for _ in bounded("the disk is full"):
             stored.extend(receipt.sequence_number for receipt in await store.send([draft(queue, b"x" * 200_000)]))
 
     with pytest.raises(StoreUnavailable, match="full"):

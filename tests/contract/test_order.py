@@ -11,6 +11,7 @@ from app.domain.instant import MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import Outcome
+from tests.bounds import bounded
 from tests.contract.subject import Subject, abandonment, bodies, claim, draft, numbers
 
 
@@ -59,8 +60,11 @@ async def candidates(subject: Subject, queue: Queue, bite: int) -> list[int]:
     """The numbers of what may be claimed, looked at in bites."""
     found: list[int] = []
     after = AHEAD_OF_ALL
-    while seen := await subject.store.candidates(queue.id, MessageState.AVAILABLE, after, bite):
+    for _ in bounded("nothing is left to look at"):
+        seen = await subject.store.candidates(queue.id, MessageState.AVAILABLE, after, bite)
         assert len(seen) <= bite
+        if not seen:
+            break
         found += [one.sequence_number for one in seen]
         after = place_in_order(seen[-1])
     return found

@@ -11,6 +11,7 @@ import pytest
 from tests.faults.caller import Caller
 from tests.faults.crash_walk import AROUND, MOMENTS, Place, apart, chosen, prove, whole
 from tests.faults.crashing_server import Step
+from tests.faults.waiting import PATIENCE
 
 
 async def walk_every_verb(caller: Caller, place: Place) -> Counter[str]:
@@ -37,16 +38,18 @@ async def receive_all(caller: Caller, place: Place) -> list[dict[str, Any]]:
     """Receive four messages, the first without a key and the others under one."""
     held = await caller.receive_something(with_key=False, wait_seconds=5, max_messages=1, lock_seconds=60)
     held += await caller.receive_something(wait_seconds=5, max_messages=3, lock_seconds=60)
-    while len(held) < 4:  # one was claimed for an answer that was never given
-        await asyncio.to_thread(place.end_locks_except, held)
-        held += await caller.receive(wait_seconds=1, max_messages=4, lock_seconds=60)
+    async with asyncio.timeout(PATIENCE):
+        while len(held) < 4:  # one was claimed for an answer that was never given
+            await asyncio.to_thread(place.end_locks_except, held)
+            held += await caller.receive(wait_seconds=1, max_messages=4, lock_seconds=60)
     return held
 
 
 async def receive_deferred(caller: Caller, place: Place, number: int) -> list[dict[str, Any]]:
     """Fetch a message by its number, also when the first answer was never given."""
-    while not (messages := await caller.receive(with_key=False, sequence_numbers=[number], lock_seconds=60)):
-        await asyncio.to_thread(place.end_locks_except, [])
+    async with asyncio.timeout(PATIENCE):
+        while not (messages := await caller.receive(with_key=False, sequence_numbers=[number], lock_seconds=60)):
+            await asyncio.to_thread(place.end_locks_except, [])
     return messages
 
 
@@ -58,10 +61,11 @@ async def let_a_lock_run_out(caller: Caller, place: Place) -> Counter[str]:
     await caller.settle("renew", lost["lock_token"], lock_seconds=60)
     await asyncio.to_thread(place.end_locks_except, [])
     ended: set[str] = set()
-    while len(ended) < 2:
-        for message in await caller.receive_something(wait_seconds=5, max_messages=1, lock_seconds=60):
-            assert (await caller.settle("complete", message["lock_token"]))[0] == 200
-            ended.add(message["message_id"])
+    async with asyncio.timeout(PATIENCE):
+        while len(ended) < 2:
+            for message in await caller.receive_something(wait_seconds=5, max_messages=1, lock_seconds=60):
+                assert (await caller.settle("complete", message["lock_token"]))[0] == 200
+                ended.add(message["message_id"])
     assert (await caller.settle("complete", lost["lock_token"]))[0] == 410
     return Counter(completed=2)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.faults.caller import Caller
 from tests.faults.crash_walk import AROUND, MOMENTS, Place, apart, chosen, prove, whole
 from tests.faults.crashing_server import Step
+from tests.faults.waiting import PATIENCE
 
 HOUR_SECONDS = 3600
 SOON = {"wait_seconds": 5, "max_messages": 1, "lock_seconds": 60}
@@ -39,11 +40,12 @@ async def receive_and_delete(caller: Caller, place: Place) -> None:
     number = await caller.send("taken", b"body")
     wish = {"mode": "receive_and_delete", "max_messages": 1}
     there = 200
-    while there == 200:
-        _, taken = await caller.ask("take", "POST", "/messages/receive", wish)
-        there, _ = await caller.ask("look", "GET", f"/messages/{number}")
-        assert there == 404 or not taken["messages"]
-        await asyncio.to_thread(place.end_locks_except, [])  # such as that of a claim whose server has died
+    async with asyncio.timeout(PATIENCE):
+        while there == 200:
+            _, taken = await caller.ask("take", "POST", "/messages/receive", wish)
+            there, _ = await caller.ask("look", "GET", f"/messages/{number}")
+            assert there == 404 or not taken["messages"]
+            await asyncio.to_thread(place.end_locks_except, [])  # such as that of a claim whose server has died
 
 
 async def edit(caller: Caller) -> None:

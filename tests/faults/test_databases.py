@@ -28,7 +28,7 @@ from tests.faults.conservation import EARLY, UNAVAILABLE
 from tests.faults.fleet import Fleet
 from tests.faults.outside import execute, let_pass
 from tests.faults.proxy import Wire
-from tests.faults.waiting import until
+from tests.faults.waiting import PATIENCE, until
 from tests.faults.worker import HABITS
 from tests.servers import MariaServer, PostgresServer, Server
 
@@ -188,8 +188,9 @@ async def test_the_connection_is_lost_inside_commit(
         await caller.send("m1", b"unmistakable", with_key=False)
         wire.lose_answer_to(contains(b"COMMIT"))
         held = {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
-        while len(held) < 2:
-            held |= {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
+        async with asyncio.timeout(PATIENCE):
+            while len(held) < 2:
+                held |= {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
         for verb, message_id in (("renew", "m0"), ("complete", "m0"), ("dead_letter", "m1")):
             wire.lose_answer_to(contains(*spellings(held[message_id])))
             assert (await caller.settle(verb, held[message_id]))[0] == 200

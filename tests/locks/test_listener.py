@@ -38,9 +38,10 @@ async def test_the_rest_before_the_next_try_grows() -> None:
     for _ in range(5):
         await lost.get()
         tries.append(clock.monotonic() - begin)
-        while lost.empty():
-            await clock.advance(0.05)
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while lost.empty():
+                await clock.advance(0.05)
+                await asyncio.sleep(0.001)
     rests = [later - earlier for earlier, later in pairwise(tries)]
     assert rests[0] <= 0.6
     assert rests[-1] > 2 * rests[0]

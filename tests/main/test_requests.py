@@ -7,9 +7,10 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from tests.bounds import bounded
 from tests.main.asking import ask, until
 from tests.main.conftest import Serve
-from tests.servers import RedisServer, Server
+from tests.servers import PATIENCE, RedisServer, Server
 
 LARGEST = 100_000
 CHUNK = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
@@ -49,10 +50,14 @@ def endless_upload(url: str, head: bytes, piece: bytes) -> bytes:
     with socket.create_connection((where.hostname, where.port)) as connection:
         connection.sendall(head)
         answer = b""
-        while b"\r\n\r\n" not in answer or not answer.endswith(b"}"):
-            readable, writable, _ = select.select([connection], [] if answer else [connection], [])
+        connection.settimeout(PATIENCE)
+        for _ in bounded("the upload is refused"):
+            readable, writable, _ = select.select([connection], [] if answer else [connection], [], PATIENCE)
+            assert readable or writable, "the server neither reads nor answers"
             if readable:
                 answer += connection.recv(65536)
             elif writable:
                 connection.send(piece)
+            if b"\r\n\r\n" in answer and answer.endswith(b"}"):
+                break
         return answer

@@ -5,6 +5,7 @@ from app.broker.settling import settle_one
 from app.domain.instant import DAY, HOUR
 from app.domain.queue import Queue
 from app.maintenance.seal import SHORTEST_REST_SECONDS, Sealing
+from tests.bounds import bounded
 from tests.maintenance.house import House
 
 GATHER_SECONDS = 10.0
@@ -18,9 +19,10 @@ async def end(house: House, queue: Queue, count: int = 1) -> None:
 
 async def walk(sealing: Sealing) -> float | None:
     """Go from one end to the other; the rest."""
-    while not (rest := await sealing.step()):
-        pass
-    return rest
+    for _ in bounded("sealing rests"):
+        if rest := await sealing.step():
+            return rest
+    return None
 
 
 async def sealed(house: House) -> list[int]:

@@ -16,14 +16,17 @@ from pyspark.sql import SparkSession
 from tests.pipeline.archive import Archive
 
 HERE = Path(__file__).parent
+TIMEOUT_SECONDS = 900
+"""Longer than a test waits for a process with a JVM of its own."""
 
 os.environ["SPARK_CONF_DIR"] = str(HERE / "spark")  # for the session here, and for every process that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let pass what Spark and its Python client warn of in their own code."""
+    """Let pass what Spark and its Python client warn of in their own code, and give them their time."""
     for item in items:
         if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"))
             # Sockets to the JVM are closed by whoever collects garbage.

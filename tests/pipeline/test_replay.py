@@ -32,6 +32,7 @@ from peeklock_pipeline.refusals import (
 from peeklock_pipeline.sending import Destination
 from pyspark.sql import SparkSession
 
+from tests.bounds import bounded
 from tests.faults.outside import execute
 from tests.pipeline.archive import Archive, archived
 from tests.pipeline.stubborn import Stubborn
@@ -79,7 +80,10 @@ class Queue:
     def messages(self) -> list[dict[str, Any]]:
         """All that is in it, in the order of delivery."""
         found: list[dict[str, Any]] = []
-        while some := self._some():
+        for _ in bounded("the queue is empty"):
+            some = self._some()
+            if not some:
+                break
             found += some
         return found
 

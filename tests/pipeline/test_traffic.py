@@ -20,6 +20,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import ServerUnavailable
 from pyspark.sql import SparkSession
 
+from tests.bounds import bounded
 from tests.faults.outside import execute
 from tests.pipeline.archive import Archive
 from tests.servers import GLANCE
@@ -82,8 +83,9 @@ def test_exports_beside_eight_writers_lose_nothing(
             enough.set()
     accepted = [name for writer in writers for name in writer.result()]
     with httpx.Client(base_url=f"{service.url}/v1/queues/orders", timeout=PATIENCE) as queue:
-        while complete(queue):
-            pass
+        for _ in bounded("the queue is empty"):
+            if not complete(queue):
+                break
     wait_until_sealed(archive)
     export(spark, database, lake)
     found = lake.read(spark).select("sequence_number", "message_id").collect()
