@@ -85,17 +85,22 @@ MESSAGES = Shape(
 )
 """Messages that were in their queues at `taken_at`, dead-lettered ones among them."""
 
-STANDINGS = Shape(
-    "standings",
+PLACED = Shape(
+    "placed",
     pa.schema(
         [
             *IDENTITY,
             *(field for field in COURSE if field.name in ("message_id", "enqueued_at")),
             pa.field("standing", pa.string(), nullable=False),
+            pa.field("place", pa.string(), nullable=False),
+            pa.field("export_batch", pa.int64()),
         ]
     ),
 )
-"""Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake."""
+"""Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake.
+
+`place` is the table that has the row: `queue`, `archive` or `lake`.
+"""
 
 REMOVED = Shape(
     "removed",
@@ -110,6 +115,12 @@ REMOVED = Shape(
     ),
 )
 """How many messages of each batch the lake's own retention has removed, and by which removal."""
+
+MISSED = Shape(
+    "missed",
+    pa.schema([pa.field("export_batch", pa.int64(), nullable=False), pa.field("messages", pa.int64(), nullable=False)]),
+)
+"""Batches that the archive had already removed when an export came for them, and how many messages each had."""
 
 REPLAYS = Shape(
     "replays",

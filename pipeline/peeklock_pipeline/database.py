@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, STANDINGS, STORED, Shape, kept
+from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, PLACED, STORED, Shape, kept
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 
 PIECE_BYTES = 64 << 20
@@ -138,20 +138,20 @@ class Database:
         )
         return (kept(piece, MESSAGES) for piece in self._ask(_stored(MESSAGES), f"FROM ({held}) AS held"))
 
-    def standings(self, first: int, last: int, after: int) -> Iterator[pa.Table]:
-        """Where each message between these sequence numbers stands that is not in a batch up to `after`.
+    def placed(self, first: int, last: int) -> Iterator[pa.Table]:
+        """Where each message between these sequence numbers stands, ends included.
 
         Messages on their way from a queue into the archive are seen once, because one statement sees both.
         """
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
         both = (
             "SELECT m.sequence_number, q.name AS queue, m.message_id, m.enqueued_at, "
-            f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END AS standing "
-            f"FROM message m JOIN queue q ON q.id = m.queue_id WHERE m.{between} UNION ALL "
-            "SELECT sequence_number, queue, message_id, enqueued_at, outcome FROM archive "
-            f"WHERE {between} AND (export_batch IS NULL OR export_batch > {int(after)})"
+            f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END AS standing, "
+            f"'queue' AS place, NULL AS export_batch FROM message m JOIN queue q ON q.id = m.queue_id WHERE m.{between} "
+            "UNION ALL SELECT sequence_number, queue, message_id, enqueued_at, outcome, 'archive', export_batch "
+            f"FROM archive WHERE {between}"
         )
-        return (kept(piece, STANDINGS) for piece in self._ask(_stored(STANDINGS), f"FROM ({both}) AS standings"))
+        return (kept(piece, PLACED) for piece in self._ask(_stored(PLACED), f"FROM ({both}) AS placed"))
 
     def _ask(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
         """What these columns hold, at least one table. Each column comes with an empty value of its kind."""

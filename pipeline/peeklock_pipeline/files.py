@@ -1,6 +1,6 @@
 """Arrow tables written as Parquet files of a lake's table, in the task that has them; nothing belongs to it yet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from peeklock_pipeline.columns import Shape
 
@@ -41,3 +42,26 @@ def write(table: pa.Table, directory: Path, shape: Shape) -> Iterator[DataFile]:
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(part.drop_columns(partitions), target, compression=COMPRESSION)
         yield DataFile(path, values, part.num_rows, target.stat().st_size)
+
+
+def listed(table: DeltaTable) -> list[DataFile]:
+    """The files of a table as it was opened, as its log has them, by path."""
+    rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
+    return [DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows]
+
+
+def absent(files: Iterable[DataFile], directory: Path) -> list[DataFile]:
+    """Those of these files that do not exist, or whose footer cannot be read, so that their rows are lost."""
+    return [file for file in files if not _is_readable(directory / file.path)]
+
+
+def _partition(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name.removeprefix("partition."): str(row[name]) for name in row if name.startswith("partition.")}
+
+
+def _is_readable(place: Path) -> bool:
+    try:
+        pq.read_metadata(place)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True

@@ -6,20 +6,24 @@ database. Of two that commit the same batches one succeeds.
 """
 
 import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.columns import ARCHIVE, MESSAGES, REMOVED, Shape
-from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.beginning import BEGUN, EXPORTED, Beginning, beginning_of
+from peeklock_pipeline.columns import ARCHIVE, MESSAGES, MISSED, REMOVED, Shape
+from peeklock_pipeline.files import DataFile, absent, listed, write
 from peeklock_pipeline.refusals import BadLake
 
 FORMAT = 1
@@ -28,14 +32,14 @@ FORMAT = 1
 MARK = "Written by peeklock-pipeline, format "
 """The description of every table of a lake, with the format behind it."""
 
-EXPORTED = "peeklock-export"
-"""The application whose transaction version is the number of the last batch exported."""
-
 SEALED = "peeklock-sealed"
 """The one whose version is the microsecond in which that batch was sealed, which no other database shares."""
 
 REMOVAL = "peeklock-removal-"
 """Behind it the name of a removal by the lake's retention: a transaction of its own, which says that it was done."""
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How the URL of an object store begins, also after a path has joined its slashes."""
 
 ATTEMPTS = 5
 """How often an export commits anew where a compaction or the like came between."""
@@ -53,6 +57,8 @@ class Lake:
     """A lake at a directory, made by the first commit. Refuses with `BadLake` what is none of ours."""
 
     def __init__(self, root: str | Path) -> None:
+        if SCHEME.match(str(root)):
+            raise BadLake(f"{root} is a URL, and a lake is a local or shared directory: name its path.")
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise BadLake(f"{self.root} is a file; a lake is a directory.")
@@ -89,12 +95,18 @@ class Lake:
         """The number of the last batch that was exported; 0 for none."""
         return self.mark().number
 
-    def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
-        """Make files the messages of the batches behind `after` up to `last`; False where somebody was faster.
+    def beginning(self) -> Beginning | None:
+        """The first batch of the lake; None before its first commit."""
+        table = self.table(ARCHIVE)
+        return None if table is None else beginning_of(table)
 
-        Atomic: a crash before it leaves files that belong to nothing, and which `vacuum` removes.
+    def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
+        """Make files the messages of the batches behind `after` up to `last`; False where another export was faster.
+
+        `begun` is the number of the lake's first batch, which the commit notes. Atomic: a crash before it leaves files
+        that belong to nothing, and which `vacuum` removes.
         """
-        ended = (Transaction(EXPORTED, last.number), Transaction(SEALED, last.sealed_at))
+        ended = (Transaction(EXPORTED, last.number), Transaction(SEALED, last.sealed_at), Transaction(BEGUN, begun))
         for _ in range(ATTEMPTS):
             table = self.table(ARCHIVE)
             if mark_of(table) != after:
@@ -132,12 +144,22 @@ class Lake:
         return self.at(spark, self.table(shape), shape)
 
     def at(self, spark: SparkSession, table: DeltaTable | None, shape: Shape = ARCHIVE) -> DataFrame:
-        """A table as a DataFrame, as it was when it was opened."""
-        files = table.file_uris() if table else []
+        """A table as a DataFrame, as it was when it was opened. Refuses with `BadLake` where a file of it is missing."""
+        files = listed(table) if table else []
+        if gone := absent(files, self.directory(shape)):
+            raise BadLake(
+                f"{self.directory(shape) / gone[0].path} is missing or cannot be read, and holds {gone[0].rows} messages "
+                "of the lake; `peeklock-pipeline audit` names what is lost."
+            )
+        return self.of(spark, files, shape)
+
+    def of(self, spark: SparkSession, files: Sequence[DataFile], shape: Shape = ARCHIVE) -> DataFrame:
+        """The rows of these files of a table."""
         columns = from_arrow_schema(shape.schema)
         if not files:
             return spark.createDataFrame([], columns)
-        found = spark.read.schema(columns).option("basePath", str(self.directory(shape))).parquet(*files)
+        places = [str(self.directory(shape) / file.path) for file in files]
+        found = spark.read.schema(columns).option("basePath", str(self.directory(shape))).parquet(*places)
         return found.select(shape.schema.names)
 
     def remove(self, table: DeltaTable, predicate: str, removal: str) -> None:
@@ -150,6 +172,19 @@ class Lake:
             table.delete(predicate, commit_properties=properties)
         except CommitFailedError as error:
             raise BadLake(f"{self.root} was changed by somebody else meanwhile; run the job again.") from error
+
+    def miss(self, batches: Mapping[int, int]) -> None:
+        """Note batches that no export can bring any more, by number, with how many messages each had.
+
+        A batch that is removed stays removed, so the note is true from the moment it is written, and may be repeated.
+        """
+        if batches:
+            rows = pa.table([pa.array(batches.keys()), pa.array(batches.values())], schema=MISSED.schema)
+            self.append(MISSED, list(write(rows, self.directory(MISSED), MISSED)))
+
+    def missed(self, spark: SparkSession) -> DataFrame:
+        """The batches that were removed from the archive before an export came for them: number and messages."""
+        return self.read(spark, MISSED).select(F.col("export_batch").alias("number"), "messages").distinct()
 
     def removed(self, spark: SparkSession, table: DeltaTable) -> DataFrame:
         """What the lake's retention has removed from the archive, as it was opened.

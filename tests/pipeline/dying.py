@@ -16,23 +16,27 @@ DEAD = 9
 add_batches = Lake.add_batches
 
 
-def before_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+def before_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
     """Every file is written, and none belongs to the lake."""
     os._exit(DEAD)
 
 
-def after_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+def after_the_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
     """The files belong to the lake, and nobody was told."""
-    assert add_batches(lake, files, after, last)
+    assert add_batches(lake, files, after, last, begun)
     os._exit(DEAD)
 
 
-def in_the_second_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+def in_the_second_commit(lake: Lake, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
     """A part of what was to be exported belongs to the lake."""
-    return before_the_commit(lake, files, after, last) if after.number else add_batches(lake, files, after, last)
+    return (
+        before_the_commit(lake, files, after, last, begun)
+        if after.number
+        else add_batches(lake, files, after, last, begun)
+    )
 
 
-MOMENTS: dict[str, Callable[[Lake, Sequence[DataFile], Mark, Mark], bool]] = {
+MOMENTS: dict[str, Callable[[Lake, Sequence[DataFile], Mark, Mark, int], bool]] = {
     moment.__name__: moment for moment in (before_the_commit, after_the_commit, in_the_second_commit)
 }
 

@@ -12,18 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import Transaction
+from peeklock_pipeline.beginning import EXPORTED, Beginning
 from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
-from peeklock_pipeline.jobs.audit import Finding, audit
+from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
-from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.lake import SEALED, Lake
+from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.transforms.audit import batches
 from pyspark.sql import SparkSession
 
+from tests.faults.outside import execute
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, digest, live
+from tests.pipeline.histories import fill
 
 Row = dict[str, Any]
 OUTCOMES = ("completed", "received", "expired", "purged", "cancelled")
@@ -114,7 +119,21 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(spark: SparkSessio
     small.remove(3, "expired")
     small.seal(4, [archived(51)])
     export(spark, database, lake)
-    assert audit(spark, database, lake).findings == [Finding("has 0 messages in the lake, and was sealed with 1", 3)]
+    finding = Finding("was removed from the archive with 1 messages before an export came for it", 3)
+    assert audit(spark, database, lake).findings == [finding]
+    execute(small.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
+    assert audit(spark, database, lake).findings == [finding]
+
+
+def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    export(spark, database, lake)
+    small.seal(3, [archived(50)])
+    small.remove(3, "expired")
+    finding = Finding("was removed from the archive with 1 messages before an export came for it", 3)
+    assert audit(spark, database, lake).findings == [finding]
 
 
 def test_another_message_in_the_place_of_one_is_found_by_the_digest(
@@ -124,7 +143,7 @@ def test_another_message_in_the_place_of_one_is_found_by_the_digest(
     export(spark, database, lake)
     rewrite(lake, lambda row: True, lambda row: row | {"sequence_number": row["sequence_number"] % 7 or 700})
     assert (
-        Finding("has 20 messages in the lake, and was sealed with 20: others", 2)
+        Finding("has 20 messages in the lake that are not those that were sealed", 2)
         in audit(spark, database, lake).findings
     )
 
@@ -151,6 +170,117 @@ def test_what_senders_say_they_sent_is_somewhere_or_named(
     log.write_text("id-1\n")
     with pytest.raises(BadOption, match="a line that names no message: id-1"):
         audit(spark, database, lake, log)
+
+
+# ---- where the lake begins and ends ----------------------------------------------------------------------------------
+
+
+def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    export(spark, database, lake)
+    lake.exported().delete()
+    small.remove(1, "trimmed")
+    done = audit(spark, database, lake)
+    assert done.findings[:2] == [
+        Finding("has 0 messages in the lake, and was sealed with 20", 1),
+        Finding("has 0 messages in the lake, and was sealed with 20", 2),
+    ]
+    assert [(one.what, one.sequence_number) for one in done.findings[2:]] == [
+        ("is not in the lake", number) for number in range(21, 41)
+    ]
+
+
+def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    small.remove(1, "expired")
+    assert export(spark, database, lake).missed == 20
+    assert lake.beginning() == Beginning(2, noted=True)
+    assert audit(spark, database, lake).findings == []
+
+
+def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_export_notes_it(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    small.seal(3, [archived(50)])
+    for first, last in ((1, 2), (3, 3)):
+        files = list(write(database.read(first, last), lake.directory(ARCHIVE), ARCHIVE))
+        mark = (Transaction(EXPORTED, last), Transaction(SEALED, NOON + last))
+        assert lake._add(ARCHIVE, lake.table(ARCHIVE), files, "append", *mark)
+    lake.exported().delete("queue = 'orders'")
+    assert lake.beginning() == Beginning(1, noted=False)
+    small.remove(1, "trimmed")
+    done = audit(spark, database, lake)
+    assert Finding("has 0 messages in the lake, and was sealed with 20", 1) in done.findings
+    assert "does not say with which batch it began: batches below 1 are not compared" in done.sentences()
+    small.seal(4, [archived(51)])
+    export(spark, database, lake)
+    assert lake.beginning() == Beginning(1, noted=True)
+
+
+# ---- what was lost from the archive, and what no server put there ----------------------------------------------------
+
+
+def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    export(spark, database, lake)
+    gone, torn = sorted(Path(file) for file in lake.exported().file_uris())
+    gone.unlink()
+    torn.write_bytes(torn.read_bytes()[:-20])
+    done = audit(spark, database, lake)
+    what = "is missing from the lake or cannot be read; it held 20 messages"
+    names = [str(file.relative_to(lake.directory(ARCHIVE))) for file in (gone, torn)]
+    assert [(one.file, one.what) for one in done.findings[:2]] == [(name, what) for name in names]
+    assert [(one.batch, one.what) for one in done.findings[2:4]] == [
+        (number, "has 0 messages in the lake, and was sealed with 20") for number in (1, 2)
+    ]
+    assert [one.sequence_number for one in done.findings[4:]] == list(range(1, 41))
+    with pytest.raises(BadLake, match="is missing or cannot be read, and holds 20 messages"):
+        lake.read(spark)
+
+
+def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
+    spark: SparkSession, small: Archive, lake: Lake
+) -> None:
+    database = history(small)
+    small.seal(3, [archived(number) for number in (50, 51)])
+    export(spark, database, lake)
+    small.seal(4, [archived(60), archived(61)])
+    small.lose(60)
+    small.lose(30)
+    small.fill("archive", [archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
+    phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
+    fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
+    done = audit(spark, database, lake)
+    assert [(one.batch, one.what) for one in done.findings if one.message_id is None] == [
+        (1, "has 21 messages in the lake, and was sealed with 20"),
+        (8, "has 1 messages in the lake, which ends with batch 3"),
+        (2, "has 19 messages in the archive, and was sealed with 20"),
+        (3, "has 3 messages in the archive, and was sealed with 2"),
+        (4, "has 1 messages in the archive, and was sealed with 2"),
+        (9, "has 1 messages in the archive, and was never sealed"),
+    ]
+    assert [(one.sequence_number, one.what) for one in done.findings if one.message_id is not None] == [
+        (30, "is not in the archive"),
+        (70, "is in the archive, and was not sealed in this batch"),
+        (71, "is in the archive, and was not sealed in this batch"),
+        (phantoms[0]["sequence_number"], "is in the lake, and was not sealed in this batch"),
+        (999, "is in the lake, and was not sealed in this batch"),
+    ]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/lake", "gs://bucket", "hdfs:/lake", "file:///srv/lake"])
+def test_a_url_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadLake, match="a lake is a local or shared directory"):
+        Lake(Path(url))
+    assert list(tmp_path.iterdir()) == []
 
 
 def rewrite(lake: Lake, keep: Callable[[Row], bool], change: Callable[[Row], Row] = lambda row: row) -> None:

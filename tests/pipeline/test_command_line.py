@@ -222,4 +222,4 @@ def begun(archive: Archive, lake: Lake) -> None:
     """A lake with one message in it."""
     archive.seal(1, [archived(1)])
     files = list(write(Database.at(archive.url).read(1, 1), lake.directory(ARCHIVE), ARCHIVE))
-    assert lake.add_batches(files, Mark(), Mark(1, NOON + 1))
+    assert lake.add_batches(files, Mark(), Mark(1, NOON + 1), 1)

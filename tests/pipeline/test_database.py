@@ -63,8 +63,10 @@ def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archi
     archive.hold(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
     database = Database.at(archive.url)
     assert database.span() == (1, 5)
-    found = pa.concat_tables(database.standings(1, 5, after=1)).sort_by("sequence_number")
-    assert found["standing"].to_pylist() == ["expired", "purged", "live", "dead_lettered"]
+    found = pa.concat_tables(database.placed(1, 5)).sort_by("sequence_number")
+    assert found["standing"].to_pylist() == ["completed", "expired", "purged", "live", "dead_lettered"]
+    assert found["place"].to_pylist() == [*["archive"] * 3, *["queue"] * 2]
+    assert found["export_batch"].to_pylist() == [1, 2, None, None, None]
     messages = pa.concat_tables(database.messages(1, 9))
     assert messages["state"].to_pylist() == ["available", "dead_lettered"]
     assert messages.schema.names == [name for name in MESSAGES.schema.names if name != "taken_at"]

@@ -212,9 +212,9 @@ def test_of_two_exports_at_once_one_commits(spark: SparkSession, small: Archive,
     class Overtaken(Lake):
         """Where another export commits just before this one."""
 
-        def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark) -> bool:
+        def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
             assert export(spark, database, lake).messages == 120
-            return super().add_batches(files, after, last)
+            return super().add_batches(files, after, last, begun)
 
     with pytest.raises(BadLake, match="Another export has committed to this lake meanwhile"):
         export(spark, database, Overtaken(lake.root))

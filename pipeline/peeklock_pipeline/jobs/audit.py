@@ -4,18 +4,21 @@ The lake is held against the batches that the database has sealed, message by me
 them, and all that is known against what senders say they have sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.columns import ARCHIVE, STANDINGS, Shape
+from peeklock_pipeline.beginning import Beginning, beginning_of
+from peeklock_pipeline.columns import ARCHIVE, PLACED
 from peeklock_pipeline.database import Batch, Database
+from peeklock_pipeline.files import DataFile, absent, listed
 from peeklock_pipeline.jobs.export import recognised
+from peeklock_pipeline.jobs.findings import Batches, Finding, Held, of_batches, of_list, of_rows
 from peeklock_pipeline.lake import Lake, mark_of
 from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import even, rows_of, told
@@ -25,32 +28,8 @@ from peeklock_pipeline.transforms import audit as ask
 RANGE_NUMBERS = 500_000
 """Sequence numbers that one task asks the database for, unless that made too many tasks."""
 
-MOST_NAMED = 1000
-"""Findings of one kind that are named; the others are counted."""
-
 STEPS = 4
 """The ledger, what is there twice, the batches, and the senders' log."""
-
-COMPARED = ("sequence_number", "queue", "message_id", "export_batch")
-SEALED = Shape("sealed", pa.schema([ARCHIVE.schema.field(name) for name in COMPARED]))
-"""What is read again of the messages of a batch that differs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it should be, by what it can be found by."""
-
-    what: str
-    batch: int | None = None
-    queue: str | None = None
-    sequence_number: int | None = None
-    message_id: str | None = None
-
-    def __str__(self) -> str:
-        if self.message_id is None:
-            return f"Batch {self.batch} {self.what}."
-        number = f" (sequence number {self.sequence_number}, queue {self.queue})" if self.queue else ""
-        return f"Message {self.message_id}{number} {self.what}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +59,17 @@ class Audited:
     findings: list[Finding] = field(default_factory=list[Finding])
     unnamed: int = 0
     ledger: list[Line] = field(default_factory=list[Line])
+    begun: Beginning = field(default_factory=lambda: Beginning(1, True))
 
     def sentences(self) -> str:
         """The findings, and the ledger's sums."""
         parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
         counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
         more = [f"{self.unnamed} findings more are not listed."] if self.unnamed else []
+        if not self.begun.noted:
+            more.append(
+                f"The lake does not say with which batch it began: batches below {self.begun.number} are not compared."
+            )
         found = (
             f"{len(self.findings) + self.unnamed} findings"
             if self.findings
@@ -107,41 +91,57 @@ def audit(
     `BadLake` and `BadOption`. Changes nothing.
     """
     table = lake.exported()
-    mark = mark_of(table)
-    sealed = [batch for batch in recognised(database, mark) if batch.number <= mark.number]
-    archive, removed = lake.at(spark, table), lake.removed(spark, table)
+    mark, begun = mark_of(table), beginning_of(table)
+    known = recognised(database, mark)
+    files = listed(table)
+    gone = absent(files, lake.directory(ARCHIVE))
+    archive = lake.of(spark, [file for file in files if file not in gone])
     with told():
         expected = None if expect is None else _expected(spark, expect).cache()
-        standings = ask.ended(archive).unionByName(_standings(spark, database, mark.number)).cache()
+        placed = ask.ended(archive).unionByName(_placed(spark, database)).cache()
+        standings = ask.once(placed, mark.number)
         repeated = ask.twofold(standings).cache()
         progress(0, STEPS)
         lines = [Line(**row.asDict()) for row in ask.ledger(standings, repeated).collect()]
         progress(1, STEPS)
-        found = [_named(ask.places(repeated), _twice)]
+        found = [of_list([_gone(file) for file in gone]), of_rows(ask.places(repeated), _twice)]
         progress(2, STEPS)
-        found.append(_batches(spark, database, sealed, archive, removed))
+        held = Batches(
+            known,
+            _listed(database),
+            begun.number,
+            mark.number,
+            _held(placed),
+            _taken(spark, lake, table),
+            _missed(spark, lake),
+        )
+        found.append(of_batches(held, placed))
         progress(3, STEPS)
-        sent = 0
         if expected is not None:
-            found.append(_named(ask.missing(expected, standings, "message_id"), _unseen))
-            sent = expected.count()
-            expected.unpersist()
-        repeated.unpersist()
-        standings.unpersist()
+            found.append(of_rows(ask.missing(expected, standings, "message_id"), _unseen))
+        sent = 0 if expected is None else expected.count()
         progress(STEPS, STEPS)
+    for cached in (repeated, placed, *([] if expected is None else [expected])):
+        cached.unpersist()
     findings = [finding for group, _ in found for finding in group]
-    messages = sum(line.accepted for line in lines)
-    return Audited(messages, len(sealed), sent, findings, sum(unnamed for _, unnamed in found), lines)
+    compared = sum(begun.number <= batch.number <= mark.number for batch in known)
+    return Audited(_accepted(lines), compared, sent, findings, sum(unnamed for _, unnamed in found), lines, begun)
 
 
-Found = tuple[list[Finding], int]
-"""Findings of one kind, and how many more there are."""
+def _accepted(lines: Sequence[Line]) -> int:
+    return sum(line.accepted for line in lines)
 
 
-def _named(found: DataFrame, name: Callable[[Row], Finding]) -> Found:
-    rows = found.limit(MOST_NAMED + 1).collect()
-    unnamed = found.count() - MOST_NAMED if len(rows) > MOST_NAMED else 0
-    return [name(row) for row in rows[:MOST_NAMED]], unnamed
+def _listed(database: Database) -> dict[int, Batch]:
+    return {batch.number: batch for batch in database.batches()}
+
+
+def _taken(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[int, int]:
+    return {row.number: row.messages for row in ask.taken(lake.removed(spark, table)).collect()}
+
+
+def _missed(spark: SparkSession, lake: Lake) -> dict[int, int]:
+    return {row.number: row.messages for row in lake.missed(spark).collect()}
 
 
 def _twice(row: Row) -> Finding:
@@ -152,11 +152,22 @@ def _unseen(row: Row) -> Finding:
     return Finding("was sent, and is nowhere", message_id=row.message_id)
 
 
-def _standings(spark: SparkSession, database: Database, after: int) -> DataFrame:
-    """Where everything stands that is not in the lake yet."""
+def _gone(file: DataFile) -> Finding:
+    what = f"is missing from the lake or cannot be read; it held {file.rows} messages"
+    return Finding(what, queue=file.partition["queue"], file=file.path)
+
+
+def _placed(spark: SparkSession, database: Database) -> DataFrame:
+    """Where everything stands that is in the database."""
     span = database.span()
     ranges = even(*span, RANGE_NUMBERS) if span else []
-    return rows_of(spark, ranges, lambda first, last: database.standings(first, last, after), STANDINGS)
+    return rows_of(spark, ranges, database.placed, PLACED)
+
+
+def _held(placed: DataFrame) -> dict[tuple[str, int], Held]:
+    """What lake and archive hold of each batch: a row a batch, which takes reading every message."""
+    rows = ask.batches(placed.where("export_batch IS NOT NULL"), "place").collect()
+    return {(row.place, row.number): Held(row.messages, row.digest) for row in rows}
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:
@@ -169,38 +180,3 @@ def _expected(spark: SparkSession, log: Path) -> DataFrame:
     if wrong := ids.where("message_id IS NULL").first():
         raise BadOption(f"{log} has a line that names no message: {wrong.value[:100]}")
     return ids.select("message_id").distinct()
-
-
-def _batches(
-    spark: SparkSession, database: Database, sealed: Sequence[Batch], archive: DataFrame, removed: DataFrame
-) -> Found:
-    """Batches that are not in the lake as they were sealed, and their messages as far as the database has them."""
-    gone = removed.select(F.col("export_batch").alias("number"), "messages")
-    here = ask.batches(archive).cache()  # a row a batch, which takes reading every message
-    begun = here.select("number").union(gone.select("number")).agg(F.min("number")).first()
-    rows = [(batch.number, batch.rows, batch.digest) for batch in sealed if begun and batch.number >= (begun[0] or 0)]
-    stated = spark.createDataFrame(rows, "number bigint, row_count bigint, digest string")
-    # What the database has forgotten, a year after it was removed, cannot be compared any more.
-    oldest = sealed[0].number if sealed else 0
-    differing = ask.differing(stated, here.where(F.col("number") >= oldest), gone.where(F.col("number") >= oldest))
-    findings, unnamed = _named(differing, _batch)
-    here.unpersist()
-    readable = {batch.number for batch in sealed if batch.removed_at is None}
-    ranges = [(one.batch, one.batch) for one in findings if one.batch is not None and one.batch in readable]
-    if not ranges:
-        return findings, unnamed
-    source = rows_of(spark, ranges, lambda first, last: database.pieces(first, last, COMPARED), SEALED)
-    lost, more = _named(ask.missing(source, archive, "sequence_number"), _lost)
-    return findings + lost, unnamed + more
-
-
-def _batch(row: Row) -> Finding:
-    if row.row_count is None:
-        return Finding(f"has {row.messages} messages in the lake, and was never sealed", row.number)
-    removed = f", and {row.removed} more were removed by the lake's retention" if row.removed else ""
-    what = f"has {row.messages} messages in the lake{removed}, and was sealed with {row.row_count}"
-    return Finding(f"{what}: others" if row.messages == row.row_count else what, row.number)
-
-
-def _lost(row: Row) -> Finding:
-    return Finding("is not in the lake", row.export_batch, row.queue, row.sequence_number, row.message_id)

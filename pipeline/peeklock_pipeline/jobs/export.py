@@ -52,12 +52,14 @@ def export(spark: SparkSession, database: Database, lake: Lake, progress: Progre
     """
     after = lake.mark()
     sealed = pending(database, after)
+    begun = _begun(lake, sealed)
     total = sum(batch.rows for batch in sealed)
     done = files = 0
     for portion in portions(sealed):
-        exported = _write(spark, database, lake, portion)
+        exported, gone = _write(spark, database, lake, portion)
         last = Mark(portion[-1].number, portion[-1].sealed_at)
-        if not lake.add_batches(exported, after, last):
+        lake.miss({batch.number: batch.rows for batch in gone if batch.number >= begun})
+        if not lake.add_batches(exported, after, last, begun):
             raise BadLake("Another export has committed to this lake meanwhile; run this one again if it should go on.")
         after, done, files = last, done + sum(file.rows for file in exported), files + len(exported)
         progress(done, total)
@@ -109,17 +111,27 @@ def units(batches: Sequence[Batch], most: int = UNIT_ROWS) -> list[Unit]:
     return gathered
 
 
-def _write(spark: SparkSession, database: Database, lake: Lake, portion: Sequence[Batch]) -> list[DataFile]:
+def _begun(lake: Lake, sealed: Sequence[Batch]) -> int:
+    """The first batch of a lake; for one that begins now, the first of these whose messages are in the archive."""
+    if found := lake.beginning():
+        return found.number
+    return next((batch.number for batch in sealed if batch.removed_at is None), sealed[-1].number + 1 if sealed else 1)
+
+
+def _write(
+    spark: SparkSession, database: Database, lake: Lake, portion: Sequence[Batch]
+) -> tuple[list[DataFile], list[Batch]]:
     """Have the executors write the messages of these batches; the files belong to nothing yet.
 
-    Where batches were removed while they were read, it is done again without them.
+    Also returns the batches that were already removed. Where batches were removed while they were read, it is done
+    again without them.
     """
     work = units(portion)
     ranges = [(unit.first, unit.last) for unit in work]
     files = write_ranges(spark, ranges, database.pieces, lake.directory(ARCHIVE), ARCHIVE)
     found, expected = sum(file.rows for file in files), sum(unit.rows for unit in work)
     if found == expected:
-        return files
+        return files, [batch for batch in portion if batch.removed_at is not None]
     now = [batch for batch in database.batches(portion[0].number - 1) if batch.number <= portion[-1].number]
     if now == list(portion):
         raise BadArchive(

@@ -4,16 +4,29 @@ A ledger counts by queue and day of sending: accepted = live + dead-lettered + c
 cancelled. A message is told from all others by its sequence number, which the database gives out once.
 """
 
-from pyspark.sql import DataFrame
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from peeklock_pipeline.columns import PLACED
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """Where an accepted message may be: in its queue, or in the archive with its outcome."""
 
 
 def ended(archive: DataFrame) -> DataFrame:
-    """Messages of the archive as standings: how they ended."""
-    return archive.select("sequence_number", "queue", "message_id", "enqueued_at", F.col("outcome").alias("standing"))
+    """The rows of the lake's archive as `PLACED` has them."""
+    told = archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake")})
+    return told.select(*PLACED.schema.names)
+
+
+def once(placed: DataFrame, exported: int) -> DataFrame:
+    """Of these rows, those among which each message stands once: the archive's copies of exported batches are left out."""
+    is_copy = (F.col("place") == "archive") & F.coalesce(F.col("export_batch") <= exported, F.lit(False))
+    return placed.where(~is_copy)
 
 
 def twofold(standings: DataFrame) -> DataFrame:
@@ -50,30 +63,41 @@ def places(repeated: DataFrame) -> DataFrame:
     )
 
 
-def batches(archive: DataFrame) -> DataFrame:
+def batches(rows: DataFrame, *by: str) -> DataFrame:
     """What each batch is made of here: its messages, counted, and the digest as the server computes it.
 
     That is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed.
     """
     ascending = F.sort_array(F.collect_list("sequence_number"))
     lines = F.concat(F.array_join(F.transform(ascending, lambda number: number.cast("string")), "\n"), F.lit("\n"))
-    return archive.groupBy(F.col("export_batch").alias("number")).agg(
+    return rows.groupBy(*by, F.col("export_batch").alias("number")).agg(
         F.count("*").alias("messages"), F.sha2(lines, 256).alias("digest")
     )
 
 
-def differing(sealed: DataFrame, found: DataFrame, removed: DataFrame) -> DataFrame:
-    """Batches of which there is not what was sealed, less what the lake's retention has removed.
+def taken(removed: DataFrame) -> DataFrame:
+    """How many messages of each batch the lake's retention has removed."""
+    return removed.groupBy(F.col("export_batch").alias("number")).agg(F.sum("messages").alias("messages"))
 
-    `sealed` has number, row_count and digest, `found` is from `batches`, `removed` has number and messages. Columns: number,
-    row_count (null where nothing was sealed under this number), messages, removed.
+
+def apart(placed: DataFrame, both: Sequence[int], strange: Mapping[str, Sequence[int]]) -> DataFrame:
+    """Messages that either the lake or the archive has alone, of batches that `both` should have alike.
+
+    And every message that a place has of batches that are `strange` to it.
     """
-    gone = removed.groupBy("number").agg(F.sum("messages").alias("removed"))
-    stated = sealed.withColumnRenamed("digest", "sealed_digest")
-    joined = stated.join(found, "number", "full").join(gone, "number", "left").fillna(0, ["messages", "removed"])
-    has_all = F.col("row_count").eqNullSafe(F.col("messages") + F.col("removed"))
-    has_others = (F.col("removed") == 0) & (F.col("digest") != F.col("sealed_digest"))
-    return joined.where(~has_all | has_others).select("number", "row_count", "messages", "removed").orderBy("number")
+    number, place = F.col("export_batch"), F.col("place")
+    odd = [(place == name) & number.isin(*numbers) for name, numbers in strange.items() if numbers]
+    alike = placed.where(number.isin(*both) & place.isin("lake", "archive"))
+    alone = alike.groupBy("export_batch", "sequence_number").agg(F.count_distinct("place").alias("places"), *_first())
+    named = ("export_batch", "sequence_number", "place", "queue", "message_id")
+    found = alone.where("places = 1").select(*named)
+    if odd:
+        found = found.unionByName(placed.where(reduce(or_, odd)).select(*named))
+    return found.orderBy("sequence_number")
+
+
+def _first() -> list[Column]:
+    return [F.first(name).alias(name) for name in ("place", "queue", "message_id")]
 
 
 def missing(expected: DataFrame, there: DataFrame, *keys: str) -> DataFrame:

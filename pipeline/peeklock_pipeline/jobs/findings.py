@@ -1,0 +1,178 @@
+"""What an audit finds, named by what it can be found by, and the comparison of batches that leads to it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+
+from peeklock_pipeline.database import Batch
+from peeklock_pipeline.transforms import audit as ask
+
+MOST_NAMED = 1000
+"""Findings of one kind that are named; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, by what it can be found by."""
+
+    what: str
+    batch: int | None = None
+    queue: str | None = None
+    sequence_number: int | None = None
+    message_id: str | None = None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        if self.file is not None:
+            return f"File {self.file} {self.what}."
+        if self.message_id is None:
+            return f"Batch {self.batch} {self.what}."
+        number = f" (sequence number {self.sequence_number}, queue {self.queue})" if self.queue else ""
+        return f"Message {self.message_id}{number} {self.what}."
+
+
+Found = tuple[list[Finding], int]
+"""Findings of one kind, and how many more there are."""
+
+
+def of_rows(found: DataFrame, name: Callable[[Row], Finding]) -> Found:
+    """The first of these rows as findings, and how many more there are."""
+    rows = found.limit(MOST_NAMED + 1).collect()
+    unnamed = found.count() - MOST_NAMED if len(rows) > MOST_NAMED else 0
+    return [name(row) for row in rows[:MOST_NAMED]], unnamed
+
+
+def of_list(found: Sequence[Finding]) -> Found:
+    """The first of these findings, and how many more there are."""
+    return list(found[:MOST_NAMED]), max(len(found) - MOST_NAMED, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a place holds of a batch."""
+
+    messages: int
+    digest: str
+
+
+NOTHING = Held(0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The batches of the lake and of the archive, and what the lake should hold of them.
+
+    `known` are the database's batches, as they were listed before its rows were read; `later` those listed after. The
+    lake should have those from `begun` to `exported`. `held` is by place, lake or archive, and number. `removed` counts what the lake's retention took out of each, and
+    `missed` are those that were gone before an export came for them.
+    """
+
+    known: Sequence[Batch]
+    later: Mapping[int, Batch]
+    begun: int
+    exported: int
+    held: Mapping[tuple[str, int], Held]
+    removed: Mapping[int, int]
+    missed: Mapping[int, int]
+
+    def wrong_in_lake(self) -> Iterator[Finding]:
+        """Batches of which the lake does not hold what was sealed, in order."""
+        sealed = {batch.number: batch for batch in self.known}
+        oldest = min(sealed, default=0)
+        wanted = {number for number in sealed if self.begun <= number <= self.exported}
+        # The database forgets a batch a year after it was removed; the lake's copy can then not be compared any more.
+        strange = {
+            number
+            for number in self._numbers("lake")
+            if number < self.begun or number > self.exported or number >= oldest
+        }
+        for number in sorted(wanted | strange | set(self.missed)):
+            what = self._in_lake(number, sealed.get(number), self.held.get(("lake", number), NOTHING))
+            if what is not None:
+                yield Finding(what, number)
+
+    def _in_lake(self, number: int, batch: Batch | None, held: Held) -> str | None:
+        here = f"has {held.messages} messages in the lake"
+        if number < self.begun:
+            return f"{here}, which begins with batch {self.begun}"
+        if number in self.missed and not held.messages:
+            return f"was removed from the archive with {self.missed[number]} messages before an export came for it"
+        if number > self.exported:
+            return f"{here}, which ends with batch {self.exported}"
+        if batch is None:
+            return f"{here}, and was never sealed"
+        if removed := self.removed.get(number, 0):
+            gone = f"{here}, and {removed} more were removed by the lake's retention, and was sealed with {batch.rows}"
+            return None if held.messages + removed == batch.rows else gone
+        return None if (held.messages, held.digest) == (batch.rows, batch.digest) else _unlike(here, held, batch)
+
+    def remains(self, number: int) -> bool:
+        """Whether the archive had the rows of a sealed batch all the while that they were read."""
+        batch = self.later.get(number)
+        return batch is not None and batch.removed_at is None
+
+    def is_comparable(self, number: int) -> bool:
+        """Whether lake and archive should have the same rows of a batch."""
+        return self.begun <= number <= self.exported and number not in self.removed and self.remains(number)
+
+    def is_strange(self, number: int, place: str) -> bool:
+        """Whether a place should have no row of a batch at all."""
+        if place == "archive":
+            return number not in self.later
+        return number not in self.later or not self.begun <= number <= self.exported
+
+    def wrong_in_archive(self) -> Iterator[Finding]:
+        """Batches of which the archive does not hold what was sealed, in order, or does not hold what no lake has."""
+        for batch in self.known:
+            held = self.held.get(("archive", batch.number), NOTHING)
+            if batch.removed_at is not None:
+                yield from self._removed(batch, held)
+            elif self.remains(batch.number) and (held.messages, held.digest) != (batch.rows, batch.digest):
+                yield Finding(_unlike(f"has {held.messages} messages in the archive", held, batch), batch.number)
+        for number in sorted(self._numbers("archive") - self.later.keys()):
+            messages = self.held["archive", number].messages
+            yield Finding(f"has {messages} messages in the archive, and was never sealed", number)
+
+    def _numbers(self, place: str) -> set[int]:
+        return {number for where, number in self.held if where == place}
+
+    def _removed(self, batch: Batch, held: Held) -> Iterator[Finding]:
+        if held.messages:
+            yield Finding(f"has {held.messages} messages in the archive, from which it was removed", batch.number)
+        if batch.number > max(self.exported, self.begun - 1) and batch.number not in self.missed:
+            what = f"was removed from the archive with {batch.rows} messages before an export came for it"
+            yield Finding(what, batch.number)
+
+
+def _unlike(here: str, held: Held, batch: Batch) -> str:
+    if held.messages == batch.rows:
+        return f"{here} that are not those that were sealed"
+    return f"{here}, and was sealed with {batch.rows}"
+
+
+def of_batches(held: Batches, placed: DataFrame) -> Found:
+    """The batches that are wrong, and their messages, as far as lake and archive tell which they are."""
+    wrong = {"lake": list(held.wrong_in_lake()), "archive": list(held.wrong_in_archive())}
+    batches, unnamed = of_list([*wrong["lake"], *wrong["archive"]])
+    numbers = {place: {one.batch for one in found if one.batch is not None} for place, found in wrong.items()}
+    both = sorted(number for number in numbers["lake"] | numbers["archive"] if held.is_comparable(number))
+    strange = {place: [one for one in found if held.is_strange(one, place)] for place, found in numbers.items()}
+    rows, more = of_rows(ask.apart(placed, both[:MOST_NAMED], strange), _naming(numbers)) if batches else ([], 0)
+    return batches + rows, unnamed + more
+
+
+def _naming(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
+    """Names a row that one place has alone, by which of the two places is not as it was sealed."""
+
+    def name(row: Row) -> Finding:
+        number, other = row.export_batch, "archive" if row.place == "lake" else "lake"
+        if number not in wrong[other]:
+            what = f"is in the {row.place}, and was not sealed in this batch"
+        elif number not in wrong[row.place]:
+            what = f"is not in the {other}"
+        else:
+            what = f"is in the {row.place}, and not in the {other}"
+        return Finding(what, number, row.queue, row.sequence_number, row.message_id)
+
+    return name
