@@ -67,8 +67,9 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
         while True:
             once = await broker.store.claim_once(_claim(queue, wish), attempt)
             if once.replayed:
-                # Nobody has looked at what there is now; leaving passes a ring on.
-                return once
+                # Nobody has looked at what there is now; leaving passes a ring on. The first attempt may have locked
+                # messages of a queue of this name that is deleted: no token of theirs can settle here.
+                return Once([message for message in once.answer if message.queue_id == queue.id], replayed=True)
             _answer_ring(waiter, wish, once.answer)
             if once.answer or not await _rung(broker, queue, waiter, deadline):
                 return once

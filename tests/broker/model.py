@@ -1,10 +1,14 @@
 """The reference model: what a queue means, in plain Python without a store, a lock or a clock of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import MessageState
+
+LOSSES = ("lock_expired", "purged")
+"""Endings that the holder of a lock hears of as a loss."""
+REUSED = "idempotency-key-reused"
 
 
 @dataclass
@@ -23,23 +27,55 @@ class Letter:
     locked_until: Instant = 0
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What an attempt with an Idempotency-Key was answered, for which payload, and until when that is known."""
+
+    payload: object
+    answer: Sequence[object]
+    until: Instant
+
+
 @dataclass
 class Model:
-    """A queue with a delivery limit and no retry delay."""
+    """A queue with a delivery limit, room for some messages, and no retry delay."""
 
     limit: int
+    room: int
     now: Instant
     letters: dict[int, Letter] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     """What became of each token that no longer holds anything."""
     gone: dict[int, str] = field(default_factory=dict)
     """How each message that left the queue ended."""
+    kept: dict[tuple[str, int], Kept] = field(default_factory=dict)
+    """What is remembered of attempts, by verb and key."""
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def has_room(self, count: int) -> bool:
+        """Whether the queue takes as many messages more."""
+        return len(self.letters) + count <= self.room
 
     def sent(self, number: int, priority: int, delay: Duration, ttl: Duration | None) -> None:
         state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
         # A life begins when the message can first be received.
         expires = None if ttl is None else self.now + delay + ttl
         self.letters[number] = Letter(number, priority, self.now + delay, expires, state)
+
+    # ---- attempts with a key -----------------------------------------------------------------------------------------
+
+    def earlier(self, verb: str, key: int, payload: object) -> Sequence[object] | str | None:
+        """What the first attempt was answered; `REUSED` for another payload, None where no attempt is remembered."""
+        kept = self.kept.get((verb, key))
+        if kept is None or kept.until <= self.now:
+            return None
+        return kept.answer if kept.payload == payload else REUSED
+
+    def keep(self, verb: str, key: int, payload: object, answer: Sequence[object], keep: Duration) -> None:
+        self.kept[verb, key] = Kept(payload, answer, self.now + keep)
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
 
     def deferred(self) -> list[int]:
         """The numbers of deferred messages that can be received."""
@@ -49,11 +85,11 @@ class Model:
         """The numbers of dead-lettered messages, in the order in which they are received."""
         return sorted(one.number for one in self.letters.values() if one.state is MessageState.DEAD_LETTERED)
 
-    def next(self, most: int) -> list[int]:
-        """The numbers of the messages that a receiver gets now."""
+    def next(self, most: int, lowest_priority: int = 0) -> list[int]:
+        """The numbers of the messages that a receiver gets now, through a filter on their priority."""
         ready = [one for one in self.letters.values() if one.state is MessageState.AVAILABLE and self._lives(one)]
         ready.sort(key=lambda letter: (-letter.priority, letter.available_at, letter.number))
-        return [letter.number for letter in ready[:most]]
+        return [letter.number for letter in ready if letter.priority >= lowest_priority][:most]
 
     def locked(self, number: int, token: str, duration: Duration) -> None:
         letter = self.letters[number]
@@ -61,12 +97,18 @@ class Model:
         letter.locked_until = self.now + duration
         letter.deliveries += 1
 
+    def taken(self, number: int) -> None:
+        """The message is received and deleted in one."""
+        self._leave(self.letters[number], "received")
+
     def holder(self, token: str) -> Letter | None:
         """The message that the token still holds, its time not passed."""
         for letter in self.letters.values():
             if letter.token == token and letter.locked_until > self.now:
                 return letter
         return None
+
+    # ---- ending deliveries -------------------------------------------------------------------------------------------
 
     def complete(self, token: str) -> str:
         return self._end(token, "completed", lambda letter: self._leave(letter, "completed"))
@@ -86,7 +128,9 @@ class Model:
             letter.locked_until = max(letter.locked_until, self.now + duration)
             return "renewed"
         self._expire_token(token)
-        return "lock-lost" if self.ended[token] == "lock_expired" else f"already {self.ended[token]}"
+        return self._late(token)
+
+    # ---- what time does ----------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
         for letter in list(self.letters.values()):
@@ -105,12 +149,71 @@ class Model:
             if letter.state in unlocked and letter.expires_at is not None and letter.expires_at <= self.now:
                 self._leave(letter, "expired")
 
-    def redrive(self) -> int:
-        dead = [letter for letter in self.letters.values() if letter.state is MessageState.DEAD_LETTERED]
-        for letter in dead:
+    # ---- what an administrator does ----------------------------------------------------------------------------------
+
+    def known(self) -> list[int]:
+        """The numbers of all messages that are or were here."""
+        return sorted([*self.letters, *self.gone])
+
+    def chosen(self, states: Collection[MessageState], lowest_priority: int, limit: int | None) -> list[Letter]:
+        """The first messages by number that are in these states and pass the filter."""
+        passing = [one for one in self.letters.values() if one.state in states and one.priority >= lowest_priority]
+        return sorted(passing, key=lambda letter: letter.number)[:limit]
+
+    def purge(self, chosen: Sequence[Letter]) -> int:
+        for letter in chosen:
+            if letter.token is not None:
+                self.ended[letter.token] = "purged"
+            self._leave(letter, "purged")
+        return len(chosen)
+
+    def redrive(self, chosen: Sequence[Letter]) -> int:
+        for letter in chosen:
             letter.state, letter.failures, letter.deliveries = MessageState.AVAILABLE, 0, 0
             letter.available_at, letter.expires_at = self.now, None
-        return len(dead)
+        return len(chosen)
+
+    def edit(self, number: int, is_stale: bool, priority: int | None, delay: Duration | None) -> str:
+        letter, refusal = self._unlocked(number, is_stale)
+        if letter is None:
+            return refusal
+        if delay is not None:
+            if letter.state not in (MessageState.AVAILABLE, MessageState.SCHEDULED):
+                return "conflict"
+            due = self.now + delay
+            # What is left of the time to live moves with the due time.
+            letter.expires_at = None if letter.expires_at is None else letter.expires_at + due - letter.available_at
+            letter.available_at = due
+            letter.state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
+        if priority is not None:
+            letter.priority = priority
+        return "edited"
+
+    def cancel(self, number: int, is_stale: bool) -> str:
+        letter, refusal = self._unlocked(number, is_stale)
+        if letter is None:
+            return refusal
+        self._leave(letter, "cancelled")
+        return "cancelled"
+
+    def recreate(self) -> None:
+        """The queue is deleted, and another one is made under its name: it knows no message and no token."""
+        for letter in list(self.letters.values()):
+            if letter.token is not None:
+                self.ended[letter.token] = "unknown"
+            self._leave(letter, "deleted")
+        self.ended = dict.fromkeys(self.ended, "unknown")
+
+    # ---- steps of these ----------------------------------------------------------------------------------------------
+
+    def _unlocked(self, number: int, is_stale: bool) -> tuple[Letter | None, str]:
+        """The message, or why it cannot be changed by a caller who names no edition, or an old one."""
+        letter = self.letters.get(number)
+        if letter is None:
+            return None, "message-not-found"
+        if is_stale:
+            return None, "precondition-failed"
+        return (None, "message-locked") if letter.state is MessageState.LOCKED else (letter, "")
 
     def _end(self, token: str, outcome: str, effect: Callable[[Letter], None]) -> str:
         letter = self.holder(token)
@@ -119,9 +222,14 @@ class Model:
             effect(letter)
             return outcome
         self._expire_token(token)
-        if self.ended[token] == outcome:
-            return f"{outcome} replayed"
-        return "lock-lost" if self.ended[token] == "lock_expired" else f"already {self.ended[token]}"
+        return f"{outcome} replayed" if self.ended[token] == outcome else self._late(token)
+
+    def _late(self, token: str) -> str:
+        """What a holder hears whose delivery has ended otherwise."""
+        ended = self.ended[token]
+        if ended == "unknown":
+            return "message-not-found"
+        return "lock-lost" if ended in LOSSES else f"already {ended}"
 
     def _expire_token(self, token: str) -> None:
         """A late holder frees the row it held, as the sweeper would have."""

@@ -37,7 +37,7 @@ LOCK = 30 * SECOND
 
 
 class Subject(ABC):
-    """One store, opened for one test, with nothing in it."""
+    """One store, opened for one test, with nothing in it, and the clock of the process that uses it."""
 
     store: Store
     batches: list[int]
@@ -46,6 +46,9 @@ class Subject(ABC):
     def note(self, _statement: str, callers: int) -> None:
         """Hear of a statement."""
         self.batches.append(callers)
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
 
     async def begin(self) -> None:
         """Open the store; leave nothing of an earlier test in it."""
@@ -68,6 +71,7 @@ class Subject(ABC):
 
     async def pass_time(self, seconds: float) -> None:
         """Make everything stored that much older, which is what the passing of time is to a store."""
+        await self.clock.advance(seconds)
         for table, names in TIMES.items():
             shifts = ", ".join(f"{name} = {name} - {round(seconds * SECOND)}" for name in names)
             await self.execute(f"UPDATE {table} SET {shifts}")
@@ -109,12 +113,12 @@ class SqliteSubject(Subject):
     """SQLite has the clock of its one process, which here is a virtual one."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
-        self._clock = VirtualClock()
 
     async def begin(self) -> None:
         self.batches = []
-        self.store = await open_store(self._url, self._clock, observe=self.note)
+        self.store = await open_store(self._url, self.clock, observe=self.note)
         for table in TABLES:
             await self.execute(f"DELETE FROM {table}")
 
@@ -126,13 +130,14 @@ class SqliteSubject(Subject):
         return await self.store.database.call_on_writer(lambda connection: connection.execute(sql).fetchall())
 
     async def pass_time(self, seconds: float) -> None:
-        await self._clock.advance(seconds)
+        await self.clock.advance(seconds)
 
 
 class PostgresSubject(Subject):
     """PostgreSQL has its own clock."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
 
     async def begin(self) -> None:
@@ -184,6 +189,7 @@ class MariaSubject(Subject):
     """MariaDB and MySQL have their own clock."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
         where = urlsplit(url)
         self._connection = pymysql.connect(

@@ -1,0 +1,26 @@
+"""A receive that is repeated under its Idempotency-Key answers what the first one locked in this very queue."""
+
+from app.broker.ports import Attempt
+from app.broker.queues import delete_queue, put_queue
+from app.broker.receive import Wish, receive_once
+from app.broker.send import send
+from app.domain.instant import HOUR
+from app.domain.message import Envelope
+from app.domain.queue import QueueSettings
+from app.domain.sending import Letter
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+ATTEMPT = Attempt(b"k" * 32, b"p" * 32, HOUR)
+
+
+async def test_a_repeat_does_not_answer_messages_of_a_deleted_queue() -> None:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        deleted, _ = await put_queue(broker, "orders", QueueSettings())
+        await send(broker, deleted, [Letter(Envelope(""))])
+        assert len((await receive_once(broker, deleted, Wish(), ATTEMPT)).answer) == 1
+        await delete_queue(broker, deleted)
+        queue, _ = await put_queue(broker, "orders", QueueSettings())
+        repeat = await receive_once(broker, queue, Wish(), ATTEMPT)
+    assert repeat.replayed
+    assert repeat.answer == []
