@@ -25,6 +25,7 @@ from app.broker.catalogue import Catalogue
 from app.broker.keys import Doorkeeper
 from app.broker.outbox import Outbox
 from app.broker.ports import Store
+from app.broker.searches import Searches
 from app.locks.open import LockRoom, open_locks
 from app.logs import configure
 from app.maintenance.passes import Passes, Rhythm
@@ -148,6 +149,7 @@ def _broker(
         waiting=bell,
         bells=locks.wake_ups,
         outbox=Outbox(store, clock, _dropped),
+        searches=Searches(clock, settings.max_filtered_receivers),
         tally=metrics,
         clock=clock,
         chance=random.random,

@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     long_poll_cap_seconds: float = Field(
         default=50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."
     )
+    max_filtered_receivers: int = Field(
+        default=200, ge=1, le=10_000, description="Receivers with a filter that each process lets wait at once."
+    )
     max_request_bytes: int = Field(
         default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
     )

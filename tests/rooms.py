@@ -10,6 +10,7 @@ from app.broker.broker import Broker
 from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
 from app.broker.ports import Store
+from app.broker.searches import Searches
 from app.locks.open import open_locks
 from app.runtime.bell import Bell
 from app.store.open import open_store
@@ -35,6 +36,7 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
         waiting=bell,
         bells=locks.wake_ups,
         outbox=Outbox(store, clock, lambda error, _messages: _fail("outbox", error)),
+        searches=Searches(clock, 200),
         tally=Counted(),
         clock=clock,
         chance=lambda: 0.0,

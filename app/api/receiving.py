@@ -25,7 +25,7 @@ SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LET
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/receive", right=Right.LISTEN, tag="messages",
-    body=ReceiveMessages, answers={200: ReceivedMessages}, refusals=(404, 409, 422),
+    body=ReceiveMessages, answers={200: ReceivedMessages}, refusals=(404, 409, 422, 429),
     headers=("Idempotency-Key", "Prefer"),
     example={"max_messages": 10, "wait_seconds": 20},
 )  # fmt: skip
@@ -34,6 +34,9 @@ async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
 
     `settlements` are carried out first, so that a worker's loop is one request a message. Where the receive is
     refused, nothing is settled; where it fails or is cut after that, they stand, and repeating them is harmless.
+
+    A call with a filter looks at a bounded number of messages. It may answer none before it has looked at all of them,
+    and the next call with the same filter goes on there. A server lets a bounded number of such receivers wait.
     """
     queue = await call.queue()
     wish, attempt = _wish(call), call.attempt("receive")
@@ -53,10 +56,14 @@ async def _while_client_waits(
 
     What an attempt has claimed stays locked, because repeating the attempt is how its client gets it after all.
     """
-    # Most receivers find something at once; only those who do not pay for being watched while they wait.
-    messages, headers = await _receive(call, queue, replace(wish, patience_seconds=0.0), attempt)
-    if not messages and wish.patience_seconds > 0:
+    if wish.matching is not None:
+        # Looking through a filter may take long, so its client is watched from the first look on.
         messages, headers = await _until_answer_or_gone(call, queue, wish, attempt)
+    else:
+        # Most receivers find something at once; only those that do not pay for being watched while they wait.
+        messages, headers = await _receive(call, queue, replace(wish, patience_seconds=0.0), attempt)
+        if not messages and wish.patience_seconds > 0:
+            messages, headers = await _until_answer_or_gone(call, queue, wish, attempt)
     if messages and is_gone(call.receive):
         if call.body.mode == "receive_and_delete":
             call.broker.tally.count("messages_lost", len(messages))

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import compress
 
 from app.broker.broker import Broker
-from app.domain.delivery import line_of
+from app.domain.delivery import Place, line_of
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import Move
 
@@ -27,6 +27,8 @@ class Arrival:
     queue_id: int
     sequence_number: int
     state: MessageState
+    place: Place | None = None
+    """Where it stands in the order of delivery, if that is known."""
 
 
 def announce(broker: Broker, arrivals: Iterable[Arrival]) -> None:
@@ -35,7 +37,9 @@ def announce(broker: Broker, arrivals: Iterable[Arrival]) -> None:
     is_scheduled = False
     for arrival in arrivals:
         if arrival.state in RECEIVABLE:
-            lines[line_of(arrival.queue_id, arrival.state)] += 1
+            line = line_of(arrival.queue_id, arrival.state)
+            lines[line] += 1
+            broker.searches.note(line, arrival.sequence_number, arrival.place)
         is_scheduled = is_scheduled or arrival.state is MessageState.SCHEDULED
     for line, count in lines.items():
         broker.bells.ring(line, count)
@@ -48,7 +52,12 @@ def announce_sent(broker: Broker, drafts: Sequence[Draft], receipts: Sequence[Re
     announce(
         broker,
         (
-            Arrival(draft.queue_id, receipt.sequence_number, receipt.state)
+            Arrival(
+                draft.queue_id,
+                receipt.sequence_number,
+                receipt.state,
+                (-draft.priority, receipt.enqueued_at, receipt.sequence_number),
+            )
             for draft, receipt in zip(drafts, receipts, strict=True)
             if not receipt.duplicate
         ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
 from app.broker.ports import Bells, Locks, Store, Tally
+from app.broker.searches import Searches
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock
 
@@ -20,6 +21,7 @@ class Broker:
     waiting: Bell[int]
     bells: Bells
     outbox: Outbox
+    searches: Searches
     tally: Tally
     clock: Clock
     chance: Callable[[], float]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.broker.broker import Broker
 from app.broker.filters import Everything, Filter
+from app.broker.search import bytes_of
 from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
@@ -12,7 +13,10 @@ BITE = 200
 """Outlines read per statement while a filter looks for matches."""
 
 MOST_BITES = 50
-"""Statements spent on one page, so that a filter that matches next to nothing still answers in time."""
+MOST_BYTES = 64 << 20
+MOST_SECONDS = 2.0
+"""Statements, bytes without bodies and time spent on one page, so that a filter that matches next to nothing still
+answers in time."""
 
 
 async def browse(
@@ -37,14 +41,20 @@ async def _choose(
 ) -> tuple[list[Outline], int | None]:
     """The page, before any body of it is read."""
     chosen: list[Outline] = []
+    deadline = broker.clock.monotonic() + MOST_SECONDS
+    left = MOST_BYTES
     for _ in range(MOST_BITES):
-        seen = await broker.store.outlines(queue.id, states, after, BITE)
-        chosen += await matching.select(seen)
+        async with broker.searches.share:
+            seen = await broker.store.outlines(queue.id, states, after, BITE)
+            chosen += await matching.select(seen)
+        left -= bytes_of(seen)
         if len(chosen) > most:
             return chosen[:most], chosen[most - 1].sequence_number
         if len(seen) < BITE:
             return chosen, None
         after = seen[-1].sequence_number
+        if left <= 0 or broker.clock.monotonic() >= deadline:
+            break
     return chosen, after
 
 

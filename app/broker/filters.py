@@ -7,6 +7,7 @@ CEL's timestamps, and `properties`. A missing name, a clash of types or a divisi
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import ModuleType
@@ -21,8 +22,12 @@ from app.domain.refusals import Fault, InvalidRequest
 
 MACROS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter)\b")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LARGE_SCAN = 200
-"""From this many messages on the evaluation leaves the event loop (about 10 µs a message)."""
+LARGE_SCAN = 50
+LARGE_PROPERTIES = 64 << 10
+"""From so many messages or bytes on the evaluation leaves the event loop (about 10 µs a message)."""
+
+EVALUATION = ThreadPoolExecutor(1, "filters")
+"""One thread for all large evaluations of a process: more would only take the interpreter from the event loop."""
 
 
 class Filter(Protocol):
@@ -43,6 +48,7 @@ class CelFilter:
     def __init__(self, source: str, pointer: str = "/filter") -> None:
         if len(source.encode()) > LARGEST_FILTER:
             raise _fault(pointer, f"A filter has at most {LARGEST_FILTER} bytes.")
+        self._source = source
         try:
             self._program = _cel().compile(source)
         except ValueError as error:
@@ -56,9 +62,15 @@ class CelFilter:
 
     async def select(self, messages: Sequence[Outline]) -> list[Outline]:
         """Those that match, in the order given; a large scan runs beside the event loop."""
-        if len(messages) < LARGE_SCAN:
+        if len(messages) < LARGE_SCAN and sum(len(one.envelope.properties) for one in messages) < LARGE_PROPERTIES:
             return self._matching(messages)
-        return await asyncio.to_thread(self._matching, messages)
+        return await asyncio.get_running_loop().run_in_executor(EVALUATION, self._matching, messages)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CelFilter) and other._source == self._source
+
+    def __hash__(self) -> int:
+        return hash(self._source)
 
     def _matching(self, messages: Sequence[Outline]) -> list[Outline]:
         return [message for message in messages if self._matches(message)]

@@ -14,11 +14,12 @@ from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
 from app.broker.ports import Attempt, Once
-from app.broker.search import claim_matching
+from app.broker.search import receive_matching
+from app.broker.waiting import rung
 from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
-from app.domain.queue import Queue, allow_receive, is_open_to_receivers
+from app.domain.queue import Queue, allow_receive
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Outcome, Removal, token_of
 from app.runtime.bell import Waiter
@@ -43,6 +44,8 @@ class Wish:
 async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Messages under lock, in order; empty when none came in time. Refuses with `ReceiveDisabled`."""
     allow_receive(queue)
+    if wish.matching is not None:
+        return await receive_matching(broker, queue, _claim(queue, wish), wish.matching, wish.patience_seconds)
     if wish.patience_seconds <= 0 or wish.numbers:
         return await _look(broker, queue, wish)
     deadline = broker.clock.monotonic() + wish.patience_seconds
@@ -50,7 +53,7 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
         while True:
             messages = await _look(broker, queue, wish)
             _answer_ring(waiter, wish, messages)
-            if messages or not await _rung(broker, queue, waiter, deadline):
+            if messages or not await rung(broker, queue, waiter, deadline):
                 return messages
 
 
@@ -71,7 +74,7 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
                 # messages of a queue of this name that is deleted: no token of theirs can settle here.
                 return Once([message for message in once.answer if message.queue_id == queue.id], replayed=True)
             _answer_ring(waiter, wish, once.answer)
-            if once.answer or not await _rung(broker, queue, waiter, deadline):
+            if once.answer or not await rung(broker, queue, waiter, deadline):
                 return once
 
 
@@ -107,21 +110,6 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
     ]
 
 
-async def _rung(broker: Broker, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
-    """Wait to be rung while the queue is open to receivers; false at the deadline.
-
-    Refuses with `QueueNotFound` where the queue was deleted meanwhile.
-    """
-    while await waiter.rung(deadline - broker.clock.monotonic()):
-        now = await broker.catalogue.numbered(queue.id)
-        if now is None:
-            raise broker.catalogue.missing(queue.name)
-        if is_open_to_receivers(now.settings):
-            return True
-        waiter.hand_on()
-    return False
-
-
 def _claim(queue: Queue, wish: Wish) -> Claim:
     return Claim(
         queue_id=queue.id,
@@ -133,9 +121,8 @@ def _claim(queue: Queue, wish: Wish) -> Claim:
 
 
 def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -> None:
-    """A look that asked for anything, and for more than there was, has looked for everybody; any other may have left
-    something: what its filter kept out, or more than it could take."""
-    if wish.matching is None and len(messages) < wish.most:
+    """A look that came up short has looked for all who wait; any other may have left more than it could take."""
+    if len(messages) < wish.most:
         waiter.used()
     else:
         waiter.hand_on()
@@ -146,6 +133,4 @@ async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     claim = _claim(queue, wish)
     if wish.numbers:
         return await broker.store.claim_these(claim, wish.numbers)
-    if wish.matching is not None:
-        return await claim_matching(broker, claim, wish.matching)
     return await broker.store.claim(claim)

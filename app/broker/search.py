@@ -1,54 +1,225 @@
-"""Search: claim the next messages that a filter lets through, looking along the order of delivery.
+"""Search: receive the next messages that a filter lets through, looking along the order of delivery.
+
+Looking is metered. All looks of a process go one at a time and take at most a share of its time. A call looks at a
+bounded number of messages and bytes and ends with its patience; the next call with the same filter goes on where
+this one stopped.
 
 Crash window: what was claimed in the looks before is locked and, if nobody hears of it, comes back
 when its locks run out.
 """
 
 from asyncio import CancelledError
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
-from app.broker.ports import Store
-from app.domain.delivery import AHEAD_OF_ALL, Claim, place_in_order
-from app.domain.message import Message
+from app.broker.searches import Search
+from app.broker.waiting import rung
+from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_order
+from app.domain.message import Message, Outline
+from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
+from app.domain.weight import ROW_BYTES
 
 LARGEST_LOOK = 500
 """Messages without their bodies that are read at a time."""
 
+LOOK_BYTES = 2 << 20
+"""What a look should read. Messages that are larger than those before them may make it read more, once:
+at most `LARGEST_LOOK` times the properties of a message."""
 
-async def claim_matching(broker: Broker, claim: Claim, matching: Filter) -> list[Message]:
-    """The next messages that match, in order; none only where others hold everything that does.
+MOST_MESSAGES = 200_000
+MOST_BYTES = 256 << 20
+"""What one call looks at before it answers."""
+
+LEAST_COUNTED = 10
+"""Messages that a look counts for where it found fewer."""
+
+LEAST_SECONDS = 2.0
+"""How long a call that does not wait may look."""
+
+ROUND_LOOKS = 4
+"""How far a search that has come to the end looks again, each time, at what it has passed."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a call may still look at, and until when."""
+
+    deadline: float
+    messages: int
+    bytes: int
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the call has looked at all that it may."""
+        return self.messages <= 0 or self.bytes <= 0
+
+    def spend(self, seen: Sequence[Outline]) -> None:
+        """These were looked at."""
+        self.messages -= max(LEAST_COUNTED, len(seen))
+        self.bytes -= bytes_of(seen)
+
+
+def bytes_of(seen: Sequence[Outline]) -> int:
+    """What messages without their bodies weigh."""
+    return sum(ROW_BYTES + len(one.envelope.properties) for one in seen)
+
+
+async def receive_matching(
+    broker: Broker, queue: Queue, claim: Claim, matching: Filter, patience_seconds: float
+) -> list[Message]:
+    """Messages under lock that match; empty when none was found in time, or within what one call may look at.
 
     What was claimed is answered although a later look fails, and given back where the caller goes meanwhile.
+    Refuses with `RateLimited` where too many receivers with filters are there already.
     """
-    taken: list[Message] = []
-    try:
-        async for matches in _matches(broker.store, claim, matching):
-            # All of them are asked for, so that one which somebody else was faster with makes room for the next.
-            missing = replace(claim, most=claim.most - len(taken))
-            taken += await broker.store.claim_these(missing, matches)
-            if len(taken) == claim.most:
-                break
-    except StoreUnavailable:
-        if not taken:
+    began = broker.clock.monotonic()
+    line = line_of(claim.queue_id, claim.source)
+    with broker.searches.enter(line, matching) as search:
+        budget = Budget(began + max(patience_seconds, LEAST_SECONDS), MOST_MESSAGES, MOST_BYTES)
+        hunt = Hunt(broker, claim, matching, search, budget)
+        if patience_seconds <= 0:
+            return await hunt.begin()
+        with broker.waiting.waiter(line) as waiter:
+            messages = await hunt.begin()
+            while not messages and not budget.is_spent and await rung(broker, queue, waiter, began + patience_seconds):
+                # What this filter keeps out may be for others, who look at the same time.
+                waiter.hand_on()
+                messages = await hunt.go_on()
+            return messages
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look has found: the matches, the place that it reached, and whether the order ends there."""
+
+    matches: Sequence[Outline]
+    reached: Place
+    is_end: bool
+
+
+class Hunt:
+    """The looks of one call."""
+
+    def __init__(self, broker: Broker, claim: Claim, matching: Filter, search: Search, budget: Budget) -> None:
+        self._broker = broker
+        self._claim = claim
+        self._matching = matching
+        self._search = search
+        self._budget = budget
+        self._taken: list[Message] = []
+        self._numbers: set[int] = set()
+
+    async def begin(self) -> list[Message]:
+        """Look at the front, where most of what matches is found, and go on."""
+        return await self._answer(self._from_the_front)
+
+    async def go_on(self) -> list[Message]:
+        """Look at what has come since, and at more of what is there."""
+        return await self._answer(self._from_where_it_stopped)
+
+    async def _answer(self, look: Callable[[], Awaitable[None]]) -> list[Message]:
+        try:
+            await look()
+        except StoreUnavailable:
+            if not self._taken:
+                raise
+        except CancelledError:
+            await give_back(self._broker, self._taken)
             raise
-    except CancelledError:
-        await give_back(broker, taken)
-        raise
-    return taken
+        return self._taken
 
+    async def _from_the_front(self) -> None:
+        began = self._search.walked_to
+        if began > AHEAD_OF_ALL:
+            look = await self._look(AHEAD_OF_ALL)
+            full_at = await self._take(look)
+            if look.is_end and full_at is None:
+                self._search.advance(began, max(began, look.reached))
+                return
+        await self._from_where_it_stopped()
 
-async def _matches(store: Store, claim: Claim, matching: Filter) -> AsyncIterator[list[int]]:
-    """The numbers of what matches, a look at a time, from the front of the queue to its end."""
-    after = AHEAD_OF_ALL
-    while True:
-        seen = await store.candidates(claim.queue_id, claim.source, after, LARGEST_LOOK)
-        if matches := [one.sequence_number for one in await matching.select(seen)]:
-            yield matches
-        if len(seen) < LARGEST_LOOK:
+    async def _from_where_it_stopped(self) -> None:
+        await self._look_at_news()
+        if await self._walk_to_the_end():
+            await self._go_round()
+
+    async def _look_at_news(self) -> None:
+        """Look at the messages that became receivable where the walk has been."""
+        if self._is_done or not (numbers := self._search.take_news(LARGEST_LOOK)):
             return
-        after = place_in_order(seen[-1])
+        async with self._broker.searches.share:
+            found = await self._broker.store.outlines_of(self._claim.queue_id, numbers)
+            there = [one for one in found if one.state is self._claim.source]
+            matches = await self._matching.select(there)
+        self._budget.spend(found)
+        await self._take(Look(matches, AHEAD_OF_ALL, is_end=False))
+        self._note_untaken(matches)
+
+    async def _walk_to_the_end(self) -> bool:
+        """Go on along the order of delivery; whether its end was reached."""
+        self._search.looking += 1
+        try:
+            while not self._is_done:
+                began = self._search.walked_to
+                look = await self._look(began)
+                full_at = await self._take(look)
+                self._search.advance(began, full_at or look.reached)
+                if look.is_end:
+                    return full_at is None
+            return False
+        finally:
+            self._search.looking -= 1
+
+    async def _go_round(self) -> None:
+        """Look again at some of what the walk has passed, now and then: another process may have freed it."""
+        if not self._search.begins_round(self._broker.clock.monotonic()):
+            return
+        for _ in range(ROUND_LOOKS):
+            if self._is_done:
+                return
+            look = await self._look(self._search.round_to)
+            await self._take(look)
+            self._search.round_to = AHEAD_OF_ALL if look.is_end else look.reached
+            if look.is_end:
+                return
+
+    @property
+    def _is_done(self) -> bool:
+        is_full = len(self._taken) >= self._claim.most
+        return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
+
+    async def _look(self, after: Place) -> Look:
+        async with self._broker.searches.share:
+            most = self._search.size_of_look(LARGEST_LOOK, LOOK_BYTES)
+            seen = await self._broker.store.candidates(self._claim.queue_id, self._claim.source, after, most)
+            matches = await self._matching.select(seen)
+        self._budget.spend(seen)
+        self._search.learn(len(seen), bytes_of(seen))
+        return Look(matches, place_in_order(seen[-1]) if seen else after, len(seen) < most)
+
+    async def _take(self, look: Look) -> Place | None:
+        """Claim what matches; the place of the last that was taken where the call has room for no more.
+
+        All of it is asked for, so that a match that another receiver was faster with makes room for the next. What was
+        not taken although there was room is looked at again.
+        """
+        if not look.matches:
+            return None
+        missing = self._claim.most - len(self._taken)
+        claim = replace(self._claim, most=missing)
+        taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
+        self._taken += taken
+        self._numbers.update(message.sequence_number for message in taken)
+        if len(taken) == missing:
+            return next(place_in_order(one) for one in reversed(look.matches) if one.sequence_number in self._numbers)
+        self._note_untaken(look.matches)
+        return None
+
+    def _note_untaken(self, matches: Sequence[Outline]) -> None:
+        for one in matches:
+            if one.sequence_number not in self._numbers:
+                self._search.note(one.sequence_number, None)

@@ -72,6 +72,13 @@ class MessageRecords:
         )
         return [rows.outline(row) for row in found]
 
+    async def outlines_of(self, queue_id: int, numbers: Sequence[int]) -> list[Outline]:
+        """See `Messages`."""
+        if not numbers:
+            return []
+        found = await self._database.fetch("outlines_of", queue_id=queue_id, numbers=list(numbers))
+        return [rows.outline(row) for row in found]
+
     async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
         """See `Upkeep`."""
         if not numbers:

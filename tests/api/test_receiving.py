@@ -11,6 +11,7 @@ import pytest
 from app.domain.queue import QueueStatus
 from tests.api.house import House, pointers, problem
 from tests.clock import settle
+from tests.servers import PATIENCE
 
 
 @pytest.mark.behaviour("S0.3", "S3.13", "S3.16", "S2.2", "S2.12")
@@ -376,6 +377,23 @@ class TestGone:
         assert await house.counts() == {"available": 1}
         assert house.broker.waiting.waiting() == []
         assert house.clock.timers == 0
+
+    async def test_a_client_that_leaves_during_the_first_look_through_its_filter_ends_the_look(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ended: list[bool] = []
+
+        async def look_for_ever(*_: object) -> list[Any]:
+            try:
+                return await asyncio.Event().wait()  # type: ignore[return-value]
+            finally:
+                ended.append(True)
+
+        await house.send()
+        monkeypatch.setattr(house.broker.store, "candidates", look_for_ever)
+        async with asyncio.timeout(PATIENCE):
+            assert await self.ask_and_go(house, filter="message.priority == 1") == 0
+        assert ended == [True]
 
     async def test_a_message_that_comes_as_it_leaves_stays_for_others(self, house: House) -> None:
         await house.ask("PUT", "/queues/orders")

@@ -110,6 +110,10 @@ class Messages(Protocol):
         """What a claim from this state could take now from behind a place, in its order, untouched; no body is read."""
         ...
 
+    async def outlines_of(self, queue_id: int, numbers: Sequence[int]) -> list[Outline]:
+        """Those of these messages that are still in the queue, in whatever state, ascending, untouched; no body is read."""
+        ...
+
     async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
         """The facts of the rows that still carry these tokens; None where a token is gone."""
         ...

@@ -63,6 +63,9 @@ WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id
 ORDER BY sequence_number;
 
+-- outlines_of: the same messages without their bodies
+@outlines(read_these)
+
 -- held: the facts of locked messages
 SELECT @held
 FROM message

@@ -1,0 +1,276 @@
+"""Looking through filters costs a bounded amount, and finds all the same what matches and stays available."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from app.broker import browse as browsing
+from app.broker import search
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.browse import browse
+from app.broker.filters import CelFilter
+from app.broker.receive import Wish, receive
+from app.broker.searches import Searches
+from app.broker.send import send
+from app.broker.settling import settle_one
+from app.domain.delivery import Place
+from app.domain.message import Envelope, Message, MessageState, Outline
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import RateLimited
+from app.domain.sending import Letter
+from app.domain.settlement import given_back, token_of
+from app.maintenance.look import let_one_look
+from tests.clock import VirtualClock, settle
+from tests.rooms import sqlite_broker
+from tests.servers import PATIENCE
+
+LOOK_SECONDS = 0.01
+LARGEST_LOOK = 10
+
+
+class Slow:
+    """A store in which each look takes a moment; it counts looks, and the messages that they read."""
+
+    def __init__(self, store: Any, clock: VirtualClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.looks = 0
+        self.read = 0
+        self.largest = 0
+        self.at_once = 0
+        self._under_way = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def candidates(self, queue_id: int, source: MessageState, after: Place, most: int) -> Sequence[Outline]:
+        self.looks += 1
+        self._under_way += 1
+        self.at_once = max(self.at_once, self._under_way)
+        self.largest = max(self.largest, most)
+        await self._clock.sleep(LOOK_SECONDS)
+        seen = await self._store.candidates(queue_id, source, after, most)
+        self._under_way -= 1
+        self.read += len(seen)
+        return seen
+
+
+@dataclass
+class Scene:
+    """A queue with messages that no filter of the test matches."""
+
+    broker: Broker
+    store: Slow
+    queue: Queue
+    clock: VirtualClock
+    waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
+
+    async def fill(self, count: int, subject: str = "other", **envelope: Any) -> None:
+        letters = [Letter(Envelope("", subject=subject, **envelope))] * count
+        await send(self.broker, self.queue, letters)
+
+    def wait(self, subject: str, seconds: float = 3000) -> "asyncio.Task[list[Message]]":
+        task = asyncio.create_task(receive(self.broker, self.queue, wish(subject, seconds)))
+        self.waiting.append(task)
+        return task
+
+    async def is_found(self, task: "asyncio.Task[list[Message]]", *, within: int) -> bool:
+        """Whether the receiver has its message, with the look of each second, within so many seconds."""
+        for _ in range(within):
+            await let_one_look(self.broker)
+            await self.clock.advance(1)
+            if task.done():
+                return True
+        return False
+
+
+def wish(subject: str, seconds: float = 0.0) -> Wish:
+    return Wish(patience_seconds=seconds, matching=CelFilter(f"message.subject == '{subject}'"))
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(search, "LARGEST_LOOK", LARGEST_LOOK)
+    clock = VirtualClock()
+    async with sqlite_broker("sqlite://", clock) as broker:
+        queue, _ = await broker.store.queues.create("orders", QueueSettings())
+        store = Slow(broker.store, clock)
+        scene = Scene(replace(broker, store=store), store, queue, clock)
+        yield scene
+        broker.waiting.close()
+        for task in scene.waiting:
+            task.cancel()
+        if scene.waiting:
+            await asyncio.wait(scene.waiting)
+
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+
+async def test_all_receivers_together_look_one_at_a_time_and_half_of_the_time(scene: Scene) -> None:
+    await scene.fill(1000)
+    for number in range(20):
+        scene.wait(f"wanted-{number}")
+    await scene.clock.advance(5)
+    assert scene.store.at_once == 1
+    assert scene.store.looks == pytest.approx(5 / LOOK_SECONDS / 2, rel=0.02)
+
+
+async def test_a_wake_up_costs_a_look_at_what_is_new_and_not_at_the_whole_queue(scene: Scene) -> None:
+    await scene.fill(300)
+    for number in range(5):
+        scene.wait(f"wanted-{number}")
+    await scene.clock.advance(60)
+    again = search.ROUND_LOOKS * LARGEST_LOOK
+    assert scene.store.read <= 5 * (300 + again)
+    scene.store.read = 0
+    await scene.fill(1)
+    await scene.clock.advance(0.5)
+    assert scene.store.read <= 5 * (1 + again)
+    # In the same second no search looks again at what it has passed.
+    scene.store.looks = scene.store.read = 0
+    await scene.fill(1)
+    await scene.clock.advance(0.2)
+    assert (scene.store.looks, scene.store.read) == (5, 5)
+
+
+async def test_receivers_with_one_filter_share_its_walk(scene: Scene) -> None:
+    await scene.fill(300)
+    first = scene.wait("wanted", 0)
+    await scene.clock.advance(5)
+    assert await first == []
+    scene.store.read = 0
+    scene.wait("wanted")
+    await scene.clock.advance(0.5)
+    assert scene.store.read <= (2 + search.ROUND_LOOKS) * LARGEST_LOOK
+
+
+async def test_a_look_reads_fewer_messages_where_they_are_large(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "LOOK_BYTES", 100_000)
+    await scene.fill(60, properties=b'{"a": "%s"}' % (b"x" * 30_000))
+    scene.wait("wanted")
+    async with asyncio.timeout(PATIENCE):
+        # What is large is evaluated beside the event loop, which takes real time.
+        while scene.store.read < 60:
+            await scene.clock.advance(0.1)
+    assert scene.store.largest <= 3
+
+
+async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: Scene) -> None:
+    broker = replace(scene.broker, searches=Searches(scene.clock, 2))
+    first, second = (asyncio.create_task(receive(broker, scene.queue, wish(name, 50))) for name in ("one", "two"))
+    await settle()
+    with pytest.raises(RateLimited, match="2 receivers"):
+        await receive(broker, scene.queue, wish("three"))
+    first.cancel()
+    await asyncio.wait([first])
+    third = asyncio.create_task(receive(broker, scene.queue, wish("three", 50)))
+    await scene.clock.advance(1)
+    assert not third.done()
+    for task in (second, third):
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_page_behind_a_filter_ends_with_its_time_and_says_where_to_go_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browsing, "BITE", 10)
+    monkeypatch.setattr(browsing, "MOST_BYTES", 1)
+    await scene.fill(20)
+    await scene.fill(1, "wanted")
+    matching = CelFilter("message.subject == 'wanted'")
+    pages = 0
+    found: list[Message] = []
+    after: int | None = 0
+    while after is not None:
+        page, after = await browse(scene.broker, scene.queue, [MessageState.AVAILABLE], matching, after, 5)
+        found += page
+        pages += 1
+    assert (len(found), pages) == (1, 3)
+
+
+# ---- what it finds ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_goes_on_where_the_last_one_with_its_filter_stopped(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MOST_MESSAGES", 50)
+    await scene.fill(300)
+    await scene.fill(1, "wanted")
+    calls = 0
+    found: list[Message] = []
+    while not found and calls < 20:
+        call = scene.wait("wanted", 0)
+        await scene.clock.advance(5)
+        found = await call
+        calls += 1
+    assert len(found) == 1
+    assert 6 <= calls <= 9
+
+
+async def test_a_message_that_is_freed_far_behind_the_walk_is_found_at_once(scene: Scene) -> None:
+    await scene.fill(100)
+    await scene.fill(1, "wanted")
+    await scene.fill(100)
+    call = scene.wait("wanted", 0)
+    await scene.clock.advance(5)
+    (held,) = await call
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(20)
+    assert not waiting.done()
+    ending = abandon(scene.broker, scene.queue, token_of(held), Abandonment())
+    await settle_one(scene.broker, scene.queue, ending)
+    await scene.clock.advance(0.1)
+    assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
+
+
+async def test_a_message_that_another_process_frees_behind_the_walk_is_found_in_a_round(scene: Scene) -> None:
+    await scene.fill(100)
+    await scene.fill(1, "wanted")
+    await scene.fill(100)
+    call = scene.wait("wanted", 0)
+    await scene.clock.advance(5)
+    (held,) = await call
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(20)
+    # The move is made in the store alone, so that this process hears nothing of it.
+    assert await scene.broker.store.move([given_back(held)]) == [True]
+    assert await scene.is_found(waiting, within=201 // (search.ROUND_LOOKS * LARGEST_LOOK) + 2)
+
+
+async def test_a_message_of_a_higher_priority_is_found_at_once(scene: Scene) -> None:
+    await scene.fill(200)
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(20)
+    await send(scene.broker, scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)])
+    await scene.clock.advance(0.1)
+    assert len(waiting.result()) == 1
+
+
+async def test_more_news_than_a_search_remembers_make_it_begin_again(scene: Scene) -> None:
+    await scene.fill(20)
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(5)
+    urgent = [Letter(Envelope("", subject="other"), priority=9)] * 600
+    await send(scene.broker, scene.queue, [*urgent, Letter(Envelope("", subject="wanted"), priority=9)])
+    await scene.clock.advance(5)
+    assert len(waiting.result()) == 1
+
+
+async def test_matches_are_received_in_order_by_calls_that_take_one_each(scene: Scene) -> None:
+    for _ in range(3):
+        await scene.fill(15)
+        await scene.fill(2, "wanted")
+    numbers: list[int] = []
+    for _ in range(6):
+        call = scene.wait("wanted", 0)
+        await scene.clock.advance(3)
+        numbers += [message.sequence_number for message in await call]
+    assert len(numbers) == 6
+    assert numbers == sorted(numbers)
