@@ -13,8 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, ItemsView, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,6 +28,8 @@ PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
 JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
+FAILURE = re.compile("FAILED |ERROR ")
+"""How pytest begins a line of its summary for a test that failed."""
 RECORD = VENV / "installed.json"
 NODE = VENV / "node"
 NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
@@ -172,16 +175,21 @@ def test(arguments: argparse.Namespace) -> int:
     install_java()
     checked = 0 if arguments.rest else check(arguments)
     choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
-    return run_tests(choices, arguments.rest) or checked
+    tested = run_tests(choices, arguments.rest)
+    if checked:
+        print("---- checks: FAILED (their report stands first)", flush=True)
+    return tested or checked
 
 
 def run_tests(choices: list[str], selection: list[str]) -> int:
-    """Run what was selected; else everything, the pipeline's tests last and in one process: Spark takes every core."""
+    """Run what was selected; else everything, the pipeline's tests beside the servers', each in workers of their own."""
     pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
     if selection:
         return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
-    served = status(*pytest, *two, f"--ignore={PIPELINE_TESTS}")
-    return status(*pytest, PIPELINE_TESTS) or served
+    # One worker: there is one Spark session for all of them, and a test that hangs ends no more than its worker.
+    return side_by_side(
+        {"servers": (*pytest, *two, f"--ignore={PIPELINE_TESTS}"), "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
+    )
 
 
 def check(_: argparse.Namespace) -> int:
@@ -277,6 +285,63 @@ def passes(name: str, step: Callable[[], int]) -> bool:
         say(str(refusal))
     print(f"---- {name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - begun:.1f} s\n", flush=True)
     return passed
+
+
+# ---- parts of a test run ---------------------------------------------------------------------------------------------
+
+
+class Part:
+    """One of several commands that run at the same time: what it printed, how it ended, and what it cost."""
+
+    def __init__(self, name: str, command: Iterable[str | Path]) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        self.code = -1
+        self.seconds = self.processor_seconds = 0.0
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=HERE,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def wait(self) -> None:
+        """Return once the command has ended and all that it printed is in `lines`."""
+        self._listener.join()
+
+    def report(self) -> str:
+        """How it ended, in one line, and below it the tests that failed."""
+        end = "passed" if self.code == 0 else f"FAILED with code {self.code}"
+        cost = f"{self.seconds:.0f} s, {self.processor_seconds:.0f} s of processor time"
+        return "".join([f"---- {self.name}: {end} ({cost})\n", *filter(FAILURE.match, self.lines)])
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            self.lines.extend(output)
+        _, ended, usage = os.wait4(self._process.pid, 0)
+        self.code = self._process.returncode = os.waitstatus_to_exitcode(ended)
+        self.seconds = time.monotonic() - self._begun
+        self.processor_seconds = usage.ru_utime + usage.ru_stime
+
+
+def side_by_side(commands: Mapping[str, Iterable[str | Path]]) -> int:
+    """Run commands at the same time. Print what each printed, one after the other, and how all ended.
+
+    Returns the first exit code that is not 0, else 0.
+    """
+    parts = [Part(name, command) for name, command in commands.items()]
+    for part in parts:
+        part.wait()
+        print(f"---- {part.name}\n{''.join(part.lines)}", flush=True)
+    print("".join(part.report() for part in parts), end="", flush=True)
+    return next((part.code for part in parts if part.code != 0), 0)
 
 
 # ---- small tools -----------------------------------------------------------------------------------------------------
