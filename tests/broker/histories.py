@@ -22,7 +22,7 @@ from app.broker.renew import renew
 from app.broker.send import send, send_each, send_once
 from app.broker.settling import Ask, settle
 from app.domain.instant import MINUTE, SECOND, Duration
-from app.domain.message import BodyKind, Envelope, Message, MessageState, Receipt
+from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, Refusal
 from app.domain.sending import Letter
@@ -30,13 +30,14 @@ from app.domain.settlement import LockToken, Settled
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import retire_messages
 from app.maintenance.schedule import awaken_scheduled
+from tests.broker.model import Letter as Expected
 from tests.broker.model import Model
 from tests.contract.subject import Subject
 from tests.rooms import assemble
 
 NAME = "orders"
 LIMIT = 2
-ROOM = 12
+ROOM = 8
 UNIT: Duration = 20 * MINUTE
 """All times of a history are multiples of this: far more than a server's own clock moves while one runs."""
 LOCK = 30 * UNIT
@@ -73,6 +74,7 @@ class Histories(RuleBasedStateMachine):
         self.queue: Queue
         self.queue, _ = self.run(put_queue(self.broker, NAME, SETTINGS))
         self.model = Model(LIMIT, ROOM, self.clock.now())
+        self._fill()
 
     def teardown(self) -> None:
         if hasattr(self, "broker"):
@@ -83,6 +85,16 @@ class Histories(RuleBasedStateMachine):
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self.runner.run(work)
+
+    def _fill(self) -> None:
+        """Begin with a message in every unlocked state, or few histories are long enough to come to all of them."""
+        for set_aside in (self.dead_letter, self.defer):
+            (receipt,) = self.run(send(self.broker, self.queue, [Letter(Envelope(""))]))
+            self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
+            (token,) = self._locked(self.run(receive(self.broker, self.queue, Wish())), [receipt.sequence_number])
+            set_aside(token)
+        self.send([2, 7], 0, None)
+        self.send([5], 10, 40)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +279,7 @@ class Histories(RuleBasedStateMachine):
         said = self._said(cancel(self.broker, self.queue, number, _wanted(is_stale)))
         assert (said or "cancelled") == self.model.cancel(number, is_stale)
 
-    @precondition(lambda self: len(self.model.known()) > ROOM // 2)
+    @precondition(lambda self: len(self.model.known()) > ROOM)
     @rule()
     def delete_the_queue_and_make_it_again(self) -> None:
         self.run(delete_queue(self.broker, self.queue))
@@ -291,10 +303,18 @@ class Histories(RuleBasedStateMachine):
                 message.delivery_count,
                 message.failure_count,
                 _token(message) if message.lock_token else None,
+                _life(message),
             )
             for message in stored
         } == {
-            letter.number: (letter.state, letter.priority, letter.deliveries, letter.failures, letter.token)
+            letter.number: (
+                letter.state,
+                letter.priority,
+                letter.deliveries,
+                letter.failures,
+                letter.token,
+                _life(letter),
+            )
             for letter in self.model.letters.values()
         }
         # Two steps are never at the same time, as on a server.
@@ -346,6 +366,11 @@ def _attempt(verb: str, key: int, payload: object) -> Attempt:
 
 def _at_least(lowest_priority: int) -> CelFilter:
     return CelFilter(f"message.priority >= {lowest_priority}")
+
+
+def _life(message: Message | Expected) -> int | None:
+    """The units from when the message can be received to the end of its life; a server's clock moves less than one."""
+    return None if message.expires_at is None else round((message.expires_at - message.available_at) / UNIT)
 
 
 def _wanted(is_stale: bool) -> set[str] | None:

@@ -12,7 +12,7 @@ from tests.broker.histories import Histories
 from tests.contract.subject import MariaSubject, PostgresSubject, Subject, sqlite_file
 from tests.databases import Run
 
-EXAMPLES = {"sqlite": 30, "postgresql": 8, "mariadb": 8}
+EXAMPLES = {"sqlite": 60, "postgresql": 12, "mariadb": 12}
 """Histories of each run; a server's store takes several times as long for one."""
 TIMES_MORE = 10
 """With --faults=all."""
