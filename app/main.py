@@ -142,13 +142,14 @@ def create() -> Server:
 def _broker(
     settings: Settings, store: Store, locks: LockRoom, bell: Bell[int], metrics: Metrics, clock: Clock
 ) -> Broker:
+    catalogue = Catalogue(store.queues, clock, auto_create=settings.creates_queues)
     return Broker(
         store=store,
         locks=locks.locks,
-        catalogue=Catalogue(store.queues, clock, auto_create=settings.creates_queues),
+        catalogue=catalogue,
         waiting=bell,
         bells=locks.wake_ups,
-        outbox=Outbox(store, clock, _dropped),
+        outbox=Outbox(store, catalogue.looked_up, clock, _dropped),
         searches=Searches(clock, settings.max_filtered_receivers),
         tally=metrics,
         clock=clock,

@@ -29,13 +29,14 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
     bell: Bell[int] = Bell(clock)
     locks = open_locks(None, bell, clock, _fail, patience_seconds=0)
     ids: Iterator[int] = count(1)
+    catalogue = Catalogue(store.queues, clock, auto_create=auto_create)
     broker = Broker(
         store=store,
         locks=locks.locks,
-        catalogue=Catalogue(store.queues, clock, auto_create=auto_create),
+        catalogue=catalogue,
         waiting=bell,
         bells=locks.wake_ups,
-        outbox=Outbox(store, clock, lambda error, _messages: _fail("outbox", error)),
+        outbox=Outbox(store, catalogue.looked_up, clock, lambda error, _messages: _fail("outbox", error)),
         searches=Searches(clock, 200),
         tally=Counted(),
         clock=clock,

@@ -31,6 +31,11 @@ class Catalogue:
             raise self.missing(name)
         return queue
 
+    async def looked_up(self, name: str) -> Queue:
+        """The queue of this name as the store knows it now, made where `named_for_send` makes one."""
+        self._by_name.forget(name)
+        return await self.named_for_send(name)
+
     def missing(self, name: str) -> QueueNotFound:
         """The refusal for a name that the store does not know; what was remembered under it is forgotten."""
         self._by_name.forget(name)

@@ -6,12 +6,14 @@ Whatever is in here when the process dies is lost; that is what `volatile` buys 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
+from dataclasses import replace
 from itertools import islice
 
-from app.broker.ports import Messages
+from app.broker.ports import Messages, QueueGone
 from app.domain.message import Draft, Receipt
+from app.domain.queue import Queue
 from app.domain.refusals import RateLimited, RoomUnavailable
 from app.runtime.clock import Clock
 
@@ -24,22 +26,29 @@ class Outbox:
     """Keeps at most `MOST_KEPT` drafts and stores them in order, trying again while the store is away.
 
     A batch that the store refuses is stored one by one, so that a bad draft takes no neighbour along; it alone goes to
-    `report` and is dropped. `on_stored` hears of what was stored, with its receipts.
+    `report` and is dropped. A draft whose queue is gone goes into the queue that has its name now (`look_up`). `on_stored` hears of what was stored, with its receipts.
     """
 
-    def __init__(self, messages: Messages, clock: Clock, report: Callable[[Exception, int], None]) -> None:
+    def __init__(
+        self,
+        messages: Messages,
+        look_up: Callable[[str], Awaitable[Queue]],
+        clock: Clock,
+        report: Callable[[Exception, int], None],
+    ) -> None:
         self._messages = messages
+        self._look_up = look_up
         self._clock = clock
         self._report = report
-        self._kept: deque[Draft] = deque()
+        self._kept: deque[tuple[Draft, str]] = deque()
         self._task: asyncio.Task[None] | None = None
         self.on_stored: Callable[[Sequence[Draft], Sequence[Receipt]], None] = _unheard
 
-    def put(self, draft: Draft) -> None:
-        """Take a draft; refuses with `RateLimited` when too many are waiting for the store."""
+    def put(self, draft: Draft, queue: str) -> None:
+        """Take a draft for the queue of this name; refuses with `RateLimited` when too many are waiting for the store."""
         if len(self._kept) >= MOST_KEPT:
             raise RateLimited("Too many volatile messages wait to be stored.")
-        self._kept.append(draft)
+        self._kept.append((draft, queue))
         if self._task is None or self._task.done():
             # In a context of its own: it outlives the request that happens to start it.
             self._task = asyncio.get_running_loop().create_task(self._store_all(), context=Context())
@@ -51,7 +60,7 @@ class Outbox:
 
     async def _store_all(self) -> None:
         while self._kept:
-            batch = list(islice(self._kept, LARGEST_BATCH))
+            batch = [draft for draft, _ in islice(self._kept, LARGEST_BATCH)]
             if await self._store(batch) is not None:
                 for _ in batch:
                     await self._store_first()
@@ -59,9 +68,25 @@ class Outbox:
                 self._drop(len(batch))
 
     async def _store_first(self) -> None:
-        if error := await self._store([self._kept[0]]):
+        draft, queue = self._kept[0]
+        error = await self._store([draft])
+        if isinstance(error, QueueGone):
+            error = await self._store_where_present(draft, queue)
+        if error:
             self._report(error, 1)
         self._drop(1)
+
+    async def _store_where_present(self, draft: Draft, queue: str) -> Exception | None:
+        """Store a draft in the queue that has this name now; why it is not stored."""
+        while True:
+            try:
+                present = await self._look_up(queue)
+            except RoomUnavailable:
+                await self._clock.sleep(REST_AFTER_FAILURE_SECONDS)
+            except Exception as error:  # noqa: BLE001  # as below
+                return error
+            else:
+                return await self._store([replace(draft, queue_id=present.id)])
 
     async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
         """Store these drafts, once the store is there; why it will not have them."""

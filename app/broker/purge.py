@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from math import inf
 
@@ -10,6 +11,7 @@ from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
+from app.broker.present import where_present
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
@@ -80,7 +82,7 @@ async def redrive(
         async for piece in _pieces(_bites(broker, queue, choice), pace.size):
             if moved and not pace.has_time_for(moved + len(piece)):
                 break
-            moved += await _send_back(broker, piece, to_queue)
+            moved += await where_present(broker, to_queue, partial(_send_back, broker, piece), broker.catalogue.named)
             await pace.keep(moved)
     except QueueFull:
         if not moved:
@@ -90,10 +92,11 @@ async def redrive(
 
 
 async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) -> int:
-    """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does.
+    """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does, or `SendDisabled`.
 
     What goes back to its own queue has its place there already.
     """
+    allow_send(to_queue)
     is_there_already = piece[0].queue_id == to_queue.id
     fitting = piece if is_there_already else piece[: await how_many_fit(broker, to_queue, len(piece))]
     if not fitting:

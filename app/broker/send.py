@@ -6,12 +6,14 @@ duplicates, its message id. The wake-up that follows may be lost: receivers look
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, repeat
 
 from app.broker.announce import announce_sent
 from app.broker.broker import Broker
 from app.broker.fullness import allow_more, full, how_many_fit
 from app.broker.ports import Attempt, Once
+from app.broker.present import where_present
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Refusal
@@ -20,10 +22,14 @@ from app.domain.sending import Letter, accept
 
 async def send(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt]:
     """Store all letters or none; receipts in order. Refuses as `admit` does."""
-    drafts = await admit(broker, queue, letters)
-    receipts = await broker.store.send(drafts)
-    announce_sent(broker, drafts, receipts)
-    return receipts
+
+    async def store(present: Queue) -> list[Receipt]:
+        drafts = await admit(broker, present, letters)
+        receipts = await broker.store.send(drafts)
+        announce_sent(broker, drafts, receipts)
+        return receipts
+
+    return await where_present(broker, queue, store, partial(broker.catalogue.named_for_send, letters=letters))
 
 
 async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attempt: Attempt) -> Once[list[Receipt]]:
@@ -31,18 +37,22 @@ async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attemp
 
     A repeat hears the first answer, also where its queue has since become full, closed to senders or gone.
     """
+
+    async def store(present: Queue) -> Once[list[Receipt]]:
+        drafts = await admit(broker, present, letters)
+        once = await broker.store.send_once(drafts, attempt)
+        if not once.replayed:
+            announce_sent(broker, drafts, once.answer)
+        return once
+
+    look_up = partial(broker.catalogue.named_for_send, letters=letters)
     try:
-        queue = await broker.catalogue.named_for_send(name, letters)
-        drafts = await admit(broker, queue, letters)
+        return await where_present(broker, await look_up(name), store, look_up)
     except Refusal:
         receipts = await broker.store.sent_before(attempt)
         if receipts is None:
             raise
         return Once(receipts, replayed=True)
-    once = await broker.store.send_once(drafts, attempt)
-    if not once.replayed:
-        announce_sent(broker, drafts, once.answer)
-    return once
 
 
 async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt | Refusal]:
@@ -50,20 +60,24 @@ async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> 
 
     Where there is room for some only, it is for the first of them. Refuses with `SendDisabled`.
     """
-    allow_send(queue)
-    accepted = [_accepted(broker, queue, letter) for letter in letters]
-    drafts = [one for one in accepted if isinstance(one, Draft)]
-    fitting = drafts[: await how_many_fit(broker, queue, len(drafts))]
-    receipts = await broker.store.send(fitting) if fitting else []
-    announce_sent(broker, fitting, receipts)
-    answers = chain(receipts, repeat(full(queue)))
-    return [next(answers) if isinstance(one, Draft) else one for one in accepted]
+
+    async def store(present: Queue) -> list[Receipt | Refusal]:
+        allow_send(present)
+        accepted = [_accepted(broker, present, letter) for letter in letters]
+        drafts = [one for one in accepted if isinstance(one, Draft)]
+        fitting = drafts[: await how_many_fit(broker, present, len(drafts))]
+        receipts = await broker.store.send(fitting) if fitting else []
+        announce_sent(broker, fitting, receipts)
+        answers = chain(receipts, repeat(full(present)))
+        return [next(answers) if isinstance(one, Draft) else one for one in accepted]
+
+    return await where_present(broker, queue, store, broker.catalogue.named_for_send)
 
 
 async def post(broker: Broker, queue: Queue, letter: Letter) -> str:
     """Take a volatile letter: answered before it is stored (S1.8). Its message id."""
     (draft,) = await admit(broker, queue, [letter])
-    broker.outbox.put(draft)
+    broker.outbox.put(draft, queue.name)
     return draft.envelope.message_id
 
 

@@ -1,12 +1,12 @@
 """The cold half of every store: what background passes and administrators ask of messages, in named statements."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import TypeVar
 
-from app.broker.ports import Attempt, Awoken, Edit, Redrive, Unlocked, Withdrawal
+from app.broker.ports import Attempt, Awoken, Edit, QueueGone, Redrive, Unlocked, Withdrawal
 from app.domain.delivery import Place
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline, Receipt
@@ -182,7 +182,13 @@ class MessageRecords:
         seen = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
 
         async def work(session: Session) -> list[bool]:
-            taken = await _take(session, seen)
+            present = await _present(
+                session, {queue for one in redrives for queue in (one.row.queue_id, one.to_queue_id)}
+            )
+            if not present.issuperset(redrive.to_queue_id for redrive in redrives):
+                raise QueueGone
+            held = await _take(session, seen)
+            taken = [is_held and one.row.queue_id in present for one, is_held in zip(redrives, held, strict=True)]
             groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
             for redrive in compress(redrives, taken):
                 groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
@@ -252,6 +258,11 @@ def _unheard(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
 async def _read(session: Session, queue_id: int, sequence_number: int) -> Message | None:
     found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
     return rows.message(found[0]) if found else None
+
+
+async def _present(session: Session, queue_ids: Iterable[int]) -> set[int]:
+    """Those of these queues that are there."""
+    return {queue_id for queue_id in queue_ids if await session.fetch("queue_by_id", id=queue_id)}
 
 
 async def _take(session: Session, seen: Sequence[Unlocked]) -> list[bool]:

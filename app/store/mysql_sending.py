@@ -6,10 +6,11 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any, TypeAlias
 
+from app.broker.ports import QueueGone
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
-from app.store.mysql_session import Answer, Ask, Session, TextTooLarge
+from app.store.mysql_session import Answer, Ask, NullRefused, Session, TextTooLarge
 from app.store.mysql_text import table
 from app.store.rows import DRAFT_COLUMNS, STATES, draft_row
 
@@ -57,6 +58,8 @@ async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[R
             stored.append((await session.ask(*begin, insert))[-1])
             begin = []
         *_, inserted, _, clock = await ask(*begin, last, _count(session, drafts), session.text("read_clock"))
+    except NullRefused as error:
+        raise QueueGone from error
     except TextTooLarge as error:
         raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
     ((now, step),) = clock.rows

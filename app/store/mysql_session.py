@@ -54,6 +54,7 @@ COLLISIONS = frozenset({
     1062,  # a key that was free a moment ago
 })  # fmt: skip
 LOCK_WAIT_ENDED = 1205
+NULL_REFUSED = 1048
 LOST = frozenset({
     0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
     1053, 1079, 1152, 1927, 1317,  # the server shuts down; this connection or statement was killed
@@ -81,6 +82,10 @@ class TextTooLarge(Exception):
     def __init__(self, size: int, largest: int) -> None:
         super().__init__(f"{size} bytes of SQL; the server takes at most {largest}")
         self.largest = largest
+
+
+class NullRefused(Exception):
+    """A column that is never null was to be: what the value comes from is not there."""
 
 
 class StatementFailed(Exception):
@@ -251,6 +256,8 @@ def meaning(error: errors.MySQLError) -> Exception:
         return Collision(str(error))
     if number == LOCK_WAIT_ENDED:
         return LockWaitEnded(str(error))
+    if number == NULL_REFUSED:
+        return NullRefused(str(error))
     for saying, numbers in SAYINGS.items():
         if number in numbers:
             return StoreUnavailable(saying)

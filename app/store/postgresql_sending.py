@@ -5,6 +5,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store import rows
 from app.store.database import Session
@@ -27,7 +28,9 @@ async def send(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def _store(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
-    stored = await session.fetch("send", **_columns(drafts))
+    stored = await session.fetch("send", **_columns(drafts), queues=_queues(drafts))
+    if not stored:
+        raise QueueGone
     return [
         Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
         for draft, (number, enqueued_at, state) in zip(drafts, sorted(stored, key=itemgetter(0)), strict=True)
@@ -37,7 +40,11 @@ async def _store(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
 async def _store_unless_repeated(session: Session, drafts: dict[int, Draft]) -> dict[int, Receipt]:
     """The receipts of drafts with different ids, by place, as far as they are known."""
     windows = [draft.duplicate_window for draft in drafts.values()]
-    stored = await session.fetch("send_unless_repeated", **_columns(drafts.values()), duplicate_window=windows)
+    stored = await session.fetch(
+        "send_unless_repeated", **_columns(drafts.values()), duplicate_window=windows, queues=_queues(drafts.values())
+    )
+    if not stored:
+        raise QueueGone
     receipts: dict[int, Receipt] = {}
     repeated: dict[Key, int] = {}
     for (place, draft), (number, enqueued_at, state, is_stored) in zip(drafts.items(), stored, strict=True):
@@ -60,6 +67,10 @@ async def _first_receipts(session: Session, repeated: dict[Key, int]) -> dict[in
         repeated[queue_id, message_id]: Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
         for queue_id, message_id, number, enqueued_at, state in known
     }
+
+
+def _queues(drafts: Iterable[Draft]) -> list[int]:
+    return sorted({draft.queue_id for draft in drafts})
 
 
 def _key(draft: Draft) -> Key:

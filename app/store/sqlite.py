@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from app.broker.ports import Attempt, Extended, Extension, Once
+from app.broker.ports import Attempt, Extended, Extension, Once, QueueGone
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import KeyReused
@@ -171,6 +171,9 @@ def _weight(drafts: Sequence[Draft]) -> int:
 
 def _send(drafts: Sequence[Draft], transaction: Transaction) -> list[Receipt]:
     """Store the drafts and count those that are no duplicates."""
+    for queue_id in {draft.queue_id for draft in drafts}:
+        if not transaction.rows("queue_by_id", id=queue_id):
+            raise QueueGone
     receipts = [_store(transaction, draft) for draft in drafts]
     stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
     for queue_id, accepted in stored.items():

@@ -21,7 +21,7 @@ from enum import StrEnum
 from importlib.resources import files
 
 from app.store import rows
-from app.store.rows import Kind
+from app.store.digested import DIGESTED_COLUMNS, Kind
 
 
 class Engine(StrEnum):
@@ -163,7 +163,7 @@ def spell(body: str, engine: Engine) -> str:
 
 def _row_digest(engine: Engine) -> str:
     begin, between, end = ROW_DIGEST[engine]
-    fields = (IN_DIGEST[kind][engine].format(column) for column, kind in rows.DIGESTED_COLUMNS.items())
+    fields = (IN_DIGEST[kind][engine].format(column) for column, kind in DIGESTED_COLUMNS.items())
     return begin + between.join(fields) + end
 
 

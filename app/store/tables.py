@@ -232,7 +232,7 @@ class ExportBatchRow(SQLModel, table=True):
     """A sealed batch of the archive, kept for a year after its messages were removed.
 
     `digest_version` says what `digest` is taken of (`DigestVersion`): 1 the sequence numbers, 2 every column in
-    `rows.DIGESTED_COLUMNS` of every message.
+    `digested.DIGESTED_COLUMNS` of every message.
     """
 
     __tablename__: ClassVar[TableName] = "export_batch"

@@ -14,7 +14,7 @@ from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState,
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import Held, LockToken, Outcome, Tombstone
-from app.store import documents, rows, tables
+from app.store import digested, documents, rows, tables
 
 MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
 ENVELOPE = Envelope(MESSAGE_ID, "type", "correlation", "subject", "reply to", "to", GROUP_ID, "trace", PROPERTIES)
@@ -162,16 +162,16 @@ def test_what_the_archive_takes_over_a_message_has() -> None:
 
 
 def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:
-    assert set(rows.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {"queue_id", "remove_at", "export_batch"}
-    assert set(rows.DIGESTED_COLUMNS) == (set(EXPORTED) | {"content_digest"}) - {"export_batch"}
+    assert set(digested.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {"queue_id", "remove_at", "export_batch"}
+    assert set(digested.DIGESTED_COLUMNS) == (set(EXPORTED) | {"content_digest"}) - {"export_batch"}
 
 
 def test_the_digest_of_a_row_takes_each_column_as_what_it_is() -> None:
-    kinds = {Integer: rows.Kind.NUMBER, String: rows.Kind.TEXT, LargeBinary: rows.Kind.BYTES}
+    kinds = {Integer: digested.Kind.NUMBER, String: digested.Kind.TEXT, LargeBinary: digested.Kind.BYTES}
     columns = tables.SQLModel.metadata.tables["archive"].columns
-    for name, taken_as in rows.DIGESTED_COLUMNS.items():
+    for name, taken_as in digested.DIGESTED_COLUMNS.items():
         stored_as = next(kind for base, kind in kinds.items() if isinstance(columns[name].type, base))
-        assert taken_as is (rows.Kind.BODY if name == "body" else stored_as), name
+        assert taken_as is (digested.Kind.BODY if name == "body" else stored_as), name
 
 
 def test_settings_come_back_as_they_were_written() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.broker.outbox import Outbox
 from app.domain.message import BodyKind, Draft, Envelope
+from app.domain.queue import Queue
 from tests.clock import VirtualClock
 
 REQUEST: ContextVar[str] = ContextVar("request")
@@ -27,6 +28,10 @@ class Picky:
         return []
 
 
+async def no_queue(name: str) -> Queue:
+    raise AssertionError(f"nothing is to be looked up, but {name} was")
+
+
 def draft(name: str) -> Draft:
     return Draft(1, Envelope(name), b"", BodyKind.NONE)
 
@@ -34,9 +39,9 @@ def draft(name: str) -> Draft:
 async def test_a_draft_that_the_store_refuses_is_reported_alone() -> None:
     reported: list[tuple[str, int]] = []
     store: Any = Picky()
-    outbox = Outbox(store, VirtualClock(), lambda error, count: reported.append((str(error), count)))
+    outbox = Outbox(store, no_queue, VirtualClock(), lambda error, count: reported.append((str(error), count)))
     for name in ("a", "bad", "b", "c"):
-        outbox.put(draft(name))
+        outbox.put(draft(name), "orders")
     await outbox.close()
     assert store.stored == ["a", "b", "c"]
     assert reported == [("bad", 1)]
@@ -45,7 +50,7 @@ async def test_a_draft_that_the_store_refuses_is_reported_alone() -> None:
 async def test_nothing_is_stored_in_the_context_of_a_request() -> None:
     store: Any = Picky()
     REQUEST.set("first")
-    outbox = Outbox(store, VirtualClock(), lambda _error, _count: None)
-    outbox.put(draft("a"))
+    outbox = Outbox(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    outbox.put(draft("a"), "orders")
     await outbox.close()
     assert store.requests == [None]

@@ -8,7 +8,7 @@ outcome.
 
 from app.broker.ports.archive import Archive
 from app.broker.ports.locks import LockRecord, Locks, NotRenewed, Renewed
-from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once
+from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once, QueueGone
 from app.broker.ports.records import Keys, Queues, Taking
 from app.broker.ports.signals import Bells, Tally
 from app.broker.ports.store import Store
@@ -28,6 +28,7 @@ __all__ = [
     "Messages",
     "NotRenewed",
     "Once",
+    "QueueGone",
     "Queues",
     "Redrive",
     "Renewed",

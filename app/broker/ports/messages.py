@@ -12,6 +12,10 @@ from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone
 Answer = TypeVar("Answer")
 
 
+class QueueGone(Exception):
+    """A queue that messages were to be stored in is not there; nothing was stored. It may have been made again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try of a request that carries an Idempotency-Key.
@@ -61,6 +65,8 @@ class Messages(Protocol):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Store all drafts in one transaction, each with the next sequence number in order.
+
+        They are stored only where every queue among them is there. Raises `QueueGone` otherwise.
 
         A draft whose queue looks for duplicates and whose message id came within the window is not
         stored: its receipt is the first one's with `duplicate` set. Refuses with `Overloaded` where as many bytes as

@@ -16,7 +16,7 @@ SET @clock = @now;
 -- read_clock: the time that was taken, and how far apart the numbers of one statement are (in a cluster, not 1)
 SELECT @clock, @@SESSION.auto_increment_increment;
 
--- send: store drafts, numbered in their order
+-- send: store drafts, numbered in their order; refused as a whole where a queue is gone, whose id is then null
 INSERT INTO message (
     queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest,
     state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
@@ -24,7 +24,7 @@ INSERT INTO message (
     expires_at
 )
 VALUES (
-    :queue_id, :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
+    (SELECT q.id FROM queue AS q WHERE q.id = :queue_id), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
     IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl

@@ -13,7 +13,7 @@
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
--- send: store drafts, numbered in their order
+-- send: store drafts, numbered in their order, if each of their queues is there
 WITH stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
@@ -35,6 +35,10 @@ WITH stored AS (
         content_digest, place
     )
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
+    WHERE NOT EXISTS (
+        SELECT FROM unnest(:queues::int[]) AS asked (id)
+        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
+    )
     ORDER BY draft.place
     RETURNING sequence_number, enqueued_at, state, queue_id
 ),
@@ -74,6 +78,10 @@ draft AS MATERIALIZED (
         body_kind, body, content_digest, duplicate_window, place
     )
     CROSS JOIN LATERAL (SELECT greatest(clock.now, given.asked_for, clock.now + given.delay) AS at) AS due
+    WHERE NOT EXISTS (
+        SELECT FROM unnest(:queues::int[]) AS asked (id)
+        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
+    )
 ),
 -- Whoever sends the same id at the same moment waits here for the other one's end.
 first AS (
