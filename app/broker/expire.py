@@ -25,9 +25,6 @@ from app.domain.settlement import (
     release,
 )
 
-NO_QUEUE = ""
-"""Stands for the name of a queue that is gone, where nobody will read it."""
-
 
 async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
     """Free rows whose lock has ended, each with the evidence for it; whether each was freed.
@@ -51,14 +48,14 @@ async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
 async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
     """End messages past their time to live: dead-lettered or archived, as their queue says.
 
-    Where the queue is gone, nothing is left of them.
+    Where the queue is gone, they are purged as all that it held.
     """
     buried: list[Unlocked] = []
     withdrawn: list[Withdrawal] = []
     for row in overdue:
         queue = await broker.catalogue.numbered(row.queue_id)
         if queue is None:
-            withdrawn.append(Withdrawal(row, NO_QUEUE, Outcome.EXPIRED, retention=0))
+            withdrawn.append(await _orphan(broker, row))
         elif queue.settings.dead_letter_on_expiry:
             buried.append(row)
         else:
@@ -76,6 +73,11 @@ async def _bury(broker: Broker, overdue: Sequence[Unlocked]) -> int:
         (Arrival(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED) for row in compress(overdue, buried)),
     )
     return sum(buried)
+
+
+async def _orphan(broker: Broker, row: Unlocked) -> Withdrawal:
+    left = await broker.store.queues.last_known(row.queue_id)
+    return Withdrawal(row, left.name, Outcome.PURGED, left.archive_retention)
 
 
 def _withdrawal(row: Unlocked, queue: Queue) -> Withdrawal:

@@ -107,7 +107,10 @@ async def change_queue(broker: Broker, queue: Queue, change: Change, condition: 
 
 
 async def delete_queue(broker: Broker, queue: Queue, condition: Condition = UNCONDITIONAL) -> None:
-    """Remove the queue with all it holds. Refuses as `change_queue` does."""
+    """Remove the queue. What it holds goes to the archive as purged. Refuses as `change_queue` does.
+
+    Crash window: the messages of a queue that is gone are found by a pass of any process.
+    """
     for _ in range(MOST_TRIES):
         condition.check(queue)
         deleted = await broker.store.queues.delete(queue)

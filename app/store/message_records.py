@@ -1,14 +1,15 @@
 """The cold half of every store: what background passes and administrators ask of messages, in named statements."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import TypeVar
 
 from app.broker.ports import Attempt, Awoken, Edit, QueueGone, Redrive, Unlocked, Withdrawal
+from app.domain.archive import USUAL_BOUND, Candidate, fitting
 from app.domain.delivery import Place
-from app.domain.instant import Duration, Instant
+from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageState, Outline, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused
@@ -16,9 +17,13 @@ from app.domain.settlement import Held, LockToken, Move, Outcome, Tombstone
 from app.store import rows
 from app.store.database import Database, Session
 from app.store.documents import read_receipts, write_properties
+from app.store.queue_records import last_known
 from app.store.rows import Row
 
 Result = TypeVar("Result")
+
+DELETED_KEEP: Duration = DAY
+"""How long what is known of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
 NO_STATE = 0
 """Stands where a statement has room for more states than are asked for."""
@@ -185,7 +190,7 @@ class MessageRecords:
             present = await _present(
                 session, {queue for one in redrives for queue in (one.row.queue_id, one.to_queue_id)}
             )
-            if not present.issuperset(redrive.to_queue_id for redrive in redrives):
+            if not all(redrive.to_queue_id in present for redrive in redrives):
                 raise QueueGone
             held = await _take(session, seen)
             taken = [is_held and one.row.queue_id in present for one, is_held in zip(redrives, held, strict=True)]
@@ -193,9 +198,9 @@ class MessageRecords:
             for redrive in compress(redrives, taken):
                 groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
             for (from_queue_id, to_queue_id), numbers in groups.items():
-                if from_queue_id != to_queue_id:
-                    await session.change("count_moved", numbers=numbers, queue_id=from_queue_id, sign=-1)
-                    await session.change("count_moved", numbers=numbers, queue_id=to_queue_id, sign=1)
+                for queue_id, sign in ((from_queue_id, -1), (to_queue_id, 1)) if from_queue_id != to_queue_id else ():
+                    name = present[queue_id]
+                    await session.change("count_moved", numbers=numbers, queue_id=queue_id, queue=name, sign=sign)
                 await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
             return taken
 
@@ -247,8 +252,25 @@ class MessageRecords:
         for name in ("forget_settlements", "forget_attempts", "forget_recent_ids"):
             gone += await self._database.change(name, most=most)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
-            gone += await self._database.change("forget_orphans", queue_id=queue_id, most=most)
+            gone += await self._purge_orphans(queue_id, most)
+        await self._database.change("forget_deleted_queues", keep=DELETED_KEEP)
         return gone
+
+    async def _purge_orphans(self, queue_id: int, most: int) -> int:
+        """Archive messages of a queue that is gone, locked ones too; how many. None while the queue is there."""
+
+        async def work(session: Session) -> int:
+            if await session.fetch("queue_by_id", id=queue_id):
+                return 0
+            found = await session.fetch("orphans", queue_id=queue_id, most=most)
+            chosen = fitting([Candidate(number, 0, body_bytes) for number, body_bytes in found], USUAL_BOUND.body_bytes)
+            if chosen:
+                left = await last_known(session, queue_id)
+                numbers = [one.sequence_number for one in chosen]
+                await _let_go(session, numbers, left.name, Outcome.PURGED, left.archive_retention)
+            return len(chosen)
+
+        return await self._database.transaction(work)
 
 
 def _unheard(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
@@ -260,9 +282,10 @@ async def _read(session: Session, queue_id: int, sequence_number: int) -> Messag
     return rows.message(found[0]) if found else None
 
 
-async def _present(session: Session, queue_ids: Iterable[int]) -> set[int]:
-    """Those of these queues that are there."""
-    return {queue_id for queue_id in queue_ids if await session.fetch("queue_by_id", id=queue_id)}
+async def _present(session: Session, queue_ids: Iterable[int]) -> Mapping[int, str]:
+    """The names of those of these queues that are there."""
+    found = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
+    return {queue.id: queue.name for queue in map(rows.queue, found)}
 
 
 async def _take(session: Session, seen: Sequence[Unlocked]) -> list[bool]:
@@ -304,13 +327,16 @@ async def _withdraw(session: Session, withdrawals: Sequence[Withdrawal]) -> None
     for withdrawal in withdrawals:
         groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
     for (queue, outcome, retention), numbers in groups.items():
-        if retention:
-            await session.change(
-                "into_archive", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
-            )
-        else:
-            await session.change("count_unarchived", numbers=numbers, queue=queue)
-        await session.change("delete_messages", numbers=numbers)
+        await _let_go(session, numbers, queue, outcome, retention)
+
+
+async def _let_go(session: Session, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration) -> None:
+    """Archive rows that this transaction holds, or count them where nothing is archived, and delete them."""
+    if retention:
+        await session.change("into_archive", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention)
+    else:
+        await session.change("count_unarchived", numbers=numbers, queue=queue)
+    await session.change("delete_messages", numbers=numbers)
 
 
 async def _edit(session: Session, edit: Edit, now: Instant) -> None:

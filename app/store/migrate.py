@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool, StaticPool
 
 from app.domain.refusals import StoreUnavailable
+from app.store.sqlite_file import make_private
 from app.store.statements import Engine
 from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl, read_url
 
@@ -179,6 +180,8 @@ def _mysql_url(url: str) -> URL:
 
 
 def _sqlite(path: Path | None) -> SyncEngine:
+    if path:
+        make_private(path)
     address = URL.create("sqlite", database=str(path) if path else None)
     engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": PATIENCE_SECONDS})
     _begin_as_only_writer(engine)

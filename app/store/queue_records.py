@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from app.broker.ports import Taking
+from app.broker.ports import DeletedQueue, Taking
 from app.domain.instant import Duration
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks
+from app.domain.queue import DEFAULT_ARCHIVE_RETENTION, Queue, QueueCounts, QueueSettings, ends_locks
 from app.store import rows
 from app.store.database import Database, Session
 from app.store.documents import write_settings
@@ -66,8 +66,20 @@ class QueueRecords:
         await self._database.change("end_taking", id=taking.queue_id, given_until=taking.given_until)
 
     async def delete(self, queue: Queue) -> bool:
-        """See `Queues`. Its messages can no longer be reached; a background pass removes them."""
-        return await self._database.change("delete_queue", id=queue.id, version=queue.version) == 1
+        """See `Queues`. Its messages can no longer be reached; a background pass archives them."""
+
+        async def work(session: Session) -> bool:
+            if not await session.change("delete_queue", id=queue.id, version=queue.version):
+                return False
+            retention = queue.settings.archive_retention
+            await session.change("remember_deleted", id=queue.id, name=queue.name, archive_retention=retention)
+            return True
+
+        return await self._database.transaction(work)
+
+    async def last_known(self, queue_id: int) -> DeletedQueue:
+        """See `Queues`."""
+        return await last_known(self._database, queue_id)
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
         """See `Queues`."""
@@ -88,6 +100,18 @@ class QueueRecords:
         """See `Queues`."""
         ((total,),) = await self._database.fetch("total_messages", queue_id=queue_id)
         return total
+
+
+async def last_known(session: Session, queue_id: int) -> DeletedQueue:
+    """What is known of a queue that is gone.
+
+    A server that keeps nothing of it may have deleted it: then the name is that of the counts, if there is one.
+    """
+    for name, retention in await session.fetch("deleted_queue", id=queue_id):
+        return DeletedQueue(name, retention)
+    for (name,) in await session.fetch("counted_name", id=queue_id):
+        return DeletedQueue(name, DEFAULT_ARCHIVE_RETENTION)
+    return DeletedQueue("", DEFAULT_ARCHIVE_RETENTION)
 
 
 async def _one(session: Session, statement: str, /, **values: str | int) -> Queue | None:

@@ -7,7 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from app.domain.settlement import SECRET_BYTES
 
 BUSY_SECONDS = 5.0
 """How long to wait while somebody else, a backup or a person with a shell, writes to the file."""
+
+PRIVATE = 0o600
+"""Messages may be read by the account of the server alone."""
 
 CACHED_STATEMENTS = 256
 """More than there are statements, so that each is parsed once for every connection."""
@@ -64,7 +67,8 @@ class FileLock:
     """The sole right of this process to serve a file, taken when made; it ends with the process at the latest."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.with_name(f"{path.name}.lock").open("a+")
+        beside = path.with_name(f"{path.name}.lock")
+        self._file = os.fdopen(os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE), "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -83,11 +87,19 @@ class FileLock:
         self._file.close()
 
 
+def make_private(path: Path) -> None:
+    """Make the file readable to its owner alone if it is not there yet; what SQLite puts beside it is made like it."""
+    with suppress(OSError):  # SQLite tells better why it cannot be opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+
+
 def connect(path: Path | None) -> sqlite3.Connection:
     """Open a connection whose transactions are begun and ended by us; without a path it is to a database in memory.
 
     It may be used by any thread, one at a time.
     """
+    if path:
+        make_private(path)
     connection = sqlite3.connect(
         path or ":memory:",
         timeout=BUSY_SECONDS,

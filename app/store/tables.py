@@ -66,6 +66,17 @@ class QueueRow(SQLModel, table=True):
     take_locks_until: int | None = Field(sa_column=Column(BigInteger))
 
 
+class DeletedQueueRow(SQLModel, table=True):
+    """A queue that was deleted: what its messages need to go to the archive. Kept until a day after the last is gone."""
+
+    __tablename__: ClassVar[TableName] = "deleted_queue"
+
+    id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
+    name: str = Field(sa_column=Column(Name, nullable=False))
+    archive_retention: int = Field(sa_column=Column(BigInteger, nullable=False))
+    deleted_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
 class MessageRow(SQLModel, table=True):
     """A message that is in a queue, in any state.
 

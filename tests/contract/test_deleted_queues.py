@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,16 @@ from app.broker.ports import Attempt, QueueGone, Redrive, Store, Unlocked
 from app.broker.purge import Choice, redrive
 from app.broker.send import post, send, send_each, send_once
 from app.domain.instant import HOUR, MINUTE
-from app.domain.message import Envelope, MessageState
+from app.domain.message import Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
 from app.domain.sending import Letter
+from app.domain.settlement import Outcome
+from app.store import mysql_sending, postgresql_sending
+from app.store.mysql import MysqlStore
+from app.store.postgresql import PostgresStore
 from tests.clock import VirtualClock
-from tests.contract.subject import Subject, abandonment, draft
+from tests.contract.subject import Subject, abandonment, claim, completion, draft, token
 from tests.rooms import assemble
 
 LETTER = Letter(Envelope(""))
@@ -169,3 +174,156 @@ async def test_a_send_into_a_queue_that_is_gone_is_told_so(subject: Subject, bro
     with pytest.raises(QueueNotFound, match=before.name):
         await redrive(broker, queue, before, Choice([MessageState.DEAD_LETTERED], Everything()), None)
     assert await subject.execute("SELECT sequence_number FROM message WHERE state = 1") == []
+
+
+# ---- what a deleted queue held ---------------------------------------------------------------------------------------
+
+
+async def archived(subject: Subject) -> list[tuple[object, ...]]:
+    """The archive's messages: their number, queue, outcome, and how long each is kept."""
+    kept = "sequence_number, queue, outcome, remove_at - settled_at"
+    return await subject.execute(f"SELECT {kept} FROM archive ORDER BY sequence_number")
+
+
+async def pass_over(*stores: Store) -> None:
+    """Let passes of these processes archive what is left of deleted queues."""
+    while sum(await asyncio.gather(*(store.forget(2) for store in stores))):
+        pass
+
+
+async def every_state(subject: Subject, queue: Queue) -> list[int]:
+    """A message in each state, the locked one last; their numbers."""
+    (dead, deferred) = (await subject.locked(queue), await subject.locked(queue))
+    for message, state in ((dead, MessageState.DEAD_LETTERED), (deferred, MessageState.DEFERRED)):
+        assert await subject.store.move([abandonment(message, state=state)]) == [True]
+    locked = await subject.locked(queue)
+    others = [*await subject.send(queue, b"1"), *await subject.send(queue, b"2", delay=HOUR)]
+    return [dead.sequence_number, deferred.sequence_number, locked.sequence_number, *others]
+
+
+async def test_the_archive_knows_every_message_of_a_deleted_queue(subject: Subject, stores: list[Store]) -> None:
+    queue = await subject.queue(QueueSettings(archive_retention=3 * HOUR))
+    numbers = await every_state(subject, queue)
+    assert await subject.store.queues.delete(queue)
+    await pass_over(*stores)
+    assert await subject.execute("SELECT sequence_number FROM message") == []
+    assert await archived(subject) == [(number, queue.name, "purged", 3 * HOUR) for number in sorted(numbers)]
+    digests = await subject.execute("SELECT COUNT(content_digest) FROM archive")
+    assert digests == [(5,)]
+
+
+async def test_a_deleted_queue_without_an_archive_leaves_counts(subject: Subject) -> None:
+    queue = await subject.queue(QueueSettings(archive_retention=0))
+    await every_state(subject, queue)
+    assert await subject.store.queues.delete(queue)
+    await pass_over(subject.store)
+    assert await archived(subject) == []
+    found = await subject.execute("SELECT queue, SUM(accepted), SUM(unarchived) FROM accepted_count GROUP BY queue")
+    assert [(name, int(accepted), int(gone)) for name, accepted, gone in found] == [(queue.name, 5, 5)]
+
+
+async def test_the_holder_of_a_lock_of_a_deleted_queue_finds_that_it_was_purged(subject: Subject) -> None:
+    queue = await subject.queue()
+    message = await subject.locked(queue)
+    assert await subject.store.queues.delete(queue)
+    await pass_over(subject.store)
+    assert await subject.store.remove([completion(queue, message)]) == [False]
+    (stone,) = await subject.store.tombstones([token(message)])
+    assert stone is not None
+    assert (stone.queue_id, stone.outcome) == (queue.id, Outcome.PURGED)
+
+
+async def test_a_queue_that_an_older_server_deleted_has_the_name_of_its_counts(subject: Subject) -> None:
+    queue = await subject.queue()
+    (number,) = await subject.send(queue, b"body")
+    await subject.execute(f"DELETE FROM queue WHERE id = {queue.id}")
+    await pass_over(subject.store)
+    assert await archived(subject) == [(number, queue.name, "purged", QueueSettings().archive_retention)]
+
+
+async def test_what_is_known_of_a_deleted_queue_is_kept_as_long_as_a_message_of_it(subject: Subject) -> None:
+    queue = await subject.queue()
+    await subject.send(queue, b"body")
+    assert await subject.store.queues.delete(queue)
+    await pass_over(subject.store)
+    await subject.pass_time(23 * 3600)
+    await subject.store.forget(1)
+    assert await subject.execute("SELECT name FROM deleted_queue") == [(queue.name,)]
+    await subject.pass_time(2 * 3600)
+    await subject.store.forget(1)
+    assert await subject.execute("SELECT name FROM deleted_queue") == []
+
+
+async def send_under_way(store: Store, queue: Queue, meanwhile: Callable[[], Awaitable[None]]) -> list[Receipt]:
+    """Send, with something done between the statement that stores and its commit."""
+    assert isinstance(store, PostgresStore | MysqlStore)
+
+    async def work(session: Any) -> list[Receipt]:
+        if isinstance(store, PostgresStore):
+            receipts = await postgresql_sending.send(session, [draft(queue)])
+        else:
+            receipts = await mysql_sending.store(session, [draft(queue)], session.ask)
+        await meanwhile()
+        return receipts
+
+    return await store._transact(work)
+
+
+@pytest.mark.parametrize("subject", ["postgresql", "mariadb"], indirect=True)
+async def test_a_send_that_commits_after_its_queue_is_deleted_is_archived(
+    subject: Subject, queue: Queue, stores: list[Store]
+) -> None:
+    """The send was first, and the deletion takes what it stored. MariaDB lets the deletion wait for its commit."""
+    deleting: list[asyncio.Task[bool]] = []
+
+    async def delete() -> None:
+        deleting.append(asyncio.create_task(stores[1].queues.delete(queue)))
+        if isinstance(subject.store, PostgresStore):
+            assert await deleting[0]
+            await pass_over(stores[1])
+
+    (receipt,) = await send_under_way(subject.store, queue, delete)
+    assert await deleting[0]
+    await pass_over(stores[1])
+    assert await archived(subject) == [
+        (receipt.sequence_number, queue.name, "purged", queue.settings.archive_retention)
+    ]
+
+
+@pytest.mark.behaviour("S2.10")
+async def test_what_is_sent_beside_a_deletion_is_refused_or_accounted_for(
+    subject: Subject, stores: list[Store]
+) -> None:
+    """Senders, receivers and redrives go on while their queue is deleted: what was acknowledged is in the archive."""
+    source = await subject.queue()
+    for _ in range(4):
+        queue = await subject.queue()
+        acknowledged: list[int] = []
+        enough = asyncio.Event()
+
+        async def work(place: int, queue: Queue, acknowledged: list[int], enough: asyncio.Event) -> None:
+            store, window = stores[place % len(stores)], MINUTE if place % 2 else 0
+            while True:
+                try:
+                    receipts = await store.send([draft(queue, duplicate_window=window) for _ in range(3)])
+                    acknowledged += [receipt.sequence_number for receipt in receipts]
+                    if len(acknowledged) > 30:
+                        enough.set()
+                    row = await dead_letter(subject, source) if place == 0 else None
+                    if row and await store.redrive([Redrive(row, queue.id)]) == [True]:
+                        acknowledged.append(row.sequence_number)
+                except QueueGone:
+                    return
+                await subject.store.claim(claim(queue, 1))
+
+        working = [asyncio.create_task(work(place, queue, acknowledged, enough)) for place in range(6)]
+        await enough.wait()
+        assert await subject.store.queues.delete(queue)
+        await asyncio.gather(*working)
+        await pass_over(*stores)
+        mine = f"queue_id = {queue.id} AND outcome = 'purged'"
+        purged = await subject.execute(f"SELECT sequence_number FROM archive WHERE {mine}")
+        assert sorted(number for (number,) in purged) == sorted(acknowledged)
+        total = "SUM(accepted) + SUM(moved)"
+        ((counted,),) = await subject.execute(f"SELECT {total} FROM accepted_count WHERE queue_id = {queue.id}")
+        assert int(counted) == len(acknowledged)

@@ -1,8 +1,10 @@
 """What is particular to SQLite: one process, one writer, few commits, and errors that are told and pass."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from app.domain.instant import HOUR
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
+from app.store.migrate import migrate
 from app.store.sqlite import SqliteStore, open_sqlite
 from app.store.sqlite_database import Step, Transaction
 from app.store.sqlite_file import FileInUse
@@ -51,6 +54,28 @@ async def store(path: Path, batches: Batches) -> AsyncIterator[SqliteStore]:
 async def queue(store: SqliteStore) -> Queue:
     """A queue with nothing in it."""
     return (await store.queues.create("queue", QueueSettings()))[0]
+
+
+# ---- who may read it --------------------------------------------------------------------------------------------------
+
+
+def modes(directory: Path) -> dict[str, int]:
+    """Who may do what with each file."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in directory.iterdir()}
+
+
+async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new.sqlite3"
+    before = os.umask(0)
+    try:
+        migrate(f"sqlite:///{path}")
+        store = await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await store.queues.create("queue", QueueSettings())
+        files = modes(tmp_path)
+        await store.close()
+    finally:
+        os.umask(before)
+    assert files == {f"new.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm", ".lock")}
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------

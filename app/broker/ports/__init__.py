@@ -9,7 +9,7 @@ outcome.
 from app.broker.ports.archive import Archive
 from app.broker.ports.locks import LockRecord, Locks, NotRenewed, Renewed
 from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once, QueueGone
-from app.broker.ports.records import Keys, Queues, Taking
+from app.broker.ports.records import DeletedQueue, Keys, Queues, Taking
 from app.broker.ports.signals import Bells, Tally
 from app.broker.ports.store import Store
 from app.broker.ports.upkeep import Awoken, Edit, Redrive, Unlocked, Upkeep, Withdrawal
@@ -19,6 +19,7 @@ __all__ = [
     "Attempt",
     "Awoken",
     "Bells",
+    "DeletedQueue",
     "Edit",
     "Extended",
     "Extension",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.access import ApiKey
-from app.domain.instant import Instant
+from app.domain.instant import Duration, Instant
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 
 
@@ -15,6 +15,14 @@ class Taking:
 
     queue_id: int
     given_until: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedQueue:
+    """A queue that is gone, as far as its messages need it; without a name where nothing tells it any more."""
+
+    name: str
+    archive_retention: Duration
 
 
 class Queues(Protocol):
@@ -52,7 +60,11 @@ class Queues(Protocol):
         ...
 
     async def delete(self, queue: Queue) -> bool:
-        """Remove the queue as it was seen; its messages are gone with it. False when its version moved on."""
+        """Remove the queue as it was seen; its messages go to the archive after it. False when its version moved on."""
+        ...
+
+    async def last_known(self, queue_id: int) -> DeletedQueue:
+        """What is known of a queue that is gone."""
         ...
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:

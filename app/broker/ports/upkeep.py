@@ -115,6 +115,6 @@ class Upkeep(Protocol):
         ...
 
     async def forget(self, most: int) -> int:
-        """Remove tombstones, attempts and duplicate marks past their time, and messages whose queue is
-        gone; how many rows went."""
+        """Remove tombstones, attempts and duplicate marks past their time, and move messages whose queue is gone,
+        locked ones too, to the archive as purged; how many rows went."""
         ...

@@ -165,13 +165,11 @@ ON CONFLICT (first_number, queue_id, day) DO UPDATE SET unarchived = accepted_co
 
 -- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
 INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
-SELECT MIN(m.sequence_number), q.id, m.enqueued_at / 86400000000, q.name, :sign * COUNT(*)
-FROM message AS m
-CROSS JOIN queue AS q
-WHERE m.sequence_number @in(:numbers)
-  AND m.content_digest IS NOT NULL
-  AND q.id = :queue_id
-GROUP BY q.id, q.name, m.enqueued_at / 86400000000
+SELECT MIN(sequence_number), :queue_id, enqueued_at / 86400000000, :queue, :sign * COUNT(*)
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND content_digest IS NOT NULL
+GROUP BY enqueued_at / 86400000000
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET moved = accepted_count.moved + excluded.moved;
 
 -- delete_messages: take messages out of their queue
@@ -286,11 +284,24 @@ FROM named
 WHERE id IS NOT NULL
   AND id NOT IN (SELECT id FROM queue);
 
--- forget_orphans: messages of a queue that is gone
-DELETE FROM message
-WHERE sequence_number IN (
-    SELECT sequence_number FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most
-);
+-- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+SELECT sequence_number, LENGTH(body)
+FROM message
+WHERE queue_id = :queue_id
+ORDER BY state, sequence_number
+LIMIT :most
+@skip_locked;
+
+-- deleted_queue: the name and the retention that a queue had
+SELECT name, archive_retention FROM deleted_queue WHERE id = :id;
+
+-- counted_name: the name under which messages of a queue were counted
+SELECT queue FROM accepted_count WHERE queue_id = :id LIMIT 1;
+
+-- forget_deleted_queues: queues that were deleted long ago and of which no message is left
+DELETE FROM deleted_queue
+WHERE deleted_at <= @now - :keep
+  AND NOT EXISTS (SELECT 1 FROM message WHERE message.queue_id = deleted_queue.id AND message.state > 0);
 
 -- ---- the archive's batches -------------------------------------------------------------------------------------------
 
@@ -410,6 +421,10 @@ WHERE id = :id
 DELETE FROM queue
 WHERE id = :id
   AND version = :version;  -- fence: version
+
+-- remember_deleted: keep what the messages of a deleted queue need
+INSERT INTO deleted_queue (id, name, archive_retention, deleted_at)
+VALUES (:id, :name, :archive_retention, @now);
 
 -- count_messages: how many messages of these queues are in each state
 SELECT queue_id, state, COUNT(*)

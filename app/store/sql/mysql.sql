@@ -289,13 +289,11 @@ ON DUPLICATE KEY UPDATE accepted_count.unarchived = accepted_count.unarchived + 
 
 -- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
 INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
-SELECT MIN(m.sequence_number), q.id, m.enqueued_at DIV 86400000000, q.name, :sign * COUNT(*)
-FROM queue AS q FORCE INDEX (PRIMARY)
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY)
+SELECT MIN(m.sequence_number), :queue_id, m.enqueued_at DIV 86400000000, :queue, :sign * COUNT(*)
+FROM message AS m FORCE INDEX (PRIMARY)
 WHERE m.sequence_number @in(:numbers)
   AND m.content_digest IS NOT NULL
-  AND q.id = :queue_id
-GROUP BY q.id, q.name, m.enqueued_at DIV 86400000000
+GROUP BY m.enqueued_at DIV 86400000000
 ON DUPLICATE KEY UPDATE accepted_count.moved = accepted_count.moved + VALUES(moved);
 
 -- changed_counts: lock changes of counts that are not added up yet, past those that others hold
@@ -527,5 +525,10 @@ ORDER BY sequence_number;
 -- forget_batches: batches that were removed long ago
 DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;
 
--- forget_orphans: messages of a queue that is gone
-DELETE FROM message WHERE queue_id = :queue_id ORDER BY state, sequence_number LIMIT :most;
+-- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+SELECT sequence_number, LENGTH(body)
+FROM message FORCE INDEX (message_by_state)
+WHERE queue_id = :queue_id
+ORDER BY state, sequence_number
+LIMIT :most
+FOR UPDATE SKIP LOCKED;

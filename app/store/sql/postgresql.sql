@@ -634,10 +634,13 @@ DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED
 ));
 
--- forget_orphans: messages of a queue that is gone
-DELETE FROM message WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM message WHERE queue_id = :queue_id AND state > 0 LIMIT :most FOR UPDATE SKIP LOCKED
-));
+-- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+SELECT sequence_number, length(body)
+FROM message
+WHERE queue_id = :queue_id
+  AND state > 0
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
 
 -- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
 WITH RECURSIVE named (id) AS (
