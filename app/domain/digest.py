@@ -20,8 +20,12 @@ def content_digest(message_id: str, group_id: str | None, headers: str | None, b
     No step of the protocol changes them. Numbers are in decimal, texts in UTF-8, the body is as it is. Priority, times
     and properties may be edited; the digest of a sealed row covers them.
     """
-    fields = (message_id.encode(), _octets(group_id), _octets(headers), b"%d" % body_kind, body)
-    return sha256(b"".join(map(_framed, fields))).digest()[:CONTENT_DIGEST_BYTES]
+    # It runs for every message, so the body is not copied.
+    identity, kind = message_id.encode(), b"%d" % body_kind
+    group, head = _framed(_octets(group_id)), _framed(_octets(headers))
+    digest = sha256(b"%d:%b%b%b%d:%b%d:" % (len(identity), identity, group, head, len(kind), kind, len(body)))
+    digest.update(body)
+    return digest.digest()[:CONTENT_DIGEST_BYTES]
 
 
 def row_digest(fields: Iterable[Field]) -> str:
@@ -44,13 +48,9 @@ def digest_of_numbers(sequence_numbers: Iterable[int]) -> str:
 
 
 def _octets(field: Field) -> bytes | None:
-    match field:
-        case None:
-            return None
-        case bytes():
-            return field.hex().encode()
-        case _:
-            return str(field).encode()
+    if field is None:
+        return None
+    return field.hex().encode() if isinstance(field, bytes) else str(field).encode()
 
 
 def _framed(octets: bytes | None) -> bytes:
