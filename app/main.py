@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from app.api.application import build
 from app.api.bodies import Receive, Scope, Send
 from app.api.desk import Desk
+from app.api.figures import Figures
 from app.api.front import Front
 from app.api.metrics import Metrics
 from app.broker import announce
@@ -100,7 +101,9 @@ class Server:
         async with AsyncExitStack() as rooms:
             try:
                 house = await rooms.enter_async_context(open_house(self._settings, self._metrics, SystemClock()))
-                self._front = Front(build(self._desk(house)))
+                desk = self._desk(house)
+                rooms.push_async_callback(desk.figures.close)
+                self._front = Front(build(desk))
             except Exception as error:
                 log.error("cannot serve", reason=str(error))
                 await send({"type": "lifespan.startup.failed", "message": ""})
@@ -123,6 +126,9 @@ class Server:
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
             lambda: self._is_draining,
+            Figures(house.broker),
+            _secret(self._settings.metrics_key),
+            self._settings.metrics_per_queue,
         )
 
     def _drain(self, house: House) -> None:
@@ -142,7 +148,7 @@ def create() -> Server:
 def _broker(
     settings: Settings, store: Store, locks: LockRoom, bell: Bell[int], metrics: Metrics, clock: Clock
 ) -> Broker:
-    catalogue = Catalogue(store.queues, clock, auto_create=settings.creates_queues)
+    catalogue = Catalogue(store.queues, clock, auto_create=settings.creates_queues, most_queues=settings.max_queues)
     return Broker(
         store=store,
         locks=locks.locks,

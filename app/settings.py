@@ -34,6 +34,18 @@ class Settings(BaseSettings):
     auto_create_queues: bool | None = Field(
         default=None, description="Make a queue on first send; on by default with the embedded SQLite database only."
     )
+    max_queues: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Queues beyond which none is made, by a send or by an administrator.",
+    )
+    metrics_key: SecretStr | None = Field(
+        default=None, description="Bearer token with which /metrics names queues; an API key that may browse does too."
+    )
+    metrics_per_queue: bool = Field(
+        default=True, description="Whether /metrics has series for each queue, for those that may see their names."
+    )
     database_connections: int = Field(default=8, ge=2, le=200, description="Database connections of each process.")
     long_poll_cap_seconds: float = Field(
         default=50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from app.api.bodies import Headers, Receive
+from app.api.figures import Figures
 from app.api.metrics import Metrics
 from app.broker.broker import Broker
 from app.broker.keys import Doorkeeper
@@ -42,7 +43,8 @@ ANY_TAG = AnyTag()
 class Desk:
     """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
 
-    `is_draining` says whether the server is about to stop.
+    `is_draining` says whether the server is about to stop, `names_queues` whether any queue is named in the metrics, for
+    the bearer of `metrics_key` or of an API key that may.
     """
 
     broker: Broker
@@ -51,6 +53,9 @@ class Desk:
     largest_request: int
     longest_wait_seconds: float
     is_draining: Callable[[], bool]
+    figures: Figures
+    metrics_key: str | None = None
+    names_queues: bool = True
 
 
 @dataclass(slots=True)

@@ -1,20 +1,18 @@
 """What those who watch a server ask: does it live, does it take work, what has it done?"""
 
 import asyncio
+from dataclasses import replace
+from hmac import compare_digest
 
 from app.api.desk import Call
-from app.api.metrics import Snapshot
+from app.api.guard import admit
 from app.api.operation import PROMETHEUS, Reply, operation
-from app.broker.broker import Broker
-from app.broker.queues import Listed, list_queues
-from app.domain.refusals import ShuttingDown, StoreUnavailable
+from app.domain.access import Right
+from app.domain.refusals import Forbidden, ShuttingDown, StoreUnavailable, Unauthenticated
 from app.wire.health import Liveness, Readiness
 
 STORE_PATIENCE_SECONDS = 1.0
 """A store that takes longer to tell the time is of no use to anybody who waits for a message."""
-
-BITE = 500
-"""Queues counted per statement for the metrics."""
 
 
 @operation("GET", "/livez", right=None, tag="health", answers={200: Liveness})
@@ -35,25 +33,31 @@ async def check_ready(call: Call[None]) -> Reply:
     return Reply(Readiness(call.broker.locks.state))
 
 
-@operation("GET", "/metrics", right=None, tag="health", answers={200: bytes}, gives=PROMETHEUS)
+@operation("GET", "/metrics", right=None, tag="health", answers={200: bytes}, refusals=(401,), gives=PROMETHEUS)
 async def read_metrics(call: Call[None]) -> Reply:
     """Get the meters of this server in the text format of Prometheus.
 
-    While the store is away, what only the store knows is left out and `peeklock_store_up` is 0.
+    Queues are named only for the metrics key or an API key with the right to browse every queue, or where the server
+    asks for no keys; all others get totals. While the store is away, what only the store knows is left out and
+    `peeklock_store_up` is 0. While it is slow, `peeklock_store_slow` is 1 and the last known figures are given.
     """
-    broker = call.broker
-    try:
-        queues = await asyncio.wait_for(_every_queue(broker), STORE_PATIENCE_SECONDS)
-    except (StoreUnavailable, TimeoutError):
-        queues = None
-    snapshot = Snapshot(queues, broker.locks.state)
+    is_named = call.desk.names_queues and await _may_see_names(call)
+    snapshot = replace(await call.desk.figures.snapshot(), is_named=is_named)
     return Reply(content=call.desk.metrics.render(snapshot), content_type=PROMETHEUS)
 
 
-async def _every_queue(broker: Broker) -> list[Listed]:
-    listed: list[Listed] = []
-    while bite := await list_queues(broker, listed[-1].queue.name if listed else "", BITE):
-        listed += bite
-        if len(bite) < BITE:
-            break
-    return listed
+async def _may_see_names(call: Call[None]) -> bool:
+    """Whether the caller may. Refuses with `Unauthenticated` a key that is none."""
+    given = call.header(b"authorization")
+    expected = call.desk.metrics_key
+    if given is not None and expected is not None and compare_digest(given.encode(), f"Bearer {expected}".encode()):
+        return True
+    try:
+        await admit(call.desk.doorkeeper, Right.BROWSE, None, call.headers)
+    except Unauthenticated:
+        if given is not None:
+            raise
+        return False
+    except (Forbidden, StoreUnavailable):
+        return False
+    return True

@@ -22,15 +22,24 @@ DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
+MOST_NAMED = 1000
+"""Queues with series of their own, the first by name. Totals are over all queues."""
+
 LOCK_STORE_STATES = ("ok", "degraded", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is read from the rooms when somebody asks for the metrics; `queues` None while the store is away."""
+    """What is read from the rooms for the metrics.
+
+    `queues` is None while the store is away; while it is slow, they are as they were last known. `is_named` says
+    whether each queue has series of its own.
+    """
 
     queues: Sequence[Listed] | None
     lock_store: str
+    is_slow: bool = False
+    is_named: bool = True
 
 
 class Meter:
@@ -133,10 +142,27 @@ class _Gauges:
         """The gauges, as the library asks for them."""
         queues = self._snapshot.queues
         yield GaugeMetricFamily("peeklock_store_up", "1 while the message store answers.", float(queues is not None))
+        yield GaugeMetricFamily(
+            "peeklock_store_slow", "1 while the store answers too late.", float(self._snapshot.is_slow)
+        )
         yield self._locks()
-        if queues is not None:
-            yield self._depth(queues)
-            yield self._age(queues)
+        if queues is None:
+            return
+        yield GaugeMetricFamily("peeklock_queues", "Queues in all.", len(queues))
+        yield self._total(queues)
+        yield GaugeMetricFamily(
+            "peeklock_oldest_seconds", "How long the oldest available message of all queues has waited.",
+            max((_age(listed) for listed in queues), default=0.0),
+        )  # fmt: skip
+        if self._snapshot.is_named:
+            yield self._depth(queues[:MOST_NAMED])
+            yield self._age(queues[:MOST_NAMED])
+
+    def _total(self, queues: Sequence[Listed]) -> Metric:
+        family = GaugeMetricFamily("peeklock_messages", "Messages of all queues by state.", labels=("state",))
+        for state in STATES:
+            family.add_metric((state,), sum(getattr(listed.counts, state) for listed in queues))
+        return family
 
     def _locks(self) -> Metric:
         family = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
@@ -156,5 +182,9 @@ class _Gauges:
             "peeklock_queue_oldest_seconds", "How long the oldest available message has waited.", labels=("queue",)
         )
         for listed in queues:
-            family.add_metric((listed.queue.name,), to_seconds(listed.counts.oldest_available or 0))
+            family.add_metric((listed.queue.name,), _age(listed))
         return family
+
+
+def _age(listed: Listed) -> float:
+    return to_seconds(listed.counts.oldest_available or 0)

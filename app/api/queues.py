@@ -34,7 +34,7 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 @operation(
     "PUT", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueueSettingsBody, answers={200: QueueView, 201: QueueView}, refusals=(404, 412, 422),
+    body=QueueSettingsBody, answers={200: QueueView, 201: QueueView}, refusals=(404, 409, 412, 422),
     headers=("If-Match", "If-None-Match"), tagged=(200, 201),
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip

@@ -18,8 +18,9 @@ MOST_REMEMBERED = 10_000
 class Catalogue:
     """Finds queues by name or id; makes one on first send where the server may (`auto_create`)."""
 
-    def __init__(self, queues: Queues, clock: Clock, *, auto_create: bool) -> None:
+    def __init__(self, queues: Queues, clock: Clock, *, auto_create: bool, most_queues: int | None = None) -> None:
         self._queues = queues
+        self._most_queues = most_queues
         self._auto_create = auto_create
         self._by_name = Cache(queues.find, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
         self._by_id = Cache(queues.by_id, clock, keep_seconds=KEEP_SECONDS, largest=MOST_REMEMBERED)
@@ -56,9 +57,15 @@ class Catalogue:
         unmade = Queue(id=0, name=name, settings=QueueSettings(), version=0, created_at=0, updated_at=0)
         for letter in letters:
             accept(letter, unmade, "")
-        queue, _made = await self._queues.create(name, unmade.settings)
-        self.forget(queue)
+        queue, _made = await self.create(name, unmade.settings)
         return queue
+
+    async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
+        """See `Queues`. Refuses with `TooManyQueues` above the limit of this server."""
+        queue, made = await self._queues.create(name, settings, self._most_queues)
+        if made:
+            self.forget(queue)
+        return queue, made
 
     async def numbered(self, queue_id: int) -> Queue | None:
         """The queue of this id, None once it is deleted."""

@@ -67,9 +67,8 @@ async def put_queue(
     Equal settings change nothing. Refuses with `PreconditionFailed` where the condition does not hold.
     """
     if condition.wanted is None:
-        queue, made = await broker.store.queues.create(name, settings)
+        queue, made = await broker.catalogue.create(name, settings)
         if made:
-            broker.catalogue.forget(queue)
             return queue, True
     elif (queue := await broker.store.queues.find(name)) is None:
         raise PreconditionFailed(f"There is no queue named {name}.")

@@ -103,6 +103,12 @@ class TooManyKeys(Conflict):
     code = "too-many-keys"
 
 
+class TooManyQueues(Conflict):
+    """This server keeps as many queues as its settings allow (PEEKLOCK_MAX_QUEUES)."""
+
+    code = "too-many-queues"
+
+
 class LossCause(StrEnum):
     """Why a lock ended before its holder settled the message."""
 

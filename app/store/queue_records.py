@@ -7,6 +7,7 @@ from app.broker.ports import DeletedQueue, Taking
 from app.domain.instant import Duration
 from app.domain.message import MessageState
 from app.domain.queue import DEFAULT_ARCHIVE_RETENTION, Queue, QueueCounts, QueueSettings, ends_locks
+from app.domain.refusals import TooManyQueues
 from app.store import rows
 from app.store.database import Database, Session
 from app.store.documents import write_settings
@@ -18,15 +19,22 @@ class QueueRecords:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
+    async def create(self, name: str, settings: QueueSettings, most: int | None = None) -> tuple[Queue, bool]:
         """See `Queues`. Of several who create one name at once, one makes it and all get it."""
         while True:
             if present := await self.find(name):
                 return present, False
+            if most is not None:
+                await self._allow_more(most)
             made = await self._database.change("create_queue", name=name, settings=write_settings(settings))
             # Somebody may have been faster, or have deleted it again already.
             if made and (queue := await self.find(name)):
                 return queue, True
+
+    async def _allow_more(self, most: int) -> None:
+        ((count,),) = await self._database.fetch("count_queues")
+        if count >= most:
+            raise TooManyQueues(f"There are {count} queues already, and PEEKLOCK_MAX_QUEUES is {most}.")
 
     async def find(self, name: str) -> Queue | None:
         """See `Queues`."""

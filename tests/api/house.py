@@ -8,6 +8,7 @@ import httpx
 
 from app.api.application import build
 from app.api.desk import Desk
+from app.api.figures import Figures
 from app.api.front import Front
 from app.api.metrics import Metrics
 from app.broker.broker import Broker
@@ -22,6 +23,7 @@ from tests.rooms import sqlite_broker
 
 LARGEST_REQUEST = 4 << 20
 LONGEST_WAIT = 50.0
+METRICS_KEY = "a key for metrics"
 
 
 class House:
@@ -31,7 +33,16 @@ class House:
         self.broker = broker
         self.clock = clock
         self.doorkeeper = doorkeeper
-        self.desk = Desk(broker, doorkeeper, Metrics(), LARGEST_REQUEST, LONGEST_WAIT, lambda: self.front.draining)
+        self.desk = Desk(
+            broker,
+            doorkeeper,
+            Metrics(),
+            LARGEST_REQUEST,
+            LONGEST_WAIT,
+            lambda: self.front.draining,
+            Figures(broker),
+            METRICS_KEY,
+        )
         self.front = Front(build(self.desk))
         transport = httpx.ASGITransport(self.front)
         self.http = httpx.AsyncClient(

@@ -305,6 +305,16 @@ def test_the_monitor_scrapes_the_service() -> None:
     assert (endpoint["port"], endpoint["path"]) == (service["spec"]["ports"][0]["name"], "/metrics")
 
 
+def test_server_and_monitor_have_the_metrics_key_where_queues_are_named() -> None:
+    plain, named = render(EVERYTHING), render({**EVERYTHING, "metrics": {**EVERYTHING["metrics"], "namesQueues": True}})
+    assert "PEEKLOCK_METRICS_KEY" not in environment(plain.server())
+    (endpoint,) = plain.one("ServiceMonitor")["spec"]["endpoints"]
+    assert "authorization" not in endpoint
+    secret = environment(named.server())["PEEKLOCK_METRICS_KEY"]["valueFrom"]["secretKeyRef"]
+    (endpoint,) = named.one("ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": secret}
+
+
 def test_names_fit_whatever_the_release_is_called() -> None:
     for document in render({**EVERYTHING, "fullnameOverride": "n" * 80}).documents:
         assert len(document["metadata"]["name"]) <= 63

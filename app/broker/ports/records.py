@@ -28,8 +28,12 @@ class DeletedQueue:
 class Queues(Protocol):
     """The queues and their settings."""
 
-    async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
-        """The queue of this name, made with these settings if there was none; whether it was made."""
+    async def create(self, name: str, settings: QueueSettings, most: int | None = None) -> tuple[Queue, bool]:
+        """The queue of this name, made with these settings if there was none; whether it was made.
+
+        Refuses with `TooManyQueues` to make one where there are `most` already. Queues that are made at the same
+        moment see the same count, so together they may pass it by their own number.
+        """
         ...
 
     async def find(self, name: str) -> Queue | None:

@@ -386,6 +386,9 @@ FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
 
+-- count_queues: how many queues there are
+SELECT COUNT(*) FROM queue;
+
 -- find_queue: a queue by name
 SELECT @queue FROM queue WHERE name = :name;
 

@@ -79,6 +79,9 @@ tolerations:
 {{- end }}
 {{ include "peeklock.secretEnv" (list . "PEEKLOCK_BOOTSTRAP_KEY" "bootstrap-key") }}
       optional: true
+{{- if .Values.metrics.namesQueues }}
+{{ include "peeklock.secretEnv" (list . "PEEKLOCK_METRICS_KEY" "metrics-key") }}
+{{- end }}
 {{- end }}
 
 {{- define "peeklock.volumeMounts" -}}
