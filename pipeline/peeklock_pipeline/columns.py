@@ -47,6 +47,7 @@ CONTENT = (
     pa.field("body", pa.binary(), nullable=False),
     pa.field("dead_letter_reason", pa.string()),
     pa.field("dead_letter_description", pa.string()),
+    pa.field("content_digest", pa.binary()),
 )
 """What is known of a message wherever it is: which one, how far it has come, and what is in it."""
 
@@ -85,21 +86,46 @@ MESSAGES = Shape(
 )
 """Messages that were in their queues at `taken_at`, dead-lettered ones among them."""
 
+PLACE = (
+    pa.field("standing", pa.string(), nullable=False),
+    pa.field("place", pa.string(), nullable=False),
+)
+
+STORED_ROWS = Shape(
+    "stored_rows",
+    pa.schema(
+        [
+            *(field.with_nullable(True) for field in ARCHIVE.schema),
+            *PLACE,
+            pa.field("body_sha256", pa.string()),
+            pa.field("content_found", pa.string()),
+        ]
+    ),
+)
+"""The database's rows, of messages in queues and of the archive, as an audit reads them.
+
+In the place of a body stand its SHA-256 and the digest of the message's content, in hexadecimal, where the database
+computes them; else the body itself.
+"""
+
 PLACED = Shape(
     "placed",
     pa.schema(
         [
             *IDENTITY,
             *(field for field in COURSE if field.name in ("message_id", "enqueued_at")),
-            pa.field("standing", pa.string(), nullable=False),
-            pa.field("place", pa.string(), nullable=False),
+            *PLACE,
             pa.field("export_batch", pa.int64()),
+            pa.field("is_covered", pa.bool_(), nullable=False),
+            pa.field("is_as_accepted", pa.bool_()),
+            pa.field("row_digest", pa.string()),
         ]
     ),
 )
 """Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake.
 
-`place` is the table that has the row: `queue`, `archive` or `lake`.
+`place` is the table that has the row: `queue`, `archive` or `lake`. `is_covered` says whether the message has a digest of
+its content, `is_as_accepted` whether it is that of what the row holds.
 """
 
 REMOVED = Shape(
@@ -111,10 +137,27 @@ REMOVED = Shape(
             pa.field("date", pa.date32(), nullable=False),
             pa.field("export_batch", pa.int64(), nullable=False),
             pa.field("messages", pa.int64(), nullable=False),
+            pa.field("accepted_on", pa.date32()),
+            pa.field("covered", pa.int64()),
         ]
     ),
 )
-"""How many messages of each batch the lake's own retention has removed, and by which removal."""
+"""How many messages of each batch the lake's own retention has removed, and by which removal.
+
+`covered` of them, all accepted on one day, had a digest of their content.
+"""
+
+OPENING = Shape(
+    "opening",
+    pa.schema(
+        [
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""How many of the messages that a queue accepted on a day were gone, or exported without digests, when this was noted."""
 
 MISSED = Shape(
     "missed",
@@ -167,12 +210,18 @@ def _as_kept(name: str, rows: pa.Table, shape: Shape) -> pa.ChunkedArray:
     column: Any = rows[name]
     kind = shape.schema.field(name).type
     if name in CODES:
-        return pc.take(pa.chunked_array([CODES[name]]), column.cast(pa.int64()))
+        return _named(column.cast(pa.int64()), CODES[name])
     if name == "lock_token":
         return _tokens(rows)
     if kind == MOMENT:
         return column.cast(pa.int64()).cast(MOMENT)
     return column.cast(kind)
+
+
+def _named(codes: Any, names: tuple[str, ...]) -> pa.ChunkedArray:
+    """What these numbers stand for. A number that stands for nothing remains, as a text, so that an audit can name it."""
+    places: Any = pc.index_in(codes, pa.array(range(len(names)), pa.int64()))
+    return pc.coalesce(pc.take(pa.chunked_array([names]), places), codes.cast(pa.string()))
 
 
 def _tokens(rows: pa.Table) -> pa.ChunkedArray:

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, PLACED, STORED, Shape, kept
+from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, STORED, STORED_ROWS, Shape, kept
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 
 PIECE_BYTES = 64 << 20
@@ -25,6 +26,8 @@ PIECE_ROWS = 10_000
 """How many rows the drivers that do not count bytes bring at a time."""
 
 CONNECT_SECONDS = 10
+
+EPOCH = date(1970, 1, 1)
 
 EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host/database or sqlite:///file"
 
@@ -55,8 +58,8 @@ SCHEMES = {
 class Batch:
     """A sealed batch of archived messages, which never changes and is removed only as a whole.
 
-    `digest` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed;
-    `removed_at` is None while the rows are there. Times are microseconds since 1970.
+    `digest` is of the sequence numbers where `digest_version` is 1, of every exported column where it is 2, as
+    `transforms/audit.py` computes both. `removed_at` is None while the rows are there. Times are microseconds since 1970.
     """
 
     number: int
@@ -64,6 +67,20 @@ class Batch:
     digest: str
     sealed_at: int
     removed_at: int | None
+    digest_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How many messages a queue has accepted on a day and archives, and how many of them the database holds.
+
+    Only messages with a digest of their content count.
+    """
+
+    queue: str
+    day: date
+    accepted: int
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +155,47 @@ class Database:
         )
         return (kept(piece, MESSAGES) for piece in self._ask(_stored(MESSAGES), f"FROM ({held}) AS held"))
 
-    def placed(self, first: int, last: int) -> Iterator[pa.Table]:
-        """Where each message between these sequence numbers stands, ends included.
+    def rows(self, first: int, last: int) -> Iterator[pa.Table]:
+        """Every message between these sequence numbers, ends included, in queues and in the archive, without bodies.
 
         Messages on their way from a queue into the archive are seen once, because one statement sees both.
         """
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
+        standing = f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END"
+        given = HASHED[self.engine] | {"place": "'archive'", "standing": "outcome"}
+        columns = {name: kind for name, kind in _stored(STORED_ROWS).items() if name not in UNREAD[self.engine]}
+        archive = ", ".join(f"{given.get(name, name)} AS {name}" for name in columns)
+        given |= {"queue": "q.name", "place": "'queue'", "standing": standing}
+        queues = ", ".join(f"{given.get(name, name) if name in IN_QUEUES else 'NULL'} AS {name}" for name in columns)
         both = (
-            "SELECT m.sequence_number, q.name AS queue, m.message_id, m.enqueued_at, "
-            f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END AS standing, "
-            f"'queue' AS place, NULL AS export_batch FROM message m JOIN queue q ON q.id = m.queue_id WHERE m.{between} "
-            "UNION ALL SELECT sequence_number, queue, message_id, enqueued_at, outcome, 'archive', export_batch "
-            f"FROM archive WHERE {between}"
+            f"SELECT {archive} FROM archive WHERE {between} "
+            f"UNION ALL SELECT {queues} FROM message m JOIN queue q ON q.id = m.queue_id WHERE {between}"
         )
-        return (kept(piece, PLACED) for piece in self._ask(_stored(PLACED), f"FROM ({both}) AS placed"))
+        answer = self._ask(columns, f"FROM ({both}) AS stored_rows")
+        return (_completed(kept(piece, STORED_ROWS), STORED_ROWS) for piece in answer)
+
+    def accounts(self, exported: int) -> list[Account]:
+        """What was accepted and what the database holds of it, without batches up to `exported`, by queue and day.
+
+        One statement reads all of it, so no message on its way between tables is missed or counted twice.
+        """
+        day = "enqueued_at {} 86400000000".format("DIV" if self.engine is Engine.MYSQL else "/")
+        name = "COALESCE(q.name, (SELECT MAX(a.queue) FROM accepted_count a WHERE a.queue_id = m.queue_id), '')"
+        parts = (
+            "SELECT queue, day, accepted + moved - unarchived AS accepted, 0 AS held FROM accepted_count",
+            f"SELECT queue, {day}, 0, 1 FROM archive WHERE content_digest IS NOT NULL "
+            f"AND (export_batch IS NULL OR export_batch > {int(exported)})",
+            f"SELECT {name}, {day}, 0, 1 FROM message m LEFT JOIN queue q ON q.id = m.queue_id "
+            "WHERE m.content_digest IS NOT NULL",
+        )
+        integer = "SIGNED" if self.engine is Engine.MYSQL else "BIGINT"
+        sums = ", ".join(f"CAST(SUM({name}) AS {integer}) AS {name}" for name in ("accepted", "held"))
+        counted = f"SELECT queue, day, {sums} FROM ({' UNION ALL '.join(parts)}) AS parts GROUP BY queue, day"
+        columns = {"queue": TEXT, "day": NUMBER, "accepted": NUMBER, "held": NUMBER}
+        rows = pa.concat_tables(self._ask(columns, f"FROM ({counted}) AS accounts")).to_pylist()
+        return [
+            Account(row["queue"], EPOCH + timedelta(days=int(row["day"])), row["accepted"], row["held"]) for row in rows
+        ]
 
     def _ask(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
         """What these columns hold, at least one table. Each column comes with an empty value of its kind."""
@@ -168,10 +212,51 @@ class Database:
         return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
 
 
+IN_QUEUES = (
+    "sequence_number", "queue", "message_id", "enqueued_at", "group_id", "headers", "body_kind", "body",
+    "content_digest", "standing", "place", "body_sha256", "content_found",
+)  # fmt: skip
+"""What an audit reads of messages in queues. The rest may change until they end, and no digest covers it."""
+
+
+def _content_postgresql() -> str:
+    texts = [
+        f"coalesce(octet_length(convert_to({name}, 'UTF8')) || ':' || {name}, '-')"
+        for name in ("message_id", "group_id", "headers")
+    ]
+    fields = " || ".join([*texts, "length(body_kind::text) || ':' || body_kind", "octet_length(body) || ':'"])
+    return f"substr(encode(sha256(convert_to({fields}, 'UTF8') || body), 'hex'), 1, 32)"
+
+
+def _content_mysql() -> str:
+    texts = [
+        f"COALESCE(CONCAT(LENGTH({name}), ':', CAST({name} AS BINARY)), '-')"
+        for name in ("message_id", "group_id", "headers")
+    ]
+    fields = ", ".join([*texts, "LENGTH(body_kind)", "':'", "body_kind", "LENGTH(body)", "':'", "body"])
+    return f"LEFT(SHA2(CONCAT({fields}), 256), 32)"
+
+
+HASHED = {
+    Engine.POSTGRESQL: {
+        "body_sha256": "encode(sha256(body), 'hex')",
+        "content_found": _content_postgresql(),
+    },
+    Engine.MYSQL: {"body_sha256": "SHA2(body, 256)", "content_found": _content_mysql()},
+    Engine.SQLITE: {},
+}
+"""What an engine computes of a body, so that the body stays in the database. SQLite has no function for it."""
+
+UNREAD = {Engine.POSTGRESQL: ("body",), Engine.MYSQL: ("body",), Engine.SQLITE: ("body_sha256", "content_found")}
+"""Columns that an audit does not read from an engine."""
+
 NUMBER, TEXT, BLOB = "0", "''", "x''"
 """An empty value of each kind that a database stores."""
 
-BATCHES = {"number": NUMBER, "row_count": NUMBER, "digest": TEXT, "sealed_at": NUMBER, "removed_at": NUMBER}
+BATCHES = {
+    "number": NUMBER, "row_count": NUMBER, "digest": TEXT, "sealed_at": NUMBER, "removed_at": NUMBER,
+    "digest_version": NUMBER,
+}  # fmt: skip
 
 
 def _stored(shape: Shape) -> dict[str, str]:
@@ -181,9 +266,17 @@ def _stored(shape: Shape) -> dict[str, str]:
 
 
 def _empty(name: str, kind: pa.DataType) -> str:
-    if name in ("body", "lock_token"):
+    if name in ("body", "lock_token", "content_digest"):
         return BLOB
     return TEXT if pa.types.is_string(kind) and name not in CODES else NUMBER
+
+
+def _completed(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Rows with every column of a shape; those that were not read are null."""
+    for field in shape.schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(shape.schema.names)
 
 
 def gathered(answer: Iterable[pa.RecordBatch], most: int = PIECE_BYTES) -> Iterator[pa.Table]:

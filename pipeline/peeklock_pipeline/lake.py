@@ -10,24 +10,28 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline.beginning import BEGUN, EXPORTED, Beginning, beginning_of
-from peeklock_pipeline.columns import ARCHIVE, MESSAGES, MISSED, REMOVED, Shape
+from peeklock_pipeline.columns import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, Shape
+from peeklock_pipeline.database import Account
 from peeklock_pipeline.files import DataFile, absent, listed, write
 from peeklock_pipeline.refusals import BadLake
 
-FORMAT = 1
-"""How this version writes a lake. A lake of a higher number is refused."""
+FORMAT = 2
+"""How this version writes a lake: 2 has digests of contents. A lake of a higher number is refused.
+
+A table of a lower number gets the columns that it lacks with the first commit to it, and is null there until then.
+"""
 
 MARK = "Written by peeklock-pipeline, format "
 """The description of every table of a lake, with the format behind it."""
@@ -182,9 +186,29 @@ class Lake:
             rows = pa.table([pa.array(batches.keys()), pa.array(batches.values())], schema=MISSED.schema)
             self.append(MISSED, list(write(rows, self.directory(MISSED), MISSED)))
 
-    def missed(self, spark: SparkSession) -> DataFrame:
-        """The batches that were removed from the archive before an export came for them: number and messages."""
-        return self.read(spark, MISSED).select(F.col("export_batch").alias("number"), "messages").distinct()
+    def missed(self) -> dict[int, int]:
+        """The batches that were removed from the archive before an export came for them, and their messages."""
+        return {row["export_batch"]: row["messages"] for row in self._all(MISSED) or ()}
+
+    def open_accounts(self, gone: Sequence[Account]) -> None:
+        """Note what was gone, or exported without digests, before this lake counted; once for all.
+
+        Refuses with `BadLake`. Before the first export has committed, its next attempt notes it again.
+        """
+        rows = {"queue": [one.queue for one in gone], "date": [one.day for one in gone]}
+        messages = [one.accepted - one.held for one in gone]
+        table = pa.table({**rows, "messages": messages}, schema=OPENING.schema)
+        self.replace(OPENING, list(write(table, self.directory(OPENING), OPENING)))
+
+    def opening(self) -> dict[tuple[str, date], int] | None:
+        """What was gone before this lake counted; None where an export of this version has still to note it."""
+        rows = self._all(OPENING)
+        return None if rows is None else {(row["queue"], row["date"]): row["messages"] for row in rows}
+
+    def _all(self, shape: Shape) -> list[dict[str, Any]] | None:
+        """Every row of a small table; None before its first commit."""
+        table = self.table(shape)
+        return None if table is None else pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
 
     def removed(self, spark: SparkSession, table: DeltaTable) -> DataFrame:
         """What the lake's retention has removed from the archive, as it was opened.
@@ -207,6 +231,8 @@ class Lake:
         *transactions: Transaction,
     ) -> bool:
         self.directory(shape).mkdir(parents=True, exist_ok=True)
+        if table is not None and _format(table) < FORMAT:
+            table = self._carried_over(shape, table)
         actions = [_action(file) for file in files]
         schema = Schema.from_arrow(shape.schema)
         properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=0)
@@ -224,6 +250,15 @@ class Lake:
             return False
         return True
 
+    def _carried_over(self, shape: Shape, table: DeltaTable) -> DeltaTable:
+        """A table of an older format with the columns of this one. Cut off between its commits, it is done again."""
+        present = {field.name for field in table.schema().fields}
+        lacking = [field for field in Schema.from_arrow(shape.schema).fields if field.name not in present]
+        if lacking:
+            table.alter.add_columns(lacking)
+        table.alter.set_table_description(f"{MARK}{FORMAT}")
+        return self.table(shape) or table
+
 
 def _opened(directory: Path) -> DeltaTable | None:
     try:
@@ -235,12 +270,16 @@ def _opened(directory: Path) -> DeltaTable | None:
     mark, _, written = (table.metadata().description or "").rpartition(" ")
     if mark != MARK.strip() or not written.isdecimal():
         raise BadLake(f"{directory} is a Delta table, but none that peeklock-pipeline has written.")
-    if int(written) > FORMAT:
+    if _format(table) > FORMAT:
         raise BadLake(
             f"{directory} was written by a newer peeklock-pipeline (format {written}; this one knows {FORMAT}): "
             "install that version, or choose another directory."
         )
     return table
+
+
+def _format(table: DeltaTable) -> int:
+    return int((table.metadata().description or "").rpartition(" ")[2])
 
 
 def mark_of(table: DeltaTable | None) -> Mark:

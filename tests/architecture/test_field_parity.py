@@ -163,7 +163,7 @@ def test_what_the_archive_takes_over_a_message_has() -> None:
 
 def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:
     assert set(digested.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {"queue_id", "remove_at", "export_batch"}
-    assert set(digested.DIGESTED_COLUMNS) == (set(EXPORTED) | {"content_digest"}) - {"export_batch"}
+    assert set(digested.DIGESTED_COLUMNS) == set(EXPORTED) - {"export_batch"}
 
 
 def test_the_digest_of_a_row_takes_each_column_as_what_it_is() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
 
+from app.domain.digest import content_digest, digest_of_rows, row_digest
+from app.store.digested import DIGESTED_COLUMNS
 from app.store.migrate import on_connection
 from tests.engines import apart
 from tests.faults.outside import execute
@@ -22,7 +24,7 @@ DEAD_LETTERED = 5
 
 def archived(number: int, **facts: Any) -> dict[str, Any]:
     """A row of the archive with every value that may be absent left out, but for these facts."""
-    return {
+    row = {
         "sequence_number": number, "queue_id": 1, "queue": "orders", "outcome": "completed", "settled_at": NOON,
         "remove_at": NOON + 30 * DAY, "lock_token": None, "receiver_id": None, "priority": 4,
         "enqueued_at": NOON - 2_000_000, "available_at": NOON - 2_000_000, "expires_at": None,
@@ -30,11 +32,12 @@ def archived(number: int, **facts: Any) -> dict[str, Any]:
         "last_failure": None, "message_id": f"id-{number}", "group_id": None, "headers": None, "properties": None,
         "body_kind": 0, "body": b"", "dead_letter_reason": None, "dead_letter_description": None,
     } | facts  # fmt: skip
+    return row | {"content_digest": content_of(row)} | facts
 
 
 def live(number: int, **facts: Any) -> dict[str, Any]:
     """A row of a message that is still in its queue, available unless these facts say otherwise."""
-    return {
+    row = {
         "sequence_number": number, "queue_id": 1, "state": 1, "home_state": 1, "priority": 4, "enqueued_at": NOON,
         "available_at": NOON, "expires_at": None, "delivery_count": 0, "failure_count": 0, "lock_token": None,
         "locked_until": None, "lock_generation": 0, "receiver_id": None, "first_delivered_at": None,
@@ -42,10 +45,24 @@ def live(number: int, **facts: Any) -> dict[str, Any]:
         "headers": None, "properties": None, "body_kind": 0, "body": b"", "dead_letter_reason": None,
         "dead_letter_description": None, "dead_lettered_at": None,
     } | facts  # fmt: skip
+    return row | {"content_digest": content_of(row)} | facts
+
+
+def content_of(row: dict[str, Any]) -> bytes:
+    """What the server digests of a message when it accepts it."""
+    fields = ("message_id", "group_id", "headers", "body_kind", "body")
+    return content_digest(*(row[name] for name in fields))
+
+
+def digest_of(rows: Iterable[dict[str, Any]]) -> str:
+    """What the server seals a batch of these rows with."""
+    ascending = sorted(rows, key=lambda row: row["sequence_number"])
+    given = [row | {"body": hashlib.sha256(row["body"]).hexdigest()} for row in ascending]
+    return digest_of_rows(row_digest(row[name] for name in DIGESTED_COLUMNS) for row in given)
 
 
 def digest(numbers: Iterable[int]) -> str:
-    """What the server seals a batch with."""
+    """What servers sealed a batch with before rows had digests."""
     return hashlib.sha256("".join(f"{number}\n" for number in sorted(numbers)).encode()).hexdigest()
 
 
@@ -58,37 +75,97 @@ class Archive:
     @classmethod
     def empty(cls, url: str) -> Archive:
         """The tables of a migrated database, without a row."""
-        for table in ("archive", "export_batch", "message", "queue"):
+        for table in ("archive", "export_batch", "message", "queue", "accepted_count"):
             execute(url, f"DELETE FROM {table}")
         return cls(url)
 
     def seal(self, number: int, rows: Sequence[dict[str, Any]], sealed_at: int = NOON) -> None:
-        """Archive these messages as a batch that is sealed."""
-        self.fill("archive", [{**row, "export_batch": number} for row in rows])
-        mark = {
-            "number": number, "row_count": len(rows), "digest": digest(row["sequence_number"] for row in rows),
-            "sealed_at": sealed_at + number, "remove_at": sealed_at + 30 * DAY, "removed_at": None, "removal": None,
-        }  # fmt: skip
-        self.fill("export_batch", [mark])
+        """Archive these accepted messages as a batch that is sealed."""
+        self.seal_all({number: rows}, sealed_at)
 
-    def remove(self, number: int, removal: str) -> None:
-        """Let a batch expire or be trimmed, as the server does it."""
-        execute(self.url, "DELETE FROM archive WHERE export_batch = :number", number=number)
+    def seal_all(self, batches: Mapping[int, Sequence[dict[str, Any]]], sealed_at: int = NOON) -> None:
+        """Archive these accepted messages as batches that are sealed."""
+        self.end([row | {"export_batch": number} for number, rows in batches.items() for row in rows])
+        marks = [
+            {
+                "number": number, "row_count": len(rows), "digest": digest_of(rows), "digest_version": 2,
+                "sealed_at": sealed_at + number, "remove_at": sealed_at + 30 * DAY, "removed_at": None, "removal": None,
+            }
+            for number, rows in batches.items()
+        ]  # fmt: skip
+        self.fill("export_batch", marks)
+
+    def seal_numbers(self, number: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Archive these messages as a server sealed them before rows had digests."""
+        self.seal(number, [{**row, "content_digest": None} for row in rows])
+        sealed = digest(row["sequence_number"] for row in rows)
+        execute(
+            self.url, "UPDATE export_batch SET digest = :digest, digest_version = 1 WHERE number = :number",
+            digest=sealed, number=number,
+        )  # fmt: skip
+
+    def end(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Archive these accepted messages, in no batch where they name none."""
+        self.accept(rows)
+        self.fill("archive", [{"export_batch": None} | row for row in rows])
+
+    def accept(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Count messages as accepted by their queue on their day, as the statements do that store them."""
+        by_day: dict[tuple[int, str, int], list[int]] = {}
+        for row in rows:
+            if row["content_digest"] is None:
+                continue
+            day = (row["queue_id"], row["queue"], row["enqueued_at"] // DAY)
+            by_day.setdefault(day, []).append(row["sequence_number"])
+        counts = [
+            {"queue_id": queue_id, "queue": name, "day": day, "first_number": min(numbers), "accepted": len(numbers)}
+            for (queue_id, name, day), numbers in by_day.items()
+        ]
+        if counts:
+            self.fill("accepted_count", counts)
+
+    def remove(self, numbers: int | Iterable[int], removal: str) -> None:
+        """Let batches expire or be trimmed, as the server does it."""
+        named = str(numbers) if isinstance(numbers, int) else ", ".join(map(str, numbers))
+        execute(self.url, f"DELETE FROM archive WHERE export_batch IN ({named})")
         execute(
             self.url,
-            "UPDATE export_batch SET removed_at = :at, removal = :removal WHERE number = :number",
-            number=number, removal=removal, at=NOON + DAY,
+            f"UPDATE export_batch SET removed_at = :at, removal = :removal WHERE number IN ({named})",
+            removal=removal, at=NOON + DAY,
         )  # fmt: skip
+
+    def age(self, by: int) -> None:
+        """Let every archived message have ended that much earlier, and its batch be sealed with it."""
+        execute(self.url, "UPDATE archive SET settled_at = settled_at - :by", by=by)
+        for (number,) in execute(self.url, "SELECT number FROM export_batch WHERE removed_at IS NULL"):
+            found = execute(
+                self.url,
+                f"SELECT {', '.join(DIGESTED_COLUMNS)} FROM archive WHERE export_batch = :number",
+                number=number,
+            )
+            sealed = digest_of(dict(zip(DIGESTED_COLUMNS, row, strict=True)) for row in found)
+            execute(
+                self.url,
+                "UPDATE export_batch SET digest = :digest WHERE number = :number",
+                digest=sealed,
+                number=number,
+            )
 
     def lose(self, sequence_number: int) -> None:
         """Let an archived message vanish, as no server does it."""
         execute(self.url, "DELETE FROM archive WHERE sequence_number = :number", number=sequence_number)
 
     def hold(self, queue_id: int, queue: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Put messages into a queue."""
-        about = {"id": queue_id, "name": queue, "settings": "{}", "version": 1, "created_at": 0, "updated_at": 0}
-        self.fill("queue", [about])
-        self.fill("message", [{**row, "queue_id": queue_id} for row in rows])
+        """Put accepted messages into a new queue."""
+        self.hold_all({(queue_id, queue): rows})
+
+    def hold_all(self, queues: Mapping[tuple[int, str], Sequence[dict[str, Any]]]) -> None:
+        """Put accepted messages into new queues."""
+        about = {"settings": "{}", "version": 1, "created_at": 0, "updated_at": 0}
+        self.fill("queue", [about | {"id": number, "name": name} for number, name in queues])
+        rows = [(name, row | {"queue_id": number}) for (number, name), held in queues.items() for row in held]
+        self.accept(row | {"queue": name} for name, row in rows)
+        self.fill("message", [row for _, row in rows])
 
     def fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows with these columns."""

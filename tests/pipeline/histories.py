@@ -30,6 +30,7 @@ PLAIN: Mapping[str, Any] = {
     "body": b"",
     "dead_letter_reason": None,
     "dead_letter_description": None,
+    "content_digest": None,
     "export_batch": 1,
 }
 """What a message is where a test does not say."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import Transaction
 from peeklock_pipeline.beginning import EXPORTED, Beginning
-from peeklock_pipeline.columns import ARCHIVE
+from peeklock_pipeline.columns import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.jobs.audit import audit
@@ -22,12 +22,13 @@ from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import SEALED, Lake
+from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption
-from peeklock_pipeline.transforms.audit import batches
+from peeklock_pipeline.transforms.audit import batches, digested, ended
 from pyspark.sql import SparkSession
 
 from tests.faults.outside import execute
-from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, digest, live
+from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, digest, digest_of, live
 from tests.pipeline.histories import fill
 
 Row = dict[str, Any]
@@ -48,7 +49,7 @@ def test_where_nothing_is_wrong_accepted_is_the_sum_of_all_that_became_of_messag
     database = history(archive)
     export(spark, database, lake)
     archive.seal(3, [archived(44)])
-    archive.fill("archive", [archived(45) | {"export_batch": None}])
+    archive.end([archived(45)])
     done = audit(spark, database, lake)
     assert (done.findings, done.unnamed, done.messages, done.batches) == ([], 0, 45, 2)
     assert [(line.queue, line.accepted, line.completed, line.received, line.live) for line in done.ledger] == [
@@ -58,12 +59,26 @@ def test_where_nothing_is_wrong_accepted_is_the_sum_of_all_that_became_of_messag
     assert [line.dead_lettered for line in done.ledger] == [0, 1]
 
 
-def test_the_digest_is_the_one_that_the_server_seals_with(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    numbers = [1, 2, 3, 10, 11, 100, 2**40]
-    small.seal(1, [archived(number) for number in numbers])
-    export(spark, Database.at(small.url), lake)
-    [row] = batches(lake.read(spark)).collect()
-    assert (row.number, row.messages, row.digest) == (1, 7, digest(numbers))
+FULL = {
+    "queue": "billing.eu-1", "lock_token": bytes(range(16)), "receiver_id": "ü" * 128, "group_id": "a'b",
+    "headers": '{"subject": "\U0001f680"}', "properties": '{ "n": 1}', "body": bytes(range(256)), "body_kind": 2,
+    "expires_at": NOON + 1, "first_delivered_at": NOON - 2, "last_delivered_at": 0, "last_failure": "bo\nom",
+    "dead_letter_reason": "poison", "dead_letter_description": "",
+}  # fmt: skip
+
+
+def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, archive: Archive, lake: Lake) -> None:
+    numbers = [2, 3, 10, 11, 100, 2**40]
+    rows = [*[archived(number) for number in numbers], archived(1, **FULL), archived(5, content_digest=None)]
+    archive.seal(1, rows)
+    database = Database.at(archive.url)
+    export(spark, database, lake)
+    stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
+    for place in (ended(lake.read(spark)), digested(stored)):
+        [row] = batches(place).collect()
+        assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
+        assert (row.rows, row.changed) == (digest_of(rows), 0)
+        assert place.where("is_covered AND is_as_accepted").count() == 7
 
 
 def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small: Archive, lake: Lake) -> None:

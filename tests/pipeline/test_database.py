@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.columns import ARCHIVE, MESSAGES
-from peeklock_pipeline.database import Database, gathered
+from peeklock_pipeline.columns import ARCHIVE, MESSAGES, STORED_ROWS
+from peeklock_pipeline.database import Account, Database, gathered
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 
-from tests.pipeline.archive import DEAD_LETTERED, NOON, Archive, archived, live
+from tests.faults.outside import execute
+from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
 from tests.servers import free_port
 
 FULL = {
@@ -63,13 +65,46 @@ def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archi
     archive.hold(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
     database = Database.at(archive.url)
     assert database.span() == (1, 5)
-    found = pa.concat_tables(database.placed(1, 5)).sort_by("sequence_number")
+    found = pa.concat_tables(database.rows(1, 5)).sort_by("sequence_number")
     assert found["standing"].to_pylist() == ["completed", "expired", "purged", "live", "dead_lettered"]
     assert found["place"].to_pylist() == [*["archive"] * 3, *["queue"] * 2]
     assert found["export_batch"].to_pylist() == [1, 2, None, None, None]
     messages = pa.concat_tables(database.messages(1, 9))
     assert messages["state"].to_pylist() == ["available", "dead_lettered"]
     assert messages.schema.names == [name for name in MESSAGES.schema.names if name != "taken_at"]
+
+
+def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> None:
+    full = {name: FULL[name] for name in ("group_id", "headers", "body_kind", "body")} | {"message_id": "i'd\u00fc "}
+    ended, waiting = archived(1, **full), live(2, **full)
+    archive.end([ended])
+    archive.hold(7, "orders", [waiting])
+    rows = pa.concat_tables(Database.at(archive.url).rows(1, 2)).sort_by("sequence_number")
+    assert rows.schema.names == STORED_ROWS.schema.names
+    for row, stored in zip(rows.to_pylist(), (ended, waiting), strict=True):
+        assert row["content_digest"] == stored["content_digest"]
+        if row["body"] is None:
+            assert row["content_found"] == stored["content_digest"].hex()
+            assert row["body_sha256"] == sha256(stored["body"]).hexdigest()
+        else:
+            assert archive.url.startswith("sqlite")
+            assert (row["body"], row["content_found"], row["body_sha256"]) == (stored["body"], None, None)
+
+
+def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archive: Archive) -> None:
+    archive.seal(1, [archived(number) for number in (1, 2)])
+    archive.seal(2, [archived(number) for number in (3, 4, 5)])
+    archive.end([archived(6), archived(7, enqueued_at=NOON + DAY), archived(8, content_digest=None)])
+    archive.hold(1, "orders", [live(9), live(10, content_digest=None)])
+    archive.hold(2, "empty", [live(11)])
+    execute(archive.url, "DELETE FROM message WHERE sequence_number = 11")
+    today = date(2026, 9, 21)
+    found = sorted(Database.at(archive.url).accounts(exported=1), key=lambda one: (one.queue, one.day))
+    assert found == [
+        Account("empty", today, 1, 0),
+        Account("orders", today, 7, 5),
+        Account("orders", today + timedelta(days=1), 1, 1),
+    ]
 
 
 def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
+from peeklock_pipeline import lake as module
+from peeklock_pipeline.beginning import EXPORTED
 from peeklock_pipeline.columns import ARCHIVE, Shape
 from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import Exported, Unit, export, portions, units
-from peeklock_pipeline.lake import Lake, Mark
+from peeklock_pipeline.lake import FORMAT, MARK, SEALED, Lake, Mark
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
 from pyspark.sql import SparkSession
 
@@ -92,6 +95,29 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
     many = [batch(number, rows=3_000_000) for number in range(1, 6)]
     assert [[one.number for one in portion] for portion in portions(many)] == [[1, 2], [3, 4], [5]]
     assert list(portions([])) == []
+
+
+def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
+    spark: SparkSession, small: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database.at(small.url)
+    small.seal_numbers(1, [archived(1), archived(2)])
+    before = Shape(
+        "archive", pa.schema([one for one in ARCHIVE.schema if one.name != "content_digest"]), ARCHIVE.partitions
+    )
+    with monkeypatch.context() as older:
+        older.setattr(module, "FORMAT", 1)
+        files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
+        assert lake._add(before, None, files, "append", Transaction(EXPORTED, 1), Transaction(SEALED, NOON + 1))
+    assert audit(spark, database, lake).findings == []
+    small.seal(2, [archived(3)])
+    assert export(spark, database, lake).messages == 1
+    found = DeltaTable(str(lake.directory(ARCHIVE)))
+    assert [field.name for field in found.schema().fields if field.name == "content_digest"] == ["content_digest"]
+    assert found.metadata().description == f"{MARK}{FORMAT}"
+    rows = lake.read(spark).orderBy("sequence_number").select("content_digest").collect()
+    assert [row[0] for row in rows] == [None, None, archived(3)["content_digest"]]
+    assert audit(spark, database, lake).findings == []
 
 
 # ---- what dies -------------------------------------------------------------------------------------------------------

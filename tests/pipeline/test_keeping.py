@@ -18,7 +18,7 @@ from peeklock_pipeline.jobs.retention import last_kept, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption
-from peeklock_pipeline.transforms.audit import batches
+from peeklock_pipeline.transforms.audit import batches, ended
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
@@ -46,7 +46,7 @@ def contents(spark: SparkSession, lake: Lake) -> list[object]:
 
 
 def facts(spark: SparkSession, lake: Lake) -> list[object]:
-    return batches(lake.read(spark)).orderBy("number").collect()
+    return batches(ended(lake.read(spark))).orderBy("number").collect()
 
 
 def orphan(lake: Lake, database: Database, age_days: int) -> Path:

@@ -6,7 +6,6 @@ them, and all that is known against what senders say they have sent.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -14,11 +13,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from peeklock_pipeline.beginning import Beginning, beginning_of
-from peeklock_pipeline.columns import ARCHIVE, PLACED
+from peeklock_pipeline.columns import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile, absent, listed
+from peeklock_pipeline.jobs.accounts import Books, Line, settled, wrong
 from peeklock_pipeline.jobs.export import recognised
-from peeklock_pipeline.jobs.findings import Batches, Finding, Held, of_batches, of_list, of_rows
+from peeklock_pipeline.jobs.findings import Batches, Finding, Found, Held, of_batches, of_list, of_rows
 from peeklock_pipeline.lake import Lake, mark_of
 from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import even, rows_of, told
@@ -33,53 +33,50 @@ STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One queue and day of the ledger."""
+class Notes:
+    """What the lake itself knows: where it begins, and whether it was held against the server's counts."""
 
-    queue: str
-    date: date
-    accepted: int
-    live: int
-    dead_lettered: int
-    completed: int
-    received: int
-    expired: int
-    purged: int
-    cancelled: int
-    surplus: int
+    begun: Beginning
+    counted: bool
+
+    def sentences(self) -> list[str]:
+        """What an audit could not compare."""
+        begun = f"The lake does not say with which batch it began: batches below {self.begun.number} are not compared."
+        counted = "The lake has no opening account: what was accepted is not held against the server's counts."
+        return [*([] if self.begun.noted else [begun]), *([] if self.counted else [counted])]
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
     """What was held against each other, and what was found; `unnamed` findings more were not listed."""
 
-    messages: int
+    ledger: list[Line]
     batches: int
     expected: int
-    findings: list[Finding] = field(default_factory=list[Finding])
-    unnamed: int = 0
-    ledger: list[Line] = field(default_factory=list[Line])
-    begun: Beginning = field(default_factory=lambda: Beginning(1, True))
+    findings: list[Finding]
+    unnamed: int
+    notes: Notes
+    messages: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Add up the messages of the ledger."""
+        object.__setattr__(self, "messages", sum(line.accepted for line in self.ledger))
 
     def sentences(self) -> str:
         """The findings, and the ledger's sums."""
         parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
         counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
         more = [f"{self.unnamed} findings more are not listed."] if self.unnamed else []
-        if not self.begun.noted:
-            more.append(
-                f"The lake does not say with which batch it began: batches below {self.begun.number} are not compared."
-            )
         found = (
             f"{len(self.findings) + self.unnamed} findings"
             if self.findings
             else "Nothing is lost, nothing is there twice"
         )
         sums = f"{self.messages} accepted = {counted}"
-        surplus = sum(line.surplus for line in self.ledger)
-        return "\n".join(
-            [*map(str, self.findings), *more, f"{found}: {sums}{f' - {surplus} counted twice' * bool(surplus)}."]
-        )
+        for name, sign, words in (("surplus", "-", "counted twice"), ("missing", "+", "missing")):
+            if count := sum(getattr(line, name) for line in self.ledger):
+                sums += f" {sign} {count} {words}"
+        return "\n".join([*map(str, self.findings), *more, *self.notes.sentences(), f"{found}: {sums}."])
 
 
 def audit(
@@ -98,38 +95,50 @@ def audit(
     archive = lake.of(spark, [file for file in files if file not in gone])
     with told():
         expected = None if expect is None else _expected(spark, expect).cache()
-        placed = ask.ended(archive).unionByName(_placed(spark, database)).cache()
+        books = _books(spark, database, lake, table)
+        placed = ask.ended(archive).unionByName(ask.digested(_stored(spark, database))).cache()
         standings = ask.once(placed, mark.number)
         repeated = ask.twofold(standings).cache()
         progress(0, STEPS)
-        lines = [Line(**row.asDict()) for row in ask.ledger(standings, repeated).collect()]
+        lines = settled(ask.ledger(standings, repeated), books)
         progress(1, STEPS)
         found = [of_list([_gone(file) for file in gone]), of_rows(ask.places(repeated), _twice)]
+        found.append(of_rows(ask.changed(placed), _changed))
         progress(2, STEPS)
-        held = Batches(
-            known,
-            _listed(database),
-            begun.number,
-            mark.number,
-            _held(placed),
-            _taken(spark, lake, table),
-            _missed(spark, lake),
-        )
-        found.append(of_batches(held, placed))
+        notes = (_taken(spark, lake, table), lake.missed())
+        held = Batches(known, _listed(database), begun.number, mark.number, _held(placed), *notes)
+        found.append(of_batches(held, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
+        found.append(of_list([*wrong(lines, held.unexported())]))
         progress(3, STEPS)
         if expected is not None:
-            found.append(of_rows(ask.missing(expected, standings, "message_id"), _unseen))
+            found.append(of_rows(ask.missing(expected, placed, "message_id"), _unseen))
         sent = 0 if expected is None else expected.count()
         progress(STEPS, STEPS)
     for cached in (repeated, placed, *([] if expected is None else [expected])):
         cached.unpersist()
-    findings = [finding for group, _ in found for finding in group]
-    compared = sum(begun.number <= batch.number <= mark.number for batch in known)
-    return Audited(_accepted(lines), compared, sent, findings, sum(unnamed for _, unnamed in found), lines, begun)
+    return Audited(lines, held.compared(), sent, *_together(found), Notes(begun, books.opening is not None))
 
 
-def _accepted(lines: Sequence[Line]) -> int:
-    return sum(line.accepted for line in lines)
+def _together(found: Sequence[Found]) -> tuple[list[Finding], int]:
+    return [finding for group, _ in found for finding in group], sum(unnamed for _, unnamed in found)
+
+
+def _books(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> Books:
+    """What was accepted, and what of it need not be found."""
+    removed = ask.left(lake.removed(spark, table)).collect()
+    return Books(
+        database.accounts(mark_of(table).number),
+        {(row.queue, row.date): row.messages for row in removed},
+        lake.opening(),
+    )
+
+
+def _pairs(spark: SparkSession, database: Database, archive: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """The messages of these batches that the lake has differently from the archive, which is read again."""
+    ranges = [(number, number) for number in numbers]
+    return ask.unlike(
+        archive.where(F.col("export_batch").isin(*numbers)), rows_of(spark, ranges, database.pieces, ARCHIVE)
+    )
 
 
 def _listed(database: Database) -> dict[int, Batch]:
@@ -140,10 +149,6 @@ def _taken(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[int, int]
     return {row.number: row.messages for row in ask.taken(lake.removed(spark, table)).collect()}
 
 
-def _missed(spark: SparkSession, lake: Lake) -> dict[int, int]:
-    return {row.number: row.messages for row in lake.missed(spark).collect()}
-
-
 def _twice(row: Row) -> Finding:
     return Finding(f"is there {row.times} times: {row.standing}", None, row.queue, row.sequence_number, row.message_id)
 
@@ -152,22 +157,27 @@ def _unseen(row: Row) -> Finding:
     return Finding("was sent, and is nowhere", message_id=row.message_id)
 
 
+def _changed(row: Row) -> Finding:
+    what = f"does not have the content that was accepted, in the {row.place}"
+    return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
+
+
 def _gone(file: DataFile) -> Finding:
     what = f"is missing from the lake or cannot be read; it held {file.rows} messages"
     return Finding(what, queue=file.partition["queue"], file=file.path)
 
 
-def _placed(spark: SparkSession, database: Database) -> DataFrame:
-    """Where everything stands that is in the database."""
+def _stored(spark: SparkSession, database: Database) -> DataFrame:
+    """Every row of a message that is in the database."""
     span = database.span()
     ranges = even(*span, RANGE_NUMBERS) if span else []
-    return rows_of(spark, ranges, database.placed, PLACED)
+    return rows_of(spark, ranges, database.rows, STORED_ROWS)
 
 
 def _held(placed: DataFrame) -> dict[tuple[str, int], Held]:
     """What lake and archive hold of each batch: a row a batch, which takes reading every message."""
     rows = ask.batches(placed.where("export_batch IS NOT NULL"), "place").collect()
-    return {(row.place, row.number): Held(row.messages, row.digest) for row in rows}
+    return {(row.place, row.number): Held(row.messages, row.numbers, row.rows) for row in rows}
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.columns import ARCHIVE
+from peeklock_pipeline.columns import ARCHIVE, OPENING
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake, Mark
@@ -53,6 +53,8 @@ def export(spark: SparkSession, database: Database, lake: Lake, progress: Progre
     after = lake.mark()
     sealed = pending(database, after)
     begun = _begun(lake, sealed)
+    if sealed and (after.number == 0 or lake.table(OPENING) is None):
+        lake.open_accounts([one for one in database.accounts(max(after.number, begun - 1)) if one.accepted != one.held])
     total = sum(batch.rows for batch in sealed)
     done = files = 0
     for portion in portions(sealed):

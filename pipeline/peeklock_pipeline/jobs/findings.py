@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from pyspark.sql import DataFrame, Row
 
@@ -22,10 +23,13 @@ class Finding:
     sequence_number: int | None = None
     message_id: str | None = None
     file: str | None = None
+    day: date | None = None
 
     def __str__(self) -> str:
         if self.file is not None:
             return f"File {self.file} {self.what}."
+        if self.day is not None:
+            return f"Queue {self.queue}, messages of {self.day}: {self.what}."
         if self.message_id is None:
             return f"Batch {self.batch} {self.what}."
         number = f" (sequence number {self.sequence_number}, queue {self.queue})" if self.queue else ""
@@ -50,13 +54,19 @@ def of_list(found: Sequence[Finding]) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a place holds of a batch."""
+    """What a place holds of a batch: its messages, and the digests of their numbers and of their rows."""
 
     messages: int
-    digest: str
+    numbers: str
+    rows: str
+
+    def proves(self, batch: Batch) -> bool:
+        """Whether this is what was sealed, by a digest of the batch's version."""
+        digest = {1: self.numbers, 2: self.rows}.get(batch.digest_version)
+        return (self.messages, digest) == (batch.rows, batch.digest)
 
 
-NOTHING = Held(0, "")
+NOTHING = Held(0, "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,18 @@ class Batches:
         if removed := self.removed.get(number, 0):
             gone = f"{here}, and {removed} more were removed by the lake's retention, and was sealed with {batch.rows}"
             return None if held.messages + removed == batch.rows else gone
-        return None if (held.messages, held.digest) == (batch.rows, batch.digest) else _unlike(here, held, batch)
+        return None if held.proves(batch) else _unlike(here, held, batch)
+
+    def compared(self) -> int:
+        """How many batches of the database the lake should hold."""
+        return sum(self.begun <= batch.number <= self.exported for batch in self.known)
+
+    def unexported(self) -> int:
+        """How many messages the archive removed before an export came for them."""
+        later = {
+            one.number: one.rows for one in self.known if one.removed_at is not None and one.number > self.exported
+        }
+        return sum({**later, **self.missed}.values())
 
     def remains(self, number: int) -> bool:
         """Whether the archive had the rows of a sealed batch all the while that they were read."""
@@ -128,7 +149,7 @@ class Batches:
             held = self.held.get(("archive", batch.number), NOTHING)
             if batch.removed_at is not None:
                 yield from self._removed(batch, held)
-            elif self.remains(batch.number) and (held.messages, held.digest) != (batch.rows, batch.digest):
+            elif self.remains(batch.number) and not held.proves(batch):
                 yield Finding(_unlike(f"has {held.messages} messages in the archive", held, batch), batch.number)
         for number in sorted(self._numbers("archive") - self.later.keys()):
             messages = self.held["archive", number].messages
@@ -151,15 +172,32 @@ def _unlike(here: str, held: Held, batch: Batch) -> str:
     return f"{here}, and was sealed with {batch.rows}"
 
 
-def of_batches(held: Batches, placed: DataFrame) -> Found:
-    """The batches that are wrong, and their messages, as far as lake and archive tell which they are."""
+def of_batches(held: Batches, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]) -> Found:
+    """The batches that are wrong, and their messages, as far as lake and archive tell which they are.
+
+    `pairs` reads these batches again and gives the messages of which lake and archive have different rows.
+    """
     wrong = {"lake": list(held.wrong_in_lake()), "archive": list(held.wrong_in_archive())}
     batches, unnamed = of_list([*wrong["lake"], *wrong["archive"]])
+    if not batches:
+        return [], 0
     numbers = {place: {one.batch for one in found if one.batch is not None} for place, found in wrong.items()}
-    both = sorted(number for number in numbers["lake"] | numbers["archive"] if held.is_comparable(number))
+    both = sorted(number for number in numbers["lake"] | numbers["archive"] if held.is_comparable(number))[:MOST_NAMED]
     strange = {place: [one for one in found if held.is_strange(one, place)] for place, found in numbers.items()}
-    rows, more = of_rows(ask.apart(placed, both[:MOST_NAMED], strange), _naming(numbers)) if batches else ([], 0)
-    return batches + rows, unnamed + more
+    alone, more = of_rows(ask.apart(placed, both, strange), _naming(numbers))
+    changed, others = of_rows(pairs(both), _comparing(numbers)) if both else ([], 0)
+    return [*batches, *alone, *changed], unnamed + more + others
+
+
+def _comparing(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
+    """Names a row that lake and archive have differently, by which of the two is not as it was sealed."""
+
+    def name(row: Row) -> Finding:
+        places = [place for place, numbers in wrong.items() if row.export_batch in numbers]
+        what = f"is not in the {' and the '.join(places)} as it was sealed: lake and archive differ in {row.columns}"
+        return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
+
+    return name
 
 
 def _naming(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:

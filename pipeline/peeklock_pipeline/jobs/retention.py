@@ -45,7 +45,8 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
 def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFrame:
     chosen = archive.where(F.col("date") < before)
     chosen = chosen.where(F.col("queue").isin(*queues)) if queues else chosen
-    counts = chosen.groupBy("queue", "date", "export_batch").agg(F.count("*").alias("messages"))
+    by = ("queue", "date", "export_batch", F.to_date("enqueued_at").alias("accepted_on"))
+    counts = chosen.groupBy(*by).agg(F.count("*").alias("messages"), F.count("content_digest").alias("covered"))
     return counts.withColumn("removal", F.lit(uuid4().hex)).select(REMOVED.schema.names)
 
 

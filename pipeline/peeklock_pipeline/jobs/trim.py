@@ -9,12 +9,13 @@ import httpx
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch
+from peeklock_pipeline.jobs.findings import NOTHING, Held
 from peeklock_pipeline.lake import Lake, Mark, mark_of
 from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import told
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import client, said
-from peeklock_pipeline.transforms.audit import batches
+from peeklock_pipeline.transforms import audit as ask
 
 REQUEST_BATCHES = 100
 PAGE_BATCHES = 1000
@@ -114,10 +115,11 @@ def trim(
     until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
     wanted = [one for one in known if one.removed_at is None and one.number <= mark.number and one.sealed_at <= until]
     with told():
-        here = {row.number: (row.messages, row.digest) for row in batches(lake.at(spark, table)).collect()}
+        found = ask.batches(ask.ended(lake.at(spark, table))).collect()
         gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
+    here = {row.number: Held(row.messages, row.numbers, row.rows) for row in found if not row.changed}
     results = {one.number: REMOVED if one.number in gone else DIFFERS for one in wanted}
-    proven = [one for one in wanted if one.number not in gone and here.get(one.number) == (one.rows, one.digest)]
+    proven = [one for one in wanted if one.number not in gone and here.get(one.number, NOTHING).proves(one)]
     for start in range(0, len(proven), REQUEST_BATCHES):
         progress(start, len(proven))
         results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
@@ -143,6 +145,7 @@ def _batch(item: Mapping[str, Any]) -> Batch:
         item["digest"],
         _microseconds(item["sealed_at"]),
         None if removed is None else _microseconds(removed),
+        item["digest_version"],
     )
 
 

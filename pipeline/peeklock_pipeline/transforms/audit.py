@@ -1,7 +1,7 @@
 """What an audit asks: is each message where it should be, once, and nothing else?
 
 A ledger counts by queue and day of sending: accepted = live + dead-lettered + completed + received + expired + purged +
-cancelled. A message is told from all others by its sequence number, which the database gives out once.
+cancelled. The server counts what it accepts, so that a lost message is missing from the sum. A message is told from all others by its sequence number, which the database gives out once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.columns import PLACED
+from peeklock_pipeline.columns import ARCHIVE, PLACED
+from peeklock_pipeline.transforms import digests
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """Where an accepted message may be: in its queue, or in the archive with its outcome."""
@@ -19,8 +20,20 @@ STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purge
 
 def ended(archive: DataFrame) -> DataFrame:
     """The rows of the lake's archive as `PLACED` has them."""
-    told = archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake")})
-    return told.select(*PLACED.schema.names)
+    nothing = {name: F.lit(None).cast("string") for name in ("body_sha256", "content_found")}
+    return digested(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
+
+
+def digested(rows: DataFrame) -> DataFrame:
+    """Rows of the lake, or of the database (`STORED_ROWS`), as `PLACED` has them: their digests taken again."""
+    own = digests.hexadecimal(F.col("content_digest"))
+    found = F.coalesce("content_found", digests.content_digest())
+    taken = {
+        "is_covered": F.col("content_digest").isNotNull(),
+        "is_as_accepted": own == found,
+        "row_digest": F.when(F.col("place") != "queue", digests.row_digest()),
+    }
+    return rows.withColumns(taken).select(*PLACED.schema.names)
 
 
 def once(placed: DataFrame, exported: int) -> DataFrame:
@@ -39,18 +52,21 @@ def twofold(standings: DataFrame) -> DataFrame:
 
 
 def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
-    """By queue and day of sending: how many were accepted, where they are, and `surplus`, what is counted twice.
+    """By queue and day of sending: where messages are, `surplus`, what is counted twice, and `covered`.
 
-    `repeated` is what is `twofold` among them.
+    That is how many the lake has, each once, of those with a digest of their content. `repeated` is what is `twofold`
+    among them.
     """
     day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
-    counted = standings.groupBy("queue", day).agg(*parts, F.count("*").alias("counted"))
+    of_lake = F.col("is_covered") & (F.col("place") == "lake")
+    covered = F.count_distinct(F.when(of_lake, F.col("sequence_number"))).alias("covered")
+    counted = standings.groupBy("queue", day).agg(*parts, F.count("*").alias("counted"), covered)
     more = (F.count("*") - F.count_distinct("sequence_number")).alias("surplus")
     surplus = repeated.groupBy("queue", day).agg(more)
     lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus"])
-    accepted = (F.col("counted") - F.col("surplus")).alias("accepted")
-    return lines.select("queue", "date", accepted, *STANDINGS, "surplus").orderBy("queue", "date")
+    found = (F.col("counted") - F.col("surplus")).alias("found")
+    return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered").orderBy("queue", "date")
 
 
 def places(repeated: DataFrame) -> DataFrame:
@@ -64,20 +80,42 @@ def places(repeated: DataFrame) -> DataFrame:
 
 
 def batches(rows: DataFrame, *by: str) -> DataFrame:
-    """What each batch is made of here: its messages, counted, and the digest as the server computes it.
+    """What each batch is made of here: its messages, counted, and its digests as the server computes them.
 
-    That is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed.
+    `numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed; `rows`
+    that over the digests of the rows, in the same order, each in hexadecimal and followed by a line feed. `changed` counts
+    messages that do not have the content that was accepted.
     """
-    ascending = F.sort_array(F.collect_list("sequence_number"))
-    lines = F.concat(F.array_join(F.transform(ascending, lambda number: number.cast("string")), "\n"), F.lit("\n"))
+    ascending = F.sort_array(F.collect_list(F.struct("sequence_number", "row_digest")))
+    numbers = F.transform(ascending, lambda row: row["sequence_number"].cast("string"))
+    row_digests = F.transform(ascending, lambda row: row["row_digest"])
     return rows.groupBy(*by, F.col("export_batch").alias("number")).agg(
-        F.count("*").alias("messages"), F.sha2(lines, 256).alias("digest")
+        F.count("*").alias("messages"),
+        _of_lines(numbers).alias("numbers"),
+        _of_lines(row_digests).alias("rows"),
+        F.count_if(~F.col("is_as_accepted")).alias("changed"),
     )
+
+
+def _of_lines(texts: Column) -> Column:
+    return F.sha2(F.concat(F.array_join(texts, "\n"), F.lit("\n")), 256)
+
+
+def changed(placed: DataFrame) -> DataFrame:
+    """Messages whose content is not what was accepted, by the digest that travels with it."""
+    named = ("sequence_number", "place", "queue", "message_id", "export_batch")
+    return placed.where(~F.col("is_as_accepted")).select(*named).orderBy("sequence_number", "place")
 
 
 def taken(removed: DataFrame) -> DataFrame:
     """How many messages of each batch the lake's retention has removed."""
     return removed.groupBy(F.col("export_batch").alias("number")).agg(F.sum("messages").alias("messages"))
+
+
+def left(removed: DataFrame) -> DataFrame:
+    """How many messages with digests the lake's retention has removed, by queue and day of sending."""
+    day = F.col("accepted_on").alias("date")
+    return removed.where("covered > 0").groupBy("queue", day).agg(F.sum("covered").alias("messages"))
 
 
 def apart(placed: DataFrame, both: Sequence[int], strange: Mapping[str, Sequence[int]]) -> DataFrame:
@@ -98,6 +136,17 @@ def apart(placed: DataFrame, both: Sequence[int], strange: Mapping[str, Sequence
 
 def _first() -> list[Column]:
     return [F.first(name).alias(name) for name in ("place", "queue", "message_id")]
+
+
+def unlike(lake: DataFrame, archive: DataFrame) -> DataFrame:
+    """Messages of which lake and archive have different rows, and in which columns."""
+    keys = ("export_batch", "sequence_number")
+    names = [name for name in ARCHIVE.schema.names if name not in keys]
+    other = archive.select(*keys, *(F.col(name).alias(f"other_{name}") for name in names))
+    differing = [F.when(~F.col(name).eqNullSafe(F.col(f"other_{name}")), F.lit(name)) for name in names]
+    columns = F.array_join(F.array_compact(F.array(*differing)), ", ").alias("columns")
+    rows = lake.join(other, list(keys)).select(*keys, "queue", "message_id", columns)
+    return rows.where("columns <> ''").orderBy("sequence_number")
 
 
 def missing(expected: DataFrame, there: DataFrame, *keys: str) -> DataFrame:

@@ -1,0 +1,54 @@
+"""Messages that were accepted and are nowhere are missing from the sum of their queue and day."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from peeklock_pipeline.database import Account
+from peeklock_pipeline.jobs.accounts import Books, Line, wrong
+
+MONDAY, TUESDAY = date(2026, 9, 21), date(2026, 9, 22)
+ACCOUNTS = [Account("orders", MONDAY, 10, 4), Account("orders", TUESDAY, 5, 5), Account("billing", MONDAY, 3, 0)]
+
+
+def line(queue: str, day: date, missing: int) -> Line:
+    parts: dict[str, Any] = dict.fromkeys(
+        ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled", "surplus"), 0
+    )
+    return Line(queue, day, accepted=missing, **parts, missing=missing)
+
+
+def test_what_is_neither_held_nor_in_the_lake_nor_removed_is_missing() -> None:
+    in_lake = {("orders", MONDAY): 4, ("billing", MONDAY): 1}
+    books = Books(ACCOUNTS, removed={("orders", MONDAY): 1}, opening={("billing", MONDAY): 2})
+    assert books.missing(in_lake) == {("orders", MONDAY): 1}
+
+
+def test_what_was_never_accepted_is_missing_below_zero() -> None:
+    books = Books(ACCOUNTS[1:2], removed={}, opening={})
+    assert books.missing({("orders", TUESDAY): 1, ("unknown", MONDAY): 2}) == {
+        ("orders", TUESDAY): -1,
+        ("unknown", MONDAY): -2,
+    }
+
+
+def test_a_lake_that_has_not_counted_yet_misses_nothing() -> None:
+    assert Books(ACCOUNTS, removed={}, opening=None).missing({}) == {}
+
+
+def test_a_queue_and_day_that_do_not_add_up_are_named() -> None:
+    lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 0), line("billing", MONDAY, -1)]
+    assert [str(finding) for finding in wrong(lines, missed=0)] == [
+        "Queue orders, messages of 2026-09-21: 2 of 2 accepted messages are nowhere.",
+        "Queue billing, messages of 2026-09-21: 1 messages more than were accepted.",
+    ]
+
+
+def test_what_the_archive_removed_before_an_export_is_named_by_its_batch_alone() -> None:
+    lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 3)]
+    assert list(wrong(lines, missed=5)) == []
+    assert [finding.what for finding in wrong(lines, missed=4)] == [
+        f"{count} of {count} accepted messages are nowhere, of which up to 4 were removed from the archive before an export"
+        for count in (2, 3)
+    ]
