@@ -9,28 +9,25 @@ from app.api import access_lines
 from app.api.bodies import ASGI
 from app.api.desk import Desk
 from app.api.dispatch import Dispatcher
-from app.api.document import openapi_document, wire_routes
-from app.api.operation import PROBLEM, Application, encode
+from app.api.document import openapi_document
+from app.api.operation import PROBLEM, encode
 from app.api.problems import plain_problem
+from app.api.routes import OPERATIONS
 
 CODES = {404: "not-found", 405: "method-not-allowed"}
 
 
 def build(desk: Desk) -> ASGI:
     """The application that answers at a desk. Its requests come through a `Front`, which gives them their id."""
-    framework = _Framework()
-    applications: list[Application] = []
-    for route in wire_routes():
-        application = route.operation.application(desk)
-        route.app = application
-        framework.router.routes.append(route)
-        applications.append(application)
-    dispatcher = Dispatcher(applications, framework)
+    dispatcher = Dispatcher((operation.application(desk) for operation in OPERATIONS), _Framework())
     return access_lines.AccessLines(dispatcher) if access_lines.are_wanted() else dispatcher
 
 
 class _Framework(FastAPI):
-    """What answers when no operation does: the document, and whatever is not there."""
+    """What answers when no operation does: the document, and unknown paths.
+
+    It holds no operation, because it reads a path otherwise: it takes an escaped slash for one that separates parts.
+    """
 
     def __init__(self) -> None:
         super().__init__(openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False)

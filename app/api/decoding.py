@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -14,12 +14,13 @@ from app.domain.refusals import Fault, InvalidRequest
 from app.wire.shapes import THE_END, Properties
 from app.wire.values import step
 
-Shape = TypeVar("Shape")
+Shape = TypeVar("Shape", bound=msgspec.Struct)
 
 WHERE = re.compile(r" - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
 IN_MAP = re.compile(r"^(?:Expected|Number) .* - at (?:`key` in `\$.*|`\$.*\[\.\.\.\])`$")
 FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(.*)`$", re.DOTALL)
 HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+WHOLE = re.compile(r"-?[0-9]+")
 PATTERN = re.compile(r"^(Expected `str` matching regex )(.*)$", re.DOTALL)
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -82,6 +83,9 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
 
 def converted(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:
     """Texts as a shape; `locate` says where in the request the value at a pointer was found."""
+    for name in _whole_numbers(shape) & values.keys():
+        if isinstance(values[name], str) and WHOLE.fullmatch(values[name]) is None:
+            raise InvalidRequest(faults=[Fault(locate(f"/{name}"), "Expected `int`, without a fraction or exponent.")])
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -151,6 +155,24 @@ def _is_property(name: str, value: msgspec.Raw) -> bool:
 def _pointer(path: str) -> str:
     """`.messages[3].priority` as `/messages/3/priority`."""
     return path.replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
+
+
+@cache
+def _whole_numbers(shape: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields that hold an integer. The decoder would also take `6.0` for one in a text, which it does not in JSON."""
+    return frozenset(field.name for field in msgspec.structs.fields(shape) if _is_whole(field.type))
+
+
+def _is_whole(annotation: Any) -> bool:
+    return _holds_whole(msgspec.inspect.type_info(annotation))
+
+
+def _holds_whole(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _holds_whole(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_holds_whole, kind.types))
+    return isinstance(kind, msgspec.inspect.IntType)
 
 
 def _is_list(annotation: Any) -> bool:

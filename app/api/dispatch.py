@@ -1,6 +1,6 @@
 """A table ahead of the framework's router that finds an operation by splitting its path.
 
-The table is derived from the very routes that the framework documents, so nothing is declared
+The table is derived from the declarations that the framework documents, so nothing is declared
 twice; a path that no operation has goes on to the framework. Walking a router's regular expressions
 costs more than everything else that a hot request needs before its verb.
 """
@@ -23,21 +23,21 @@ class _Entry(NamedTuple):
 
 
 class Dispatcher:
-    """Sends a request to its operation's application, or else to `fallback`."""
+    """Sends a request to one of `applications`, its operation's, or else to `fallback`."""
 
     def __init__(self, applications: Iterable[Application], fallback: ASGI) -> None:
-        self._fallback = fallback
+        self.applications = tuple(applications)
+        self.fallback = fallback
         self._table: dict[tuple[str, int], list[_Entry]] = {}
-        applications = list(applications)
-        paths = [application.operation.path.split("/") for application in applications]
-        for path, application in zip(paths, applications, strict=True):
+        paths = [application.operation.path.split("/") for application in self.applications]
+        for path, application in zip(paths, self.applications, strict=True):
             key = (application.operation.method, len(path))
             self._table.setdefault(key, []).append(_entry(path, paths, application))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; HEAD is GET without the body."""
         if scope["type"] != "http":
-            await self._fallback(scope, receive, send)
+            await self.fallback(scope, receive, send)
             return
         method: str = scope["method"]
         segments = _segments(scope)
@@ -51,7 +51,7 @@ class Dispatcher:
         if allowed := self._allowed(segments):
             await respond(send, _not_allowed(scope, allowed))
         else:
-            await self._fallback(scope, receive, send)
+            await self.fallback(scope, receive, send)
 
     def name_of(self, scope: Scope) -> str | None:
         """The operation that answers a request, where there is one; for those who watch, so not made to be fast."""

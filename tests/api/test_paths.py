@@ -1,0 +1,98 @@
+"""Every operation reads a path in one way, and an integer in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.api.document import openapi_document
+from app.api.operation import Operation
+from app.api.routes import OPERATIONS
+from tests.api.house import House, pointers, problem
+
+DOCUMENT = openapi_document()
+VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
+
+each = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+
+
+@each
+@pytest.mark.parametrize("slash", ["%2f", "%2F"])
+async def test_an_escaped_slash_separates_nothing(house: House, operation: Operation, slash: str) -> None:
+    path = operation.path.format(**VALUES)
+    places = [place for place, character in enumerate(path) if character == "/" and place > 0]
+    for place in places:
+        escaped = path[:place] + slash + path[place + 1 :]
+        answer = await house.http.request(operation.method, escaped)
+        assert answer.status_code in (404, 405, 422), escaped
+    assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+def integers(where: str) -> Iterator[tuple[str, str, str]]:
+    """Method, path and name of each integer that operations take there."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, promise in methods.items():
+            for parameter in promise.get("parameters", []):
+                if parameter["in"] == where and is_integer(parameter["schema"]):
+                    yield method, path, parameter["name"]
+
+
+def integers_of_bodies() -> Iterator[tuple[str, str, str]]:
+    """Method, path and name of each integer that a body may have at its top."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, promise in methods.items():
+            for media in promise.get("requestBody", {}).get("content", {}).values():
+                name = media["schema"].get("$ref", "").rpartition("/")[2]
+                for field, schema in DOCUMENT["components"]["schemas"].get(name, {}).get("properties", {}).items():
+                    if is_integer(schema):
+                        yield method, path, field
+
+
+def is_integer(schema: dict[str, Any]) -> bool:
+    return any(one.get("type") == "integer" for one in (schema, *schema.get("anyOf", ())))
+
+
+IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")], [*integers_of_bodies()]
+
+written = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
+
+
+def test_there_are_integers_to_try() -> None:
+    assert {name for *_, name in IN_QUERIES} == {"limit", "after"}
+    assert {name for *_, name in IN_HEADERS} == {"Peeklock-Priority"}
+    assert {"priority", "max_messages", "limit", "max_delivery_count"} <= {name for *_, name in IN_BODIES}
+
+
+@written
+@pytest.mark.parametrize(("method", "path", "name"), IN_QUERIES)
+async def test_an_integer_of_a_query_has_no_fraction(
+    house: House, method: str, path: str, name: str, number: str
+) -> None:
+    answer = await house.http.request(method, path.format(**VALUES), params={name: number})
+    assert pointers(answer) == [f"#/query/{name}"]
+
+
+@written
+@pytest.mark.parametrize(("method", "path", "name"), IN_HEADERS)
+async def test_an_integer_of_a_header_has_no_fraction(
+    house: House, method: str, path: str, name: str, number: str
+) -> None:
+    answer = await house.http.request(method, path.format(**VALUES), headers={name: number})
+    assert pointers(answer) == [f"#/header/{name}"]
+
+
+@written
+@pytest.mark.parametrize(("method", "path", "name"), IN_BODIES)
+async def test_an_integer_of_a_body_has_no_fraction(
+    house: House, method: str, path: str, name: str, number: str
+) -> None:
+    answer = await house.http.request(method, path.format(**VALUES), content=f'{{"{name}": {number}}}')
+    assert pointers(answer) == [f"/{name}"]
+
+
+async def test_an_integer_of_a_path_has_no_fraction(house: House) -> None:
+    await house.send(body=1)
+    assert pointers(await house.call("GET", "/queues/orders/messages/1.0")) == ["#/path/sequence_number"]
+    problem(await house.call("GET", "/queues/orders/messages/7"), 404, "message-not-found")
