@@ -7,13 +7,17 @@ from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
 from app.broker.ports import Bells, Locks, Store, Tally
 from app.broker.searches import Searches
+from app.domain.weight import LARGEST_ANSWER
 from app.runtime.bell import Bell
 from app.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The rooms of one process. `chance` gives a fraction in [0, 1), `new_id` a fresh message id."""
+    """The rooms of one process. `chance` gives a fraction in [0, 1), `new_id` a fresh message id.
+
+    `largest_answer` is what the messages of one answer weigh at most, unless it is one message.
+    """
 
     store: Store
     locks: Locks
@@ -26,3 +30,4 @@ class Broker:
     clock: Clock
     chance: Callable[[], float]
     new_id: Callable[[], str]
+    largest_answer: int = LARGEST_ANSWER

@@ -8,6 +8,7 @@ from app.broker.search import bytes_of
 from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
+from app.domain.weight import fitting, weight_behind
 
 BITE = 200
 """Outlines read per statement while a filter looks for matches."""
@@ -24,13 +25,12 @@ async def browse(
 ) -> tuple[list[Message], int | None]:
     """Matching messages above sequence number `after`, ascending, and where the next page begins (None: nowhere).
 
-    A page may be short, or empty, before the end.
+    A page may be short, or empty, before the end. It weighs no more than an answer may, unless it is one message.
     """
-    if isinstance(matching, Everything):
-        # One more than the page holds tells whether there is another.
-        seen = await broker.store.browse(queue.id, states, after, most + 1)
-        return seen[:most], seen[most - 1].sequence_number if len(seen) > most else None
     chosen, following = await _choose(broker, queue, states, matching, after, most)
+    count = fitting(map(weight_behind, chosen), broker.largest_answer)
+    if count < len(chosen):
+        chosen, following = chosen[:count], chosen[count - 1].sequence_number
     found = await broker.store.read_these(queue.id, [one.sequence_number for one in chosen])
     # Whoever has taken one meanwhile may have moved it to where it was not looked for.
     return [message for message in found if message.state in states], following
@@ -44,13 +44,15 @@ async def _choose(
     deadline = broker.clock.monotonic() + MOST_SECONDS
     left = MOST_BYTES
     for _ in range(MOST_BITES):
+        # One more than the page holds tells whether there is another.
+        look = min(most + 1, BITE) if isinstance(matching, Everything) else BITE
         async with broker.searches.share:
-            seen = await broker.store.outlines(queue.id, states, after, BITE)
+            seen = await broker.store.outlines(queue.id, states, after, look)
             chosen += await matching.select(seen)
         left -= bytes_of(seen)
         if len(chosen) > most:
             return chosen[:most], chosen[most - 1].sequence_number
-        if len(seen) < BITE:
+        if len(seen) < look:
             return chosen, None
         after = seen[-1].sequence_number
         if left <= 0 or broker.clock.monotonic() >= deadline:

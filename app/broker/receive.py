@@ -22,6 +22,7 @@ from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_receive
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Outcome, Removal, token_of
+from app.domain.weight import ROW_BYTES, weight_of
 from app.runtime.bell import Waiter
 
 
@@ -45,14 +46,14 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Messages under lock, in order; empty when none came in time. Refuses with `ReceiveDisabled`."""
     allow_receive(queue)
     if wish.matching is not None:
-        return await receive_matching(broker, queue, _claim(queue, wish), wish.matching, wish.patience_seconds)
+        return await receive_matching(broker, queue, _claim(broker, queue, wish), wish.matching, wish.patience_seconds)
     if wish.patience_seconds <= 0 or wish.numbers:
         return await _look(broker, queue, wish)
     deadline = broker.clock.monotonic() + wish.patience_seconds
     with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
             messages = await _look(broker, queue, wish)
-            _answer_ring(waiter, wish, messages)
+            _answer_ring(waiter, wish, messages, _largest_rest(broker, queue))
             if messages or not await rung(broker, queue, waiter, deadline):
                 return messages
 
@@ -68,12 +69,12 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
     deadline = broker.clock.monotonic() + wish.patience_seconds
     with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
-            once = await broker.store.claim_once(_claim(queue, wish), attempt)
+            once = await broker.store.claim_once(_claim(broker, queue, wish), attempt)
             if once.replayed:
                 # Nobody has looked at what there is now; leaving passes a ring on. The first attempt may have locked
                 # messages of a queue of this name that is deleted: no token of theirs can settle here.
                 return Once([message for message in once.answer if message.queue_id == queue.id], replayed=True)
-            _answer_ring(waiter, wish, once.answer)
+            _answer_ring(waiter, wish, once.answer, _largest_rest(broker, queue))
             if once.answer or not await rung(broker, queue, waiter, deadline):
                 return once
 
@@ -110,19 +111,27 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
     ]
 
 
-def _claim(queue: Queue, wish: Wish) -> Claim:
+def _claim(broker: Broker, queue: Queue, wish: Wish) -> Claim:
     return Claim(
         queue_id=queue.id,
         most=wish.most,
         lock_duration=wish.lock_duration or queue.settings.lock_duration,
         receiver_id=wish.receiver_id,
         source=MessageState.DEFERRED if wish.numbers else wish.source,
+        budget=broker.largest_answer,
     )
 
 
-def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -> None:
-    """A look that came up short has looked for all who wait; any other may have left more than it could take."""
-    if len(messages) < wish.most:
+def _largest_rest(broker: Broker, queue: Queue) -> int:
+    """What messages may weigh that are answered without leaving out one for its size."""
+    return broker.largest_answer - queue.settings.max_message_bytes - ROW_BYTES
+
+
+def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message], largest_rest: int) -> None:
+    """A look that came up short has looked for all who wait; any other may have left more than it could take, or more
+    than its answer has room for."""
+    fits = not messages or sum(map(weight_of, messages)) <= largest_rest
+    if len(messages) < wish.most and fits:
         waiter.used()
     else:
         waiter.hand_on()
@@ -130,7 +139,7 @@ def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message]) -
 
 async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     """Claim once, without waiting."""
-    claim = _claim(queue, wish)
+    claim = _claim(broker, queue, wish)
     if wish.numbers:
         return await broker.store.claim_these(claim, wish.numbers)
     return await broker.store.claim(claim)

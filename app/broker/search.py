@@ -21,7 +21,7 @@ from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_or
 from app.domain.message import Message, Outline
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
-from app.domain.weight import ROW_BYTES
+from app.domain.weight import ROW_BYTES, weight_behind, weight_of
 
 LARGEST_LOOK = 500
 """Messages without their bodies that are read at a time."""
@@ -112,6 +112,7 @@ class Hunt:
         self._budget = budget
         self._taken: list[Message] = []
         self._numbers: set[int] = set()
+        self._is_heavy = False
 
     async def begin(self) -> list[Message]:
         """Look at the front, where most of what matches is found, and go on."""
@@ -189,7 +190,7 @@ class Hunt:
 
     @property
     def _is_done(self) -> bool:
-        is_full = len(self._taken) >= self._claim.most
+        is_full = len(self._taken) >= self._claim.most or self._is_heavy
         return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
 
     async def _look(self, after: Place) -> Look:
@@ -210,12 +211,21 @@ class Hunt:
         if not look.matches:
             return None
         missing = self._claim.most - len(self._taken)
-        claim = replace(self._claim, most=missing)
+        budget = self._claim.budget - sum(map(weight_of, self._taken))
+        if self._taken and weight_behind(look.matches[0]) > budget:
+            # A claim takes at least one message, also where the answer has no room for it.
+            self._is_heavy = True
+            self._note_untaken(look.matches)
+            return None
+        claim = replace(self._claim, most=missing, budget=budget)
         taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
         self._taken += taken
         self._numbers.update(message.sequence_number for message in taken)
         if len(taken) == missing:
             return next(place_in_order(one) for one in reversed(look.matches) if one.sequence_number in self._numbers)
+        left = budget - sum(map(weight_of, taken))
+        untaken = [one for one in look.matches if one.sequence_number not in self._numbers]
+        self._is_heavy = any(weight_behind(one) > left for one in untaken)
         self._note_untaken(look.matches)
         return None
 

@@ -6,11 +6,14 @@ from typing import TypeAlias
 from app.domain.instant import Duration, Instant
 from app.domain.message import HIGHEST_PRIORITY, Message, MessageState, Outline
 from app.domain.queue import QueueSettings
+from app.domain.weight import LARGEST_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A wish for at most `most` messages of one queue, each locked for `lock_duration`.
+
+    Together they weigh at most `budget` bytes, or it is only one message.
 
     `source` is the state to take from: available (the queue) or dead_lettered (its dead-letter queue).
     """
@@ -20,6 +23,7 @@ class Claim:
     lock_duration: Duration
     receiver_id: str | None = None
     source: MessageState = MessageState.AVAILABLE
+    budget: int = LARGEST_ANSWER
 
 
 def line_of(queue_id: int, source: MessageState) -> int:

@@ -17,6 +17,7 @@ from app.store.database import Observe
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.mysql_connect import Connector
 from app.store.mysql_session import Session
+from app.store.pace import Pace
 from app.store.pool import Pool
 from app.store.presence import Presence
 from app.store.server_store import ServerStore
@@ -47,6 +48,7 @@ class MysqlStore(ServerStore[Session]):
 
     def __init__(self, pool: Pool[Session], presence: Presence, observe: Observe) -> None:
         super().__init__(pool, pool, presence, observe)
+        self._pace: Pace[receiving.Line] = Pace()
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class MysqlStore(ServerStore[Session]):
             earlier = await attempts.begin(session, attempt)
             if earlier is not None:
                 return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
-            (messages,) = await receiving.claim(session, [claim], session.ask)
+            messages = await receiving.claim_alone(session, claim, session.ask, self._pace)
             if messages:
                 await session.finish(attempts.kept(session, attempt, write_tokens(messages)))
             else:
@@ -84,8 +86,8 @@ class MysqlStore(ServerStore[Session]):
 
         return await self._transact(work)
 
-    async def _claim(self, claims: list[Claim]) -> list[list[Message]]:
-        return await self._transact(lambda session: receiving.claim(session, claims, session.finish))
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        return await self._transact(lambda session: receiving.claim(session, claims, session.finish, self._pace))
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         return await self._transact(partial(receiving.claim_these, wish=claim, numbers=numbers))

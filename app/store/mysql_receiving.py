@@ -2,18 +2,20 @@
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken
+from app.runtime.coalescer import LeftOverError
 from app.store import rows
 from app.store.mysql_session import Ask, Session
 from app.store.mysql_text import column, table
+from app.store.pace import Pace
 from app.store.rows import MESSAGE_COLUMNS, Row
 
 NEXT: Mapping[MessageState, str] = {
@@ -23,6 +25,11 @@ NEXT: Mapping[MessageState, str] = {
 """The statement that finds the next messages in a state; deferred ones are only asked for by number."""
 
 COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_COLUMNS)}
+WEIGHT = len(MESSAGE_COLUMNS)
+"""Where a row that was looked at has the weight of its message."""
+
+Line: TypeAlias = tuple[int, MessageState]
+"""A queue, and the state that is claimed from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,16 @@ class Delivery:
             "receiver_id": self.claim.receiver_id,
         }
 
-    def message(self) -> Message:
-        """The message as it is once that statement has run."""
+    @property
+    def is_light(self) -> bool:
+        """Whether the row came without its body and properties."""
+        return self.row[COLUMN["body"]] is None
+
+    def message(self, left_out: tuple[str, bytes] | None) -> Message:
+        """The message as it is once that statement has run, with what the row came without."""
         row = list(self.row)
+        if left_out is not None:
+            row[COLUMN["properties"]], row[COLUMN["body"]] = left_out
         row[COLUMN["state"]] = MessageState.LOCKED.value
         row[COLUMN["home_state"]] = self.claim.source.value
         row[COLUMN["delivery_count"]] += 1
@@ -70,15 +84,32 @@ class Delivery:
         return rows.message(row)
 
 
-async def claim(session: Session, claims: Sequence[Claim], ask: Ask) -> list[list[Message]]:
-    """Lock the next messages for each claim; claims of one queue share what there is in their order."""
-    groups: defaultdict[tuple[int, MessageState], int] = defaultdict(int)
+async def claim(
+    session: Session, claims: Sequence[Claim], ask: Ask, pace: Pace[Line]
+) -> list[list[Message] | Exception]:
+    """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
+
+    A claim that the budget left nothing for is answered with `LeftOverError`. The first one never is. Rows behind the
+    budget are locked until the transaction ends; `pace` keeps them few.
+    """
+    asked: defaultdict[Line, int] = defaultdict(int)
     for wish in claims:
-        groups[wish.queue_id, wish.source] += wish.most
-    texts = [session.text(NEXT[source], queue_id=queue_id, most=most) for (queue_id, source), most in groups.items()]
-    answers = await session.ask(*texts)
-    found = {group: iter(answer.rows) for group, answer in zip(groups, answers, strict=True)}
-    return await _deliver(session, [_share(found[wish.queue_id, wish.source], wish) for wish in claims], ask)
+        asked[wish.queue_id, wish.source] += wish.most
+    budget = max(wish.budget for wish in claims)
+    found = await _find(session, asked, budget, pace)
+    shares, is_cut = _share(claims, found, budget)
+    if is_cut:
+        _learn(claims, found, shares, pace)
+    delivered = await _deliver(session, shares, ask)
+    return [messages or LeftOverError() for messages in delivered] if is_cut else [*delivered]
+
+
+async def claim_alone(session: Session, wish: Claim, ask: Ask, pace: Pace[Line]) -> list[Message]:
+    """Lock the next messages for one claim."""
+    (answer,) = await claim(session, [wish], ask, pace)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> list[Message]:
@@ -88,8 +119,9 @@ async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> 
         "these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value, most=wish.most
     )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
-    in_order = (by_number[number] for number in wanted if number in by_number)
-    (messages,) = await _deliver(session, [_share(in_order, wish)], session.finish)
+    in_order = [by_number[number] for number in wanted if number in by_number]
+    shares, _ = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget)
+    (messages,) = await _deliver(session, shares, session.finish)
     return messages
 
 
@@ -101,12 +133,62 @@ async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Me
     return rows.held_by(tokens, found)
 
 
-def _share(found: Iterator[Row], wish: Claim) -> list[Delivery]:
-    return [Delivery(row, wish, secrets.token_bytes(SECRET_BYTES)) for row in islice(found, wish.most)]
+async def _find(
+    session: Session, asked: Mapping[Line, int], budget: int, pace: Pace[Line]
+) -> dict[Line, Sequence[Row]]:
+    """What is next in each line: all that is asked for, or more than the budget has room for."""
+    looks = {line: pace.most(line, most) for line, most in asked.items()}
+    while True:
+        texts = [session.text(NEXT[source], queue_id=queue_id, most=most) for (queue_id, source), most in looks.items()]
+        answers = await session.ask(*texts)
+        found = {line: answer.rows for line, answer in zip(looks, answers, strict=True)}
+        short = [
+            line
+            for line, rows_found in found.items()
+            if len(rows_found) == looks[line] < asked[line] and sum(row[WEIGHT] for row in rows_found) <= budget
+        ]
+        if not short:
+            return found
+        for line in short:
+            looks[line] = min(asked[line], pace.was_short(line))
+
+
+def _share(
+    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], budget: int
+) -> tuple[list[list[Delivery]], bool]:
+    """What each claim gets, and whether the budget has left something out: then nothing follows what it left out."""
+    lines = {line: iter(rows_found) for line, rows_found in found.items()}
+    shares: list[list[Delivery]] = [[] for _ in claims]
+    total = 0
+    for wish, share in zip(claims, shares, strict=True):
+        for row in islice(lines[wish.queue_id, wish.source], wish.most):
+            if total and total + row[WEIGHT] > budget:
+                return shares, True
+            total += row[WEIGHT]
+            share.append(Delivery(row[:WEIGHT], wish, secrets.token_bytes(SECRET_BYTES)))
+    return shares, False
+
+
+def _learn(
+    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], shares: Sequence[Sequence[Delivery]], pace: Pace[Line]
+) -> None:
+    fitted: defaultdict[Line, int] = defaultdict(int)
+    for wish, share in zip(claims, shares, strict=True):
+        fitted[wish.queue_id, wish.source] += len(share)
+    for line, count in fitted.items():
+        if 0 < count < len(found[line]):
+            pace.was_cut(line, count)
 
 
 async def _deliver(session: Session, deliveries: Sequence[Sequence[Delivery]], ask: Ask) -> list[list[Message]]:
     """Write who has what; the messages of each claim, once their rows say so."""
-    if written := [delivery.written() for of_one in deliveries for delivery in of_one]:
-        await ask(session.text("lock", rows=table(written)))
-    return [[delivery.message() for delivery in of_one] for of_one in deliveries]
+    flat = [delivery for of_one in deliveries for delivery in of_one]
+    if not flat:
+        return [[] for _ in deliveries]
+    texts = [session.text("lock", rows=table([delivery.written() for delivery in flat]))]
+    # Large bodies are only read now that they are known to be delivered, in the same round trip.
+    if heavy := [delivery.sequence_number for delivery in flat if delivery.is_light]:
+        texts.append(session.text("heavy", numbers=heavy))
+    answers = await ask(*texts)
+    left_out = {number: (properties, body) for number, properties, body in answers[1].rows} if heavy else {}
+    return [[delivery.message(left_out.get(delivery.sequence_number)) for delivery in of_one] for of_one in deliveries]

@@ -69,7 +69,7 @@ class PostgresStore(ServerStore[Session]):
             self._floors.forget(claim.queue_id)
             raise
 
-    async def _claim(self, claims: list[Claim]) -> list[list[Message]]:
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
         return await receiving.claim(self._pool, self._floors, claims)
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:

@@ -29,7 +29,7 @@ async def receive(session: Session, floors: Floors, claim: Claim, attempt: Attem
     earlier = await begin(session, attempt)
     if earlier is not None:
         return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
-    (messages,) = await receiving.claim(session, floors, [claim])
+    messages = await receiving.claim_alone(session, floors, claim)
     if messages:
         await session.change("answer_attempt", key=attempt.key, answer=write_tokens(messages))
     else:

@@ -2,13 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from secrets import token_bytes
 
 from app.domain.delivery import Claim, place_in_order
 from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES, LockToken
+from app.domain.weight import weight_of
+from app.runtime.coalescer import LeftOverError
 from app.store import rows
 from app.store.database import Session
 from app.store.floors import Floors, Look, Place, Seen
@@ -18,12 +20,15 @@ MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
-PLACE, PASSED = MESSAGE_WIDTH, MESSAGE_WIDTH + 1
-"""What the statement tells beside the message: its place in the order of the wishes, and entries gone past in all."""
+PLACE, PASSED, IS_CUT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
+"""What the statement tells beside the message: its place in the order of the wishes, the entries gone past in all, and
+whether the budget left something out."""
 
 
-async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> list[list[Message]]:
-    """The next messages for all these claims, each in order.
+async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> list[list[Message] | Exception]:
+    """The next messages for all these claims, each in order, together within one budget.
+
+    A claim that the budget left nothing for is answered with `LeftOverError`. The first one never is.
 
     A claim that got nothing although something is ready is tried once more: rows that another statement held for a
     moment were skipped, and not all of them need be gone.
@@ -43,15 +48,28 @@ async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> li
     return table.answers()
 
 
+async def claim_alone(session: Session, floors: Floors, wish: Claim) -> list[Message]:
+    """The next messages for one claim."""
+    (answer,) = await claim(session, floors, [wish])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 class Table:
     """Claims and what each has been served so far."""
 
     def __init__(self, claims: Sequence[Claim]) -> None:
         self.claims = claims
+        self.is_cut = False
         self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
         for guest, claim in enumerate(claims):
             self._by_queue[claim.queue_id].append(guest)
+
+    def budget(self) -> int:
+        """What is left of the budget that the claims share."""
+        return max(claim.budget for claim in self.claims) - sum(map(weight_of, chain.from_iterable(self._served)))
 
     def queue_ids(self) -> list[int]:
         """Every queue that is claimed from."""
@@ -84,12 +102,14 @@ class Table:
         """Give a message to a claim."""
         self._served[guest].append(message)
 
-    def answers(self) -> list[list[Message]]:
-        """What each claim was served, in the order of delivery."""
+    def answers(self) -> list[list[Message] | Exception]:
+        """What each claim was served, in the order of delivery; what the budget left nothing for is left over."""
         for served in self._served:
             if len(served) > 1:
                 served.sort(key=_place)
-        return self._served
+        if not self.is_cut:
+            return [*self._served]
+        return [served or LeftOverError() for served in self._served]
 
 
 def _place(message: Message) -> tuple[int, ...]:
@@ -120,12 +140,14 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
             secrets=token_bytes(SECRET_BYTES * len(seats)),
             duration=[table.claims[guest].lock_duration for guest in seats],
             receiver_id=[table.claims[guest].receiver_id for guest in seats],
+            budget=table.budget(),
         )
         for row in found:
             place: int = row[PLACE]
             table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH]))
+        table.is_cut = bool(found) and found[-1][IS_CUT]
         if found and floors.can_learn(passed := found[-1][PASSED] - len(found)):
-            floors.learn(look, _seen(look, most, found), passed, found[-1][READ_AT])
+            floors.learn(look, _seen(look, most, found, is_cut=table.is_cut), passed, found[-1][READ_AT])
     except BaseException:
         for queue_id in look.queue_ids:
             floors.forget(queue_id)
@@ -135,10 +157,17 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
 
 
 async def _serve_again(session: Session, floors: Floors, look: Look, table: Table) -> None:
-    """Serve whoever came short: from below the floors where that is cheap, and where something is ready after all."""
+    """Serve claims that came short: from below the floors where that is cheap, and where something is ready after all.
+
+    What came short because the budget was spent has its answer.
+    """
+    if table.is_cut:
+        return
     short = [queue_id for queue_id in table.short() if queue_id not in look.from_bottom]
     if below := floors.cheap_to_pass(short):
         await _serve(session, floors, floors.look_below(below), table)
+        if table.is_cut:
+            return
     if hungry := [queue_id for queue_id in table.hungry() if queue_id in look.from_bottom]:
         await _serve_what_is_ready(session, floors, hungry, table)
 
@@ -157,14 +186,14 @@ async def _serve_what_is_ready(session: Session, floors: Floors, queue_ids: Sequ
         await _serve(session, floors, floors.look_below(ready), table)
 
 
-def _seen(look: Look, most: Sequence[int], found: Sequence[Row]) -> dict[int, Seen]:
-    """What a look has brought, queue by queue."""
+def _seen(look: Look, most: Sequence[int], found: Sequence[Row], *, is_cut: bool) -> dict[int, Seen]:
+    """What a look has brought, queue by queue. One that the budget has cut exhausts nothing."""
     last: dict[int, tuple[int, Place]] = {}
     for row in sorted(found, key=lambda row: row[PLACE]):
         last[row[QUEUE_ID]] = (row[PRIORITY], (row[AVAILABLE_AT], row[0]))
     counts = Counter(row[QUEUE_ID] for row in found)
     return {
-        queue_id: Seen(last.get(queue_id), is_exhausted=counts[queue_id] < wanted)
+        queue_id: Seen(last.get(queue_id), is_exhausted=not is_cut and counts[queue_id] < wanted)
         for queue_id, wanted in zip(look.queue_ids, most, strict=True)
     }
 
@@ -179,6 +208,7 @@ async def _serve_dead_letters(session: Session, table: Table) -> None:
             secrets=token_bytes(SECRET_BYTES * claim.most),
             duration=claim.lock_duration,
             receiver_id=claim.receiver_id,
+            budget=claim.budget,
         )
         for message in _in_place(found):
             table.serve(guest, message)
@@ -196,6 +226,7 @@ async def claim_these(session: Session, claim: Claim, numbers: Sequence[int]) ->
         secrets=token_bytes(SECRET_BYTES * len(wanted)),
         duration=claim.lock_duration,
         receiver_id=claim.receiver_id,
+        budget=claim.budget,
     )
     return _in_place(found)
 

@@ -62,6 +62,10 @@ MESSAGE_COLUMNS = (
 )
 
 
+LIGHT_COLUMNS = tuple(f"light_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
+"""The same, without body and properties where these are large."""
+
+
 def message(row: Row) -> Message:
     """The message of a row of `MESSAGE_COLUMNS`."""
     (

@@ -13,7 +13,7 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import KeyReused
 from app.domain.settlement import TOMBSTONE_KEEP, LockToken, Move, Removal, given_back
-from app.domain.weight import weight_of
+from app.domain.weight import fitting, weight_of
 from app.runtime.clock import Clock
 from app.store import rows
 from app.store.archive_records import ArchiveRecords
@@ -23,6 +23,7 @@ from app.store.endings import move_values, tombstone_values
 from app.store.key_records import KeyRecords
 from app.store.message_records import MessageRecords
 from app.store.queue_records import QueueRecords
+from app.store.rows import Row
 from app.store.sqlite_database import SqliteDatabase, Step, Transaction
 
 Entry = TypeVar("Entry")
@@ -209,20 +210,24 @@ def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
 
 def _claim(claim: Claim, transaction: Transaction) -> list[Message]:
     found = transaction.rows(NEXT_OF[claim.source], queue_id=claim.queue_id, most=claim.most)
-    return _lock(transaction, claim, [number for (number,) in found])
+    return _lock(transaction, claim, found)
 
 
 def _claim_these(claim: Claim, numbers: list[int], transaction: Transaction) -> list[Message]:
     found = transaction.rows("those_in", numbers=numbers, queue_id=claim.queue_id, state=claim.source.value)
-    there = {number for (number,) in found}
-    wanted = [number for number in dict.fromkeys(numbers) if number in there]
+    by_number = {row[0]: row for row in found}
+    wanted = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
     return _lock(transaction, claim, wanted[: claim.most])
 
 
-def _lock(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Message]:
-    """Give these messages to the receiver, in this order."""
-    if not numbers:
+def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[Message]:
+    """Give the receiver those of these messages that its budget has room for, in this order."""
+    if not found:
         return []
+    weights = [weight for _, weight in found]
+    count = fitting(weights, claim.budget)
+    transaction.answered += sum(weights[:count])
+    numbers = [number for number, _ in found[:count]]
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
     by_number = {message.sequence_number: message for message in map(rows.message, locked)}
     return [by_number[number] for number in numbers]

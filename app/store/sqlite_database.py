@@ -11,8 +11,16 @@ from typing import Any, Generic, TypeVar
 
 from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
+from app.domain.weight import LARGEST_ANSWER
 from app.runtime.clock import Clock
-from app.runtime.coalescer import BatchInterruptedError, Coalescer, CoalescerClosedError, CoalescerFullError, Scale
+from app.runtime.coalescer import (
+    BatchInterruptedError,
+    Coalescer,
+    CoalescerClosedError,
+    CoalescerFullError,
+    LeftOverError,
+    Scale,
+)
 from app.store.database import Observe, Work
 from app.store.rows import Row
 from app.store.sqlite_file import FileLock, connect, errors_spelled
@@ -30,12 +38,14 @@ LARGEST_BATCH = 256
 class Transaction:
     """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
 
-    __slots__ = ("_connection", "_statements", "now")
+    __slots__ = ("_connection", "_statements", "answered", "now")
 
     def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], now: Instant) -> None:
         self._connection = connection
         self._statements = statements
         self.now = now
+        self.answered = 0
+        """The weight of the messages that are answered."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """The rows of a statement that gives rows."""
@@ -184,7 +194,7 @@ class SqliteDatabase:
             writer = self._open_writer()
             try:
                 writer.execute("BEGIN IMMEDIATE")
-                results = [self._result_of(step, writer) for step in steps]
+                results = self._results_of(steps, writer)
                 writer.execute("COMMIT")
             except BaseException:
                 # Closing undoes what is open, also where a damaged disk lets nothing be rolled back; the next batch
@@ -193,11 +203,21 @@ class SqliteDatabase:
                 raise
             return results
 
-    def _result_of(self, step: Step[Any], writer: sqlite3.Connection) -> Any:
-        try:
-            return step.do(Transaction(writer, self._statements, self._clock.now()))
-        except Refusal as refusal:
-            return refusal
+    def _results_of(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
+        """The steps one after the other, until what they answer is as heavy as an answer may be."""
+        results: list[Any] = []
+        answered = 0
+        for step in steps:
+            if answered >= LARGEST_ANSWER:
+                results.append(LeftOverError())
+                continue
+            transaction = Transaction(writer, self._statements, self._clock.now())
+            try:
+                results.append(step.do(transaction))
+            except Refusal as refusal:
+                results.append(refusal)
+            answered += transaction.answered
+        return results
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:

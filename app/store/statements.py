@@ -11,6 +11,8 @@ A file is a row of blocks. A block begins with a line `-- name: its purpose` and
                   the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
 `@archived`       the columns that a message and the archive share
 `@row_digest`     the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
+`@light`          `@message` without body and properties where these are large, and the weight at the end; on MySQL
+`@m.weight`       the bytes that a message of `m` counts for, as `weight_of` has it
 `@outlines(name)` the statement of this name in the same file, with `@outline` in the place of `@message`
 """
 
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 
+from app.domain.weight import ROW_BYTES
 from app.store import rows
 from app.store.digested import DIGESTED_COLUMNS, Kind
 
@@ -52,6 +55,7 @@ SKIP_LOCKED = {
 }
 COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
+    "light": (*rows.LIGHT_COLUMNS, "weight"),
     "outline": rows.OUTLINE_COLUMNS,
     "archived": rows.ARCHIVED_COLUMNS,
     "held": rows.HELD_COLUMNS,
@@ -61,7 +65,17 @@ COLUMNS = {
     "api_key": rows.API_KEY_COLUMNS,
 }
 
-CALCULATED = {"read_at": "@now AS read_at", "body_bytes": "LENGTH(body) AS body_bytes"}
+LIGHT = 8 << 10
+"""Bytes of a body and properties that come with their row when it is looked at: a thousand rows have no more than
+8 MiB, and most messages are smaller."""
+
+CALCULATED = {
+    "read_at": "@now AS read_at",
+    "body_bytes": "LENGTH(body) AS body_bytes",
+    "light_body": f"IF(@weight <= {ROW_BYTES + LIGHT}, body, NULL) AS body",
+    "light_properties": f"IF(@weight <= {ROW_BYTES + LIGHT}, properties, NULL) AS properties",
+    "weight": "@weight AS weight",
+}
 """What is no column of the table; the length is told without reading the body."""
 
 IN_DIGEST: Mapping[Kind, Mapping[Engine, str]] = {
@@ -94,10 +108,24 @@ ROW_DIGEST = {
     Engine.SQLITE: ("row_digest(", ", ", ")"),
 }
 
+BYTES = {
+    Engine.POSTGRESQL: "OCTET_LENGTH({})",
+    Engine.MYSQL: "OCTET_LENGTH({})",
+    # Its LENGTH counts the characters of a text, and only new versions have OCTET_LENGTH.
+    Engine.SQLITE: "LENGTH(CAST({} AS BLOB))",
+}
+LENGTHS = {
+    Engine.POSTGRESQL: "OCTET_LENGTH({})",
+    Engine.MYSQL: "OCTET_LENGTH({})",
+    Engine.SQLITE: "LENGTH({})",
+}
+"""The length of a column of bytes. PostgreSQL and SQLite tell it without reading what is stored beside the row."""
+
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"[ \t]*--.*$", re.MULTILINE)
 OUTLINES = re.compile(r"@outlines\(([a-z_]+)\)")
 WHOLE = re.compile(r"@((?:[a-z]+\.)?)message\b")
+WEIGHTS = re.compile(r"@([a-z]+\.)?weight\b")
 LIST = re.compile(r"@in\((:[a-z_]+)\)")
 COLUMN_LIST = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
 # A colon that follows another one is a cast of PostgreSQL.
@@ -154,6 +182,7 @@ def spell(body: str, engine: Engine) -> str:
     """One statement as the engine says it, without comments, trailing semicolon or blank lines."""
     text = COMMENT.sub("", body)
     text = COLUMN_LIST.sub(lambda match: _columns(match[2], match[1]), text)
+    text = WEIGHTS.sub(lambda match: _weight(match[1] or "", engine), text)
     text = LIST.sub(IN[engine], text)
     text = text.replace("@row_digest", _row_digest(engine)).replace("@now", NOW[engine])
     text = text.replace("@for_update", FOR_UPDATE[engine]).replace("@skip_locked", SKIP_LOCKED[engine])
@@ -167,6 +196,12 @@ def _row_digest(engine: Engine) -> str:
     return begin + between.join(fields) + end
 
 
+def _weight(prefix: str, engine: Engine) -> str:
+    body, properties = LENGTHS[engine].format(f"{prefix}body"), BYTES[engine].format(f"{prefix}properties")
+    return f"{ROW_BYTES} + {body} + COALESCE({properties}, 0)"
+
+
 def _columns(of: str, table: str | None) -> str:
     prefix = f"{table}." if table else ""
-    return ", ".join(CALCULATED.get(column, prefix + column) for column in COLUMNS[of])
+    columns = ", ".join(CALCULATED.get(column, prefix + column) for column in COLUMNS[of])
+    return columns.replace("@weight", f"@{prefix}weight")

@@ -74,8 +74,8 @@ SET known.sequence_number = given.sequence_number,
 
 -- ---- receiving --------------------------------------------------------------------------------------------------------
 
--- next_available: lock the next messages of a queue in order of delivery, past those that others hold
-SELECT @message
+-- next_available: lock the next messages of a queue in order of delivery, past those that others hold; see @light
+SELECT @light
 FROM message FORCE INDEX (message_next)
 WHERE queue_id = :queue_id
   AND state = 1
@@ -86,7 +86,7 @@ LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
 -- next_dead_lettered: lock the next messages of a dead-letter queue, oldest first
-SELECT @message
+SELECT @light
 FROM message FORCE INDEX (message_by_state)
 WHERE queue_id = :queue_id
   AND state = 5
@@ -125,7 +125,7 @@ STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.s
 ORDER BY chosen.priority DESC, chosen.available_at, chosen.sequence_number;
 
 -- these: lock messages of one queue by their numbers, as far as they are in one state, and no more than are wanted
-SELECT @m.message
+SELECT @m.light
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = :queue_id
@@ -134,6 +134,11 @@ WHERE m.queue_id = :queue_id
   AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
+
+-- heavy: what `light` has left out of messages that this transaction holds
+SELECT sequence_number, properties, body
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers);
 
 -- lock: give messages that were locked and read to their receivers
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (

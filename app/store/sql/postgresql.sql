@@ -145,44 +145,58 @@ CROSS JOIN LATERAL (
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
 -- claim: lock the next messages of some queues, each priority from a place on below which none is known to wait
+--
+-- All of them together weigh no more than the budget, unless the first one does alone. The look ends with the second
+-- row behind the budget; before PostgreSQL 15, which cannot end it there, those rows are locked until the statement ends.
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
 ),
 -- Run once, because it is materialized; a second run would lock other rows.
 next AS MATERIALIZED (
-    SELECT ready.row, (wish.before + ready.number)::int AS place
-    FROM clock
-    CROSS JOIN unnest(:queue_id::int[], :most::int[], :before::int[])
-        WITH ORDINALITY AS wish (queue_id, most, before, place)
-    CROSS JOIN LATERAL (
-        SELECT locked.row, row_number() OVER () AS number
+    SELECT row, place, beyond
+    FROM (
+        SELECT
+            row, place,
+            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
         FROM (
-            -- Rows are locked one by one as they are looked at, in this order and no further than is asked for.
-            SELECT above.row
-            FROM generate_series(9, 0, -1) AS level (priority)
+            SELECT
+                ready.row, (wish.before + ready.number)::int AS place, ready.weight,
+                sum(ready.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
+            FROM clock
+            CROSS JOIN unnest(:queue_id::int[], :most::int[], :before::int[])
+                WITH ORDINALITY AS wish (queue_id, most, before, place)
             CROSS JOIN LATERAL (
-                SELECT m.ctid AS row
-                FROM message AS m
-                WHERE m.queue_id = wish.queue_id
-                  AND m.state = 1
-                  AND m.priority = level.priority
-                  AND (m.available_at, m.sequence_number) >= (
-                      coalesce((:floor_time::bigint[])[10 * wish.place - level.priority], 0),
-                      coalesce((:floor_number::bigint[])[10 * wish.place - level.priority], 0)
-                  )
-                  AND m.available_at <= clock.now
-                  AND (m.expires_at IS NULL OR m.expires_at > clock.now)
-                ORDER BY m.available_at, m.sequence_number
-                FOR UPDATE SKIP LOCKED
-            ) AS above
-            LIMIT wish.most
-        ) AS locked
-    ) AS ready
+                SELECT locked.row, locked.weight, row_number() OVER () AS number
+                FROM (
+                    -- Rows are locked one by one as they are looked at, in this order and no further than is asked for.
+                    SELECT above.row, above.weight
+                    FROM generate_series(9, 0, -1) AS level (priority)
+                    CROSS JOIN LATERAL (
+                        SELECT m.ctid AS row, @m.weight AS weight
+                        FROM message AS m
+                        WHERE m.queue_id = wish.queue_id
+                          AND m.state = 1
+                          AND m.priority = level.priority
+                          AND (m.available_at, m.sequence_number) >= (
+                              coalesce((:floor_time::bigint[])[10 * wish.place - level.priority], 0),
+                              coalesce((:floor_number::bigint[])[10 * wish.place - level.priority], 0)
+                          )
+                          AND m.available_at <= clock.now
+                          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+                        ORDER BY m.available_at, m.sequence_number
+                        FOR UPDATE SKIP LOCKED
+                    ) AS above
+                    LIMIT wish.most
+                ) AS locked
+            ) AS ready
+        ) AS found
+    ) AS measured
+    WHERE beyond < 2
 ),
 -- Index entries gone past, counted when all are found. More than were found are of rows that are dead or held.
 way AS MATERIALIZED (
     SELECT
-        count(*) AS found,
+        bool_or(beyond > 0) AS is_cut,
         pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock) AS passed
     FROM next
 )
@@ -198,7 +212,8 @@ UPDATE message AS m SET
     last_delivered_at = clock.now
 FROM clock, way, next
 WHERE m.ctid = next.row
-RETURNING @m.message, next.place, way.passed;
+  AND next.beyond = 0
+RETURNING @m.message, next.place, way.passed, way.is_cut;
 
 -- ready: which of these queues have something to claim, the clock, and the index entries gone past in vain
 WITH clock AS MATERIALIZED (
@@ -224,16 +239,27 @@ FROM ready;
 
 -- claim_dead_letters: lock the next messages of one dead-letter queue, by number
 WITH clock AS MATERIALIZED (SELECT @now AS now),
-next AS MATERIALIZED (
-    SELECT locked.row, row_number() OVER ()::int AS place
+found AS (
+    SELECT
+        locked.row, locked.weight, row_number() OVER ()::int AS place,
+        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
     FROM (
-        SELECT ctid AS row FROM message
-        WHERE queue_id = :queue_id
-          AND state = 5
-        ORDER BY sequence_number
+        SELECT m.ctid AS row, @m.weight AS weight FROM message AS m
+        WHERE m.queue_id = :queue_id
+          AND m.state = 5
+        ORDER BY m.sequence_number
         LIMIT :most
         FOR UPDATE SKIP LOCKED
     ) AS locked
+),
+next AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT
+            row, place,
+            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
+        FROM found
+    ) AS measured
+    WHERE beyond < 1
 ),
 claimed AS (
     UPDATE message AS m SET
@@ -280,12 +306,14 @@ LIMIT :most;
 
 -- claim_these: lock messages of one queue by number, as far as they are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
-next AS MATERIALIZED (
-    SELECT locked.row, wish.place::int AS place
+found AS (
+    SELECT
+        locked.row, locked.weight, wish.place::int AS place,
+        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
     FROM clock
     CROSS JOIN unnest(:number::bigint[]) WITH ORDINALITY AS wish (sequence_number, place)
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row FROM message AS m
+        SELECT m.ctid AS row, @m.weight AS weight FROM message AS m
         WHERE m.sequence_number = wish.sequence_number
           AND m.queue_id = :queue_id
           AND m.state = :source
@@ -293,6 +321,15 @@ next AS MATERIALIZED (
           AND (m.state = 5 OR m.expires_at IS NULL OR m.expires_at > clock.now)
         FOR UPDATE SKIP LOCKED
     ) AS locked
+),
+next AS MATERIALIZED (
+    SELECT row, place FROM (
+        SELECT
+            row, place,
+            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
+        FROM found
+    ) AS measured
+    WHERE beyond < 1
     LIMIT :most
 ),
 claimed AS (

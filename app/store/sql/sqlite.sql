@@ -41,8 +41,8 @@ SET sequence_number = excluded.sequence_number,
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
--- next_available: the next messages of a queue in order of delivery
-SELECT sequence_number
+-- next_available: the next messages of a queue in order of delivery, and their weights
+SELECT sequence_number, @weight
 FROM message
 WHERE queue_id = :queue_id
   AND state = 1
@@ -51,8 +51,8 @@ WHERE queue_id = :queue_id
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most;
 
--- next_dead_lettered: the next messages of a dead-letter queue
-SELECT sequence_number
+-- next_dead_lettered: the next messages of a dead-letter queue, and their weights
+SELECT sequence_number, @weight
 FROM message
 WHERE queue_id = :queue_id
   AND state = 5
@@ -79,8 +79,8 @@ WHERE queue_id = :queue_id
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most;
 
--- those_in: which of these messages are in this queue and state, and deliverable
-SELECT sequence_number
+-- those_in: which of these messages are in this queue and state, and deliverable, and their weights
+SELECT sequence_number, @weight
 FROM message
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue

@@ -1,0 +1,126 @@
+"""The messages of one answer weigh no more than its budget, unless it is one message; the rest stays where it is."""
+
+import asyncio
+import secrets
+
+from app.broker.ports import Attempt, Store
+from app.domain.instant import HOUR
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue
+from app.domain.settlement import Outcome
+from app.domain.weight import ROW_BYTES, fitting, weight_of
+from tests.contract.subject import Subject, abandonment, claim, draft, numbers
+
+KIB = 1 << 10
+BODY = 100 * KIB
+THREE = 3 * (BODY + ROW_BYTES)
+
+
+async def _is_untouched(subject: Subject, queue: Queue, sent: list[int], state: MessageState) -> None:
+    for number in sent:
+        message = await subject.store.read(queue.id, number)
+        assert message is not None
+        assert (message.state, message.lock_token) == (state, None)
+
+
+async def test_a_claim_takes_what_its_budget_has_room_for(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"x" * BODY] * 7)
+    first = await subject.claim(queue, 100, budget=THREE)
+    assert numbers(first) == sent[:3]
+    await _is_untouched(subject, queue, sent[3:], MessageState.AVAILABLE)
+    assert numbers(await subject.claim(queue, 2, budget=THREE)) == sent[3:5]
+    rest = await subject.claim(queue, 100, budget=THREE)
+    assert numbers(rest) == sent[5:]
+    assert {(message.delivery_count, len(message.body)) for message in first + rest} == {(1, BODY)}
+
+
+async def test_a_message_larger_than_the_budget_comes_alone(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, b"small", b"x" * BODY, b"small", b"small")
+    assert numbers(await subject.claim(queue, 100, budget=10 * KIB)) == sent[:1]
+    assert numbers(await subject.claim(queue, 100, budget=10 * KIB)) == sent[1:2]
+    assert numbers(await subject.claim(queue, 100, budget=10 * KIB)) == sent[2:]
+
+
+async def test_properties_count_and_come_whole(subject: Subject, queue: Queue) -> None:
+    properties = b'{"p":"%s"}' % (b"\xc3\xa9" * 10 * KIB)
+    envelopes = [Envelope(secrets.token_hex(8), properties=properties) for _ in range(4)]
+    await subject.store.send([draft(queue, b"tiny", envelope=envelope) for envelope in envelopes])
+    messages = await subject.claim(queue, 100, budget=2 * len(properties) + 3 * ROW_BYTES)
+    assert [message.envelope for message in messages] == envelopes[:2]
+    assert [message.body for message in messages] == [b"tiny"] * 2
+
+
+async def test_a_claim_of_dead_letters_takes_what_its_budget_has_room_for(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"x" * BODY] * 5)
+    await _set_aside(subject, queue, MessageState.DEAD_LETTERED, Outcome.DEAD_LETTERED)
+    dead = claim(queue, 100, source=MessageState.DEAD_LETTERED, budget=THREE)
+    assert numbers(await subject.store.claim(dead)) == sent[:3]
+    await _is_untouched(subject, queue, sent[3:], MessageState.DEAD_LETTERED)
+    assert numbers(await subject.store.claim(dead)) == sent[3:]
+
+
+async def test_a_claim_by_numbers_takes_what_its_budget_has_room_for(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"x" * BODY] * 5)
+    await _set_aside(subject, queue, MessageState.DEFERRED, Outcome.DEFERRED)
+    deferred = claim(queue, 100, source=MessageState.DEFERRED, budget=THREE)
+    wanted = [sent[4], sent[0], sent[3], sent[1]]
+    assert numbers(await subject.store.claim_these(deferred, wanted)) == wanted[:3]
+    await _is_untouched(subject, queue, [sent[1], sent[2]], MessageState.DEFERRED)
+
+
+async def test_an_attempt_answers_the_same_messages_within_the_budget_again(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"x" * BODY] * 5)
+    attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
+    first = await subject.store.claim_once(claim(queue, 100, budget=THREE), attempt)
+    again = await subject.store.claim_once(claim(queue, 100, budget=THREE), attempt)
+    assert numbers(first.answer) == numbers(again.answer) == sent[:3]
+    await _is_untouched(subject, queue, sent[3:], MessageState.AVAILABLE)
+
+
+async def test_claims_of_one_moment_share_one_budget_and_none_is_left_empty_handed(
+    subject: Subject, queue: Queue
+) -> None:
+    other = await subject.queue()
+    sent = await subject.send(queue, *[b"x" * BODY] * 10) + await subject.send(other, *[b"x" * BODY] * 10)
+    claims = [subject.store.claim(claim(one, 2, budget=THREE)) for _ in range(5) for one in (queue, other)]
+    answers = await asyncio.gather(*claims)
+    assert all(answers), "a claim that the others left no room for is served after them"
+    assert all(sum(map(weight_of, answer)) <= THREE for answer in answers)
+    taken = [number for answer in answers for number in numbers(answer)]
+    taken += numbers(await _all(subject.store, queue)) + numbers(await _all(subject.store, other))
+    assert sorted(taken) == sorted(sent)
+
+
+async def test_small_messages_behind_large_ones_come_together_again(subject: Subject, queue: Queue) -> None:
+    await subject.send(queue, *[b"x" * BODY] * 4)
+    small = await subject.send(queue, *[b"small"] * 100)
+    assert len(await subject.claim(queue, 3, budget=BODY)) == 1
+    assert len(await subject.claim(queue, 3, budget=THREE)) == 3
+    assert numbers(await subject.claim(queue, 100, budget=THREE)) == small
+
+
+async def test_messages_of_any_size_are_taken_as_the_rule_says(subject: Subject, queue: Queue) -> None:
+    sizes = [0, 5, 30, 200, 7, 90, 90, 90, 1, 1, 1, 400, 2, 64, 64, 64, 64, 8]
+    sent = await subject.send(queue, *[b"x" * size * KIB for size in sizes])
+    while sizes:
+        weights = [size * KIB + ROW_BYTES for size in sizes]
+        count = fitting(weights, 200 * KIB)
+        assert numbers(await subject.claim(queue, 100, budget=200 * KIB)) == sent[:count]
+        sizes, sent = sizes[count:], sent[count:]
+
+
+async def test_a_thousand_small_messages_come_in_one_answer(subject: Subject, queue: Queue) -> None:
+    sent = await subject.send(queue, *[b"x" * KIB] * 1000)
+    assert numbers(await subject.claim(queue, 1000)) == sent
+
+
+async def _set_aside(subject: Subject, queue: Queue, state: MessageState, outcome: Outcome) -> None:
+    messages = await subject.claim(queue)
+    await subject.store.move([abandonment(message, state=state, outcome=outcome) for message in messages])
+
+
+async def _all(store: Store, queue: Queue) -> list[Message]:
+    found: list[Message] = []
+    while messages := await store.claim(claim(queue)):
+        found += messages
+    return found
