@@ -27,10 +27,12 @@ from app.broker.keys import Doorkeeper
 from app.broker.outbox import Outbox
 from app.broker.ports import Store
 from app.broker.searches import Searches
+from app.domain.refusals import Overloaded
 from app.locks.open import LockRoom, open_locks
 from app.logs import configure
 from app.maintenance.passes import Passes, Rhythm
 from app.runtime.bell import Bell
+from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock, SystemClock
 from app.settings import Settings
 from app.store.open import open_store
@@ -126,6 +128,8 @@ class Server:
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
             lambda: self._is_draining,
+            # A body of the largest size that is allowed has room at least while there is no other.
+            ByteBudget(max(self._settings.max_request_bytes_in_flight, self._settings.max_request_bytes), Overloaded),
             Figures(house.broker),
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
@@ -155,12 +159,14 @@ def _broker(
         catalogue=catalogue,
         waiting=bell,
         bells=locks.wake_ups,
-        outbox=Outbox(store, catalogue.looked_up, clock, _dropped),
+        outbox=Outbox(store, catalogue.looked_up, clock, _dropped, settings.max_volatile_bytes),
         searches=Searches(clock, settings.max_filtered_receivers),
         tally=metrics,
         clock=clock,
         chance=random.random,
         new_id=partial(secrets.token_hex, 16),
+        answers=ByteBudget(settings.max_answer_bytes_in_flight, Overloaded),
+        largest_answer=settings.max_answer_bytes,
     )
 
 

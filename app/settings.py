@@ -6,6 +6,8 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.domain.weight import LARGEST_ANSWER
+
 
 class Settings(BaseSettings):
     """The settings of one server; `peeklock serve --help` lists them with these descriptions."""
@@ -55,6 +57,28 @@ class Settings(BaseSettings):
     )
     max_request_bytes: int = Field(
         default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
+    )
+    max_answer_bytes: int = Field(
+        default=LARGEST_ANSWER,
+        ge=64 << 10,
+        description="What the messages of one answer weigh at most; a larger message comes alone.",
+    )
+    max_request_bytes_in_flight: int = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="Bytes of request bodies that a process holds at a time; above it requests are answered 503. "
+        "Bodies up to 64 KiB do not count.",
+    )
+    max_answer_bytes_in_flight: int = Field(
+        default=128 << 20,
+        ge=1 << 20,
+        description="Bytes of messages that a process reads for answers and writes to slow clients at a time; "
+        "above it receives and looks wait for a moment, and are then answered 503.",
+    )
+    max_volatile_bytes: int = Field(
+        default=32 << 20,
+        ge=1 << 10,
+        description="Bytes of volatile messages that wait to be stored; above it volatile sends are answered 429.",
     )
     sweep_interval_seconds: float = Field(default=1, gt=0, le=60, description="How often ended locks are looked for.")
     seal_interval_seconds: float = Field(

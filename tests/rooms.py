@@ -11,10 +11,14 @@ from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
 from app.broker.ports import Store
 from app.broker.searches import Searches
+from app.domain.refusals import Overloaded
 from app.locks.open import open_locks
 from app.runtime.bell import Bell
+from app.runtime.byte_budget import ByteBudget
 from app.store.open import open_store
 from tests.clock import VirtualClock
+
+ANSWERS = 128 << 20
 
 
 class Counted(Counter[str]):
@@ -42,6 +46,7 @@ def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> 
         clock=clock,
         chance=lambda: 0.0,
         new_id=lambda: f"made-{next(ids)}",
+        answers=ByteBudget(ANSWERS, Overloaded),
     )
     announce.connect(broker)
     return broker

@@ -1,9 +1,11 @@
 """Requests as the server hands them over, and their bodies: read within a limit, counted while they stream in."""
 
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from app.domain.refusals import MessageTooLarge, UnsupportedContentEncoding
+from app.runtime.byte_budget import ByteBudget
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -20,49 +22,90 @@ class ClientGone(Exception):
     """The client closed its connection before it was answered; nobody is left to tell."""
 
 
-async def read_body(receive: Receive, largest: int) -> bytes:
-    """The whole body. Refuses with `MessageTooLarge` as soon as it passes `largest` bytes."""
+UNCOUNTED = 64 << 10
+"""Bodies and answers up to this size are not counted one by one: each connection has at most one of them in hand."""
+
+
+class Held:
+    """The bytes of one request's body, counted from when they are announced or arrive until the request is done."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._size = 0
+
+    def __enter__(self) -> "Held":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._size:
+            self._budget.give(self._size)
+
+    def grow(self, size: int) -> None:
+        """Count a body that has this size now. The budget refuses it where the server has no room for it."""
+        if size > max(self._size, UNCOUNTED):
+            self._budget.take(size - self._size)
+            self._size = size
+
+
+async def read_body(receive: Receive, largest: int, held: Held) -> bytes:
+    """The whole body.
+
+    Refuses with `MessageTooLarge` as soon as it passes `largest` bytes, and where `held` has no room for it.
+    """
     event = await receive()
     if event["type"] == "http.disconnect":
         raise ClientGone
     body: bytes = event.get("body", b"")
     if not event.get("more_body", False):
         return _within(body, largest)
-    chunks = [body]
-    size = len(body)
+    # One buffer: a list of chunks of two bytes each would take twenty times their size.
+    buffer = bytearray(body)
     while event.get("more_body", False):
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
-        chunk: bytes = event.get("body", b"")
-        size += len(chunk)
+        size = len(buffer) + len(event.get("body", b""))
         if size > largest:
             raise _too_large(largest)
-        chunks.append(chunk)
-    return _within(b"".join(chunks), largest)
+        held.grow(size)
+        buffer += event.get("body", b"")
+    return _within(bytes(buffer), largest)
 
 
-def check_length(headers: Headers, largest: int) -> None:
-    """Refuse with `MessageTooLarge` a request that says itself that it is longer: ahead of reading any of it.
+def check_length(headers: Headers, largest: int) -> int:
+    """The length that a request says it has, 0 where it says none.
 
-    To read is also to tell a client that asked (`Expect: 100-continue`) to go on. Anything but digits is none of ours:
-    the server has refused what is no length.
+    Refuses with `MessageTooLarge` one that is longer than `largest`, ahead of reading any of it. To read is also to
+    tell a client that asked (`Expect: 100-continue`) to go on. Anything but digits is none of ours: the server has
+    refused what is no length.
     """
+    length = 0
     for key, value in headers:
-        if key == b"content-length" and value.isdigit() and int(value) > largest:
-            raise _too_large(largest)
+        if key == b"content-length" and value.isdigit():
+            length = int(value)
+            if length > largest:
+                raise _too_large(largest)
+    return length
 
 
-def check_content(headers: Headers, largest: int) -> None:
+def check_content(headers: Headers, largest: int) -> int:
     """`check_length` for an operation that takes a body, in one look at the headers of a hot request.
 
     Refuses with `UnsupportedContentEncoding` a body that is packed: no receiver would hear how.
     """
+    length = 0
     for key, value in headers:
-        if key == b"content-length" and value.isdigit() and int(value) > largest:
-            raise _too_large(largest)
+        if key == b"content-length" and value.isdigit():
+            length = int(value)
+            if length > largest:
+                raise _too_large(largest)
         if key == b"content-encoding" and value.strip().lower() not in PLAIN:
             raise UnsupportedContentEncoding
+    return length
 
 
 async def until_gone(receive: Receive) -> None:

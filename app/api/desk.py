@@ -16,6 +16,7 @@ from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.queue import Queue
 from app.domain.refusals import Fault, InvalidRequest
+from app.runtime.byte_budget import ByteBudget
 
 ATTEMPT_KEPT = DAY
 LONGEST_ATTEMPT_KEY = 255
@@ -45,6 +46,7 @@ class Desk:
 
     `is_draining` says whether the server is about to stop, `names_queues` whether any queue is named in the metrics, for
     the bearer of `metrics_key` or of an API key that may.
+    `requests` counts the bytes of bodies in hand.
     """
 
     broker: Broker
@@ -53,6 +55,7 @@ class Desk:
     largest_request: int
     longest_wait_seconds: float
     is_draining: Callable[[], bool]
+    requests: ByteBudget
     figures: Figures
     metrics_key: str | None = None
     names_queues: bool = True

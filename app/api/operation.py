@@ -12,12 +12,24 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from app.api.bodies import ClientGone, Headers, Receive, Scope, Send, check_content, check_length, read_body
+from app.api.bodies import (
+    UNCOUNTED,
+    ClientGone,
+    Event,
+    Headers,
+    Held,
+    Receive,
+    Scope,
+    Send,
+    check_content,
+    check_length,
+    read_body,
+)
 from app.api.decoding import body_decoder, query_decoder
 from app.api.desk import Call, Desk, in_path
 from app.api.guard import admit
 from app.api.problems import plain_problem, problem_of
-from app.domain.access import Right
+from app.domain.access import Principal, Right
 from app.domain.queue import is_valid_name
 from app.domain.refusals import Refusal, RoomUnavailable
 
@@ -127,7 +139,7 @@ class Application:
         request_id: str = scope["state"]["request_id"]
         outcome = "ok"
         try:
-            reply = await self._answer(scope, receive, request_id)
+            reply = await self._answer(scope, receive)
         except (Refusal, RoomUnavailable) as error:
             reply = refused(error, request_id)
             outcome = error.code
@@ -138,34 +150,75 @@ class Application:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
             reply = _broken(request_id)
             outcome = "internal-error"
-        await respond(send, reply)
+        await self._respond(send, reply)
         self._meter.observe(outcome, began)
 
-    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Reply:
+    async def _respond(self, send: Send, reply: Reply) -> None:
+        """Send a reply; a large one counts until the client has taken all but the last of it."""
+        content = content_of(reply)
+        if len(content) <= UNCOUNTED:
+            await _send(send, reply, content)
+            return
+        # The messages themselves are not needed any more.
+        reply.shape = None
+        answers = self._desk.broker.answers
+        answers.add(len(content))
+        try:
+            await _send_slowly(send, reply, content)
+        finally:
+            answers.give(len(content))
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
         name = path.get("queue")
         principal = await admit(self._desk.doorkeeper, self._right, name, headers)
         if name is not None and not is_valid_name(name):
             raise in_path("queue", WRONG_NAME)
-        self._check(headers, self._desk.largest_request)
-        raw = await read_body(receive, self._desk.largest_request)
+        largest = self._desk.largest_request
+        with Held(self._desk.requests) as held:
+            held.grow(self._check(headers, largest))
+            raw = await read_body(receive, largest, held)
+            return await self._call(scope, receive, principal, raw)
+
+    async def _call(self, scope: Scope, receive: Receive, principal: Principal, raw: bytes) -> Reply:
         body = self._decode(raw)
         query = self._decode_query(scope["query_string"])
-        call = Call(self._desk, principal, request_id, path, query, headers, receive, raw, body)
+        path: dict[str, str] = scope["path_params"]
+        request_id: str = scope["state"]["request_id"]
+        call = Call(self._desk, principal, request_id, path, query, scope["headers"], receive, raw, body)
         return await self._endpoint(call)
 
 
 async def respond(send: Send, reply: Reply) -> None:
     """Send a reply as ASGI events."""
-    content = reply.content
-    if content is None:
-        content = b"" if reply.shape is None else encode(reply.shape)
+    await _send(send, reply, content_of(reply))
+
+
+def content_of(reply: Reply) -> bytes:
+    """The bytes of a reply."""
+    if reply.content is not None:
+        return reply.content
+    return b"" if reply.shape is None else encode(reply.shape)
+
+
+async def _send(send: Send, reply: Reply, content: bytes) -> None:
+    await send(_head(reply, content))
+    await send({"type": "http.response.body", "body": content})
+
+
+async def _send_slowly(send: Send, reply: Reply, content: bytes) -> None:
+    """Send a reply, and return when the client has taken it: a server takes a second piece once the first has gone."""
+    await send(_head(reply, content))
+    await send({"type": "http.response.body", "body": content, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _head(reply: Reply, content: bytes) -> Event:
     headers = [*reply.headers]
     if reply.status != 204:
         headers += ((b"content-length", b"%d" % len(content)), (b"content-type", reply.content_type))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+    return {"type": "http.response.start", "status": reply.status, "headers": headers}
 
 
 def problem_reply(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Reply:

@@ -9,6 +9,7 @@ from app.broker.ports import Bells, Locks, Store, Tally
 from app.broker.searches import Searches
 from app.domain.weight import LARGEST_ANSWER
 from app.runtime.bell import Bell
+from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock
 
 
@@ -16,7 +17,8 @@ from app.runtime.clock import Clock
 class Broker:
     """The rooms of one process. `chance` gives a fraction in [0, 1), `new_id` a fresh message id.
 
-    `largest_answer` is what the messages of one answer weigh at most, unless it is one message.
+    `answers` counts the bytes that are read for answers or being written. `largest_answer` is what the messages of one
+    answer weigh at most, unless it is one message.
     """
 
     store: Store
@@ -30,4 +32,5 @@ class Broker:
     clock: Clock
     chance: Callable[[], float]
     new_id: Callable[[], str]
+    answers: ByteBudget
     largest_answer: int = LARGEST_ANSWER

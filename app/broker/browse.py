@@ -31,7 +31,8 @@ async def browse(
     count = fitting(map(weight_behind, chosen), broker.largest_answer)
     if count < len(chosen):
         chosen, following = chosen[:count], chosen[count - 1].sequence_number
-    found = await broker.store.read_these(queue.id, [one.sequence_number for one in chosen])
+    async with broker.answers.room(sum(map(weight_behind, chosen))):
+        found = await broker.store.read_these(queue.id, [one.sequence_number for one in chosen])
     # Whoever has taken one meanwhile may have moved it to where it was not looked for.
     return [message for message in found if message.state in states], following
 
@@ -62,7 +63,8 @@ async def _choose(
 
 async def look(broker: Broker, queue: Queue, sequence_number: int) -> Message:
     """One message in whatever state. Refuses with `MessageNotFound`."""
-    message = await broker.store.read(queue.id, sequence_number)
+    async with broker.answers.room(queue.settings.max_message_bytes):
+        message = await broker.store.read(queue.id, sequence_number)
     if message is None:
         raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}.")
     return message

@@ -24,6 +24,7 @@ from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Outcome, Removal, token_of
 from app.domain.weight import ROW_BYTES, weight_of
 from app.runtime.bell import Waiter
+from app.runtime.byte_budget import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
     deadline = broker.clock.monotonic() + wish.patience_seconds
     with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
-            once = await broker.store.claim_once(_claim(broker, queue, wish), attempt)
+            async with _room(broker, queue, wish):
+                once = await broker.store.claim_once(_claim(broker, queue, wish), attempt)
             if once.replayed:
                 # Nobody has looked at what there is now; leaving passes a ring on. The first attempt may have locked
                 # messages of a queue of this name that is deleted: no token of theirs can settle here.
@@ -138,8 +140,14 @@ def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message], l
 
 
 async def _look(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
-    """Claim once, without waiting."""
+    """Claim once, without waiting for messages. Refuses with `Overloaded`."""
     claim = _claim(broker, queue, wish)
-    if wish.numbers:
-        return await broker.store.claim_these(claim, wish.numbers)
-    return await broker.store.claim(claim)
+    async with _room(broker, queue, wish):
+        if wish.numbers:
+            return await broker.store.claim_these(claim, wish.numbers)
+        return await broker.store.claim(claim)
+
+
+def _room(broker: Broker, queue: Queue, wish: Wish) -> Room:
+    """Room for as much as a claim may bring."""
+    return broker.answers.room(min(broker.largest_answer, wish.most * (queue.settings.max_message_bytes + ROW_BYTES)))

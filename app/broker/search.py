@@ -218,7 +218,8 @@ class Hunt:
             self._note_untaken(look.matches)
             return None
         claim = replace(self._claim, most=missing, budget=budget)
-        taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
+        async with self._broker.answers.room(budget):
+            taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
         self._taken += taken
         self._numbers.update(message.sequence_number for message in taken)
         if len(taken) == missing:

@@ -14,9 +14,11 @@ from app.api.metrics import Metrics
 from app.broker.broker import Broker
 from app.broker.keys import Doorkeeper, create_key
 from app.domain.access import Grant, Right
+from app.domain.refusals import Overloaded
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import retire_messages
 from app.maintenance.schedule import awaken_scheduled
+from app.runtime.byte_budget import ByteBudget
 from tests.api.promises import hold
 from tests.clock import VirtualClock
 from tests.rooms import sqlite_broker
@@ -33,6 +35,7 @@ class House:
         self.broker = broker
         self.clock = clock
         self.doorkeeper = doorkeeper
+        self.requests = ByteBudget(2 * LARGEST_REQUEST, Overloaded)
         self.desk = Desk(
             broker,
             doorkeeper,
@@ -40,6 +43,7 @@ class House:
             LARGEST_REQUEST,
             LONGEST_WAIT,
             lambda: self.front.draining,
+            self.requests,
             Figures(broker),
             METRICS_KEY,
         )

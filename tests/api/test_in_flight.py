@@ -1,0 +1,161 @@
+"""The bytes of bodies in hand and of answers being written are bounded; what there is no room for is refused in time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from app.domain.message import LARGEST_RECEIVE
+from tests.api.house import LARGEST_REQUEST, House, open_house, problem
+from tests.clock import settle
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with open_house() as house:
+        yield house
+
+
+class Exchange:
+    """One request, whose body comes and whose answer is taken as the test says."""
+
+    def __init__(self, house: House, headers: Mapping[str, str], path: str = "/v1/queues/orders/messages/raw") -> None:
+        self._house = house
+        self._scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.pieces: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self.reads = 0
+        self.said: list[Mapping[str, Any]] = []
+        self.taken = asyncio.Event()
+
+    async def run(self) -> int:
+        """The status of the answer."""
+        await self._house.front(self._scope, self._receive, self._send)
+        return self.said[0]["status"]
+
+    def come(self, body: bytes, *, more: bool) -> None:
+        """A piece of the body arrives."""
+        self.pieces.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    async def _receive(self) -> Mapping[str, Any]:
+        self.reads += 1
+        return await self.pieces.get()
+
+    async def _send(self, event: Mapping[str, Any]) -> None:
+        if len(self.said) == 2:
+            await self.taken.wait()
+        self.said.append(event)
+
+
+async def test_what_says_that_it_is_too_much_now_is_refused_before_it_is_read(house: House) -> None:
+    half_sent = [Exchange(house, {"content-length": str(LARGEST_REQUEST)}) for _ in range(2)]
+    running = [asyncio.create_task(exchange.run()) for exchange in half_sent]
+    await settle()
+    refused = Exchange(house, {"content-length": str(MIB)})
+    assert (await refused.run(), refused.reads) == (503, 0)
+    assert (b"retry-after", b"1") in refused.said[0]["headers"]
+    assert b'"overloaded"' in refused.said[1]["body"]
+    for exchange in half_sent:
+        exchange.come(b"x", more=False)
+    assert await asyncio.gather(*running) == [201, 201]
+    assert house.requests.held == 0
+    again = Exchange(house, {"content-length": str(MIB)})
+    again.come(b"x" * 1000, more=False)
+    assert await again.run() == 201
+
+
+async def test_a_body_in_chunks_counts_as_it_comes(house: House) -> None:
+    house.requests.take(house.requests.most - MIB)
+    chunked = Exchange(house, {"transfer-encoding": "chunked"})
+    running = asyncio.create_task(chunked.run())
+    for _ in range(4):
+        chunked.come(b"x" * (MIB // 4), more=True)
+    await settle()
+    assert not running.done()
+    assert house.requests.held == house.requests.most
+    chunked.come(b"x", more=True)
+    assert await running == 503
+    assert house.requests.held == house.requests.most - MIB
+
+
+async def test_small_requests_go_on_while_large_ones_fill_the_budget(house: House) -> None:
+    house.requests.take(house.requests.most)
+    await house.send(body="x" * 60_000)
+    (message,) = await house.receive()
+    assert (await house.settle(message, "complete")).is_success
+    large = await house.call("POST", "/queues/orders/messages", {"body": "x" * 70_000})
+    problem(large, 503, "overloaded")
+
+
+async def test_what_a_client_leaves_half_sent_is_counted_no_more(house: House) -> None:
+    exchange = Exchange(house, {"content-length": str(MIB)})
+    running = asyncio.create_task(exchange.run())
+    exchange.come(b"x", more=True)
+    await settle()
+    assert house.requests.held == MIB
+    exchange.pieces.put_nowait({"type": "http.disconnect"})
+    with pytest.raises(IndexError):
+        await running
+    assert house.requests.held == 0
+
+
+async def test_an_answer_counts_until_its_client_has_taken_it(house: House) -> None:
+    await house.send(body="x" * (MIB - 100))
+    exchange = Exchange(house, {}, "/v1/queues/orders/messages/receive")
+    exchange.come(b"{}", more=False)
+    running = asyncio.create_task(exchange.run())
+    await settle()
+    assert not running.done()
+    assert house.broker.answers.held > MIB - 100
+    exchange.taken.set()
+    assert await running == 200
+    assert house.broker.answers.held == 0
+
+
+async def test_a_receive_for_which_there_is_no_room_claims_nothing(house: House) -> None:
+    await house.send(body="small")
+    answers = house.broker.answers
+    answers.add(answers.most)
+    waiting = asyncio.create_task(house.call("POST", "/queues/orders/messages/receive", {}))
+    await settle()
+    assert not waiting.done()
+    assert await house.counts() == {"available": 1}
+    answers.give(answers.most)
+    assert len((await waiting).json()["messages"]) == 1
+
+
+async def test_a_page_of_large_messages_is_short_and_the_next_one_goes_on(house: House) -> None:
+    for place in range(20):
+        await house.send(body=str(place) + "x" * (MIB - 100), queue="large")
+    seen: list[str] = []
+    pages: Sequence[Any] = ()
+    cursor: dict[str, str] = {}
+    for _ in range(10):
+        page = await house.ask("GET", "/queues/large/messages", params={"limit": str(100), **cursor})
+        pages = [*pages, len(page["items"])]
+        seen += [message["body"].rstrip("x") for message in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert pages == [7, 7, 6]
+    assert seen == [str(place) for place in range(20)]
+
+
+@pytest.mark.parametrize("wanted", [{}, {"filter": "message.priority == 4"}, {"mode": "receive_and_delete"}])
+async def test_a_receive_of_large_messages_is_short_and_leaves_the_rest(house: House, wanted: dict[str, str]) -> None:
+    await house.call("PUT", "/queues/large", {"max_message_bytes": 2 * MIB})
+    for place in range(20):
+        await house.send(body=str(place) + "x" * MIB, queue="large")
+    messages = await house.receive("large", max_messages=LARGEST_RECEIVE, **wanted)
+    assert [message["body"].rstrip("x") for message in messages] == [str(place) for place in range(len(messages))]
+    assert len(messages) in (6, 7)
+    assert (await house.counts("large"))["available"] == 20 - len(messages)
