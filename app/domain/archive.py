@@ -19,8 +19,8 @@ class DigestVersion(IntEnum):
     """Every exported column of its messages (`row_digest`, `digest_of_rows`)."""
 
 
-SEALED_VERSION = DigestVersion.NUMBERS
-"""What new batches are sealed with. `ROWS` follows as soon as the pipeline reads it; batches of both are served."""
+SEALED_VERSION = DigestVersion.ROWS
+"""What new batches are sealed with; batches of both are served."""
 
 
 class RemovalCause(StrEnum):

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from app.broker.ports import Store, Unlocked, Withdrawal
-from app.domain.archive import USUAL_BOUND, ArchiveBatch, Bound, Copy, RemovalCause, TrimResult
+from app.domain.archive import USUAL_BOUND, ArchiveBatch, Bound, Copy, DigestVersion, RemovalCause, TrimResult
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue
@@ -29,9 +29,9 @@ async def end(subject: Subject, queue: Queue, count: int, retention: int = DAY) 
 
 
 async def seal(store: Store, bound: Bound = USUAL_BOUND) -> ArchiveBatch | None:
-    """Seal what there is to seal first."""
+    """Seal what there is to seal first, with a digest of numbers, which stays true when tests let time pass for rows."""
     first = await store.archive.first_unsealed(0)
-    return None if first is None else await store.archive.seal(first, bound)
+    return None if first is None else await store.archive.seal(first, bound, DigestVersion.NUMBERS)
 
 
 async def sealed(store: Store, bound: Bound = USUAL_BOUND) -> ArchiveBatch:

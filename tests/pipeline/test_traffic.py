@@ -98,26 +98,29 @@ def test_exports_beside_eight_writers_lose_nothing(
 
 
 def test_the_server_removes_what_the_lake_proves_to_have(
-    spark: SparkSession, archive: Archive, service: Service, lake: Lake
+    spark: SparkSession, archive: Archive, service: Service, lake: Lake, tmp_path: Path
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
     write(service.url, 1, rounds=range(2))
     wait_until_sealed(archive)
     database = Database.at(archive.url)
     export(spark, database, lake)
-    write(service.url, 2, rounds=range(1))
-    wait_until_sealed(archive)
     sealed = len(lake_batches(database, lake))
     young = trimmed(spark, service.url, lake, timedelta(0))
     assert [one.result for one in young.batches] == ["too_young"] * sealed
     assert trimmed(spark, service.url, lake, timedelta(days=1)).batches == []
-    execute(archive.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
-    done = trimmed(spark, service.url, lake, timedelta(0))
+    archive.age(2 * HOUR)
+    assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
+    aged = Lake(tmp_path / "aged")
+    export(spark, database, aged)
+    write(service.url, 2, rounds=range(1))
+    wait_until_sealed(archive)
+    done = trimmed(spark, service.url, aged, timedelta(0))
     assert [one.result for one in done.batches] == ["trimmed"] * sealed
     assert len(archive.numbers()) == MESSAGES
-    assert trimmed(spark, service.url, lake, timedelta(0)).batches == []
-    assert audit(spark, database, lake).findings == []
-    assert export(spark, database, lake).messages == MESSAGES
+    assert trimmed(spark, service.url, aged, timedelta(0)).batches == []
+    assert audit(spark, database, aged).findings == []
+    assert export(spark, database, aged).messages == MESSAGES
 
 
 def test_a_batch_that_differs_stays(spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path) -> None:
