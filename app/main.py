@@ -133,6 +133,7 @@ class Server:
             Figures(house.broker),
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
+            self._settings.is_loopback,
         )
 
     def _drain(self, house: House) -> None:

@@ -44,9 +44,9 @@ ANY_TAG = AnyTag()
 class Desk:
     """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
 
-    `is_draining` says whether the server is about to stop, `names_queues` whether any queue is named in the metrics, for
-    the bearer of `metrics_key` or of an API key that may.
-    `requests` counts the bytes of bodies in hand.
+    `is_draining` says whether the server is about to stop, `is_loopback` whether only this machine reaches it.
+    `requests` counts the bytes of bodies in hand. `names_queues` says whether any queue is named in the metrics, for the
+    bearer of `metrics_key` or of an API key that may.
     """
 
     broker: Broker
@@ -59,6 +59,7 @@ class Desk:
     figures: Figures
     metrics_key: str | None = None
     names_queues: bool = True
+    is_loopback: bool = False
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 import app
+from app.api.open_access import LOCAL_ADMIN
 from app.api.operation import OCTETS, PROBLEM, Operation
 from app.api.problems import TITLES, UNREADABLE, codes
 from app.api.raw import FIELD_HEADERS
@@ -31,6 +32,8 @@ INFO: Mapping[str, Any] = {
 
         Of a name that an object of a request has twice, the last value counts, as RFC 8259 allows. The `body` of a
         message is not looked into: it is delivered as it was written, repeated names and all.
+
+        An integer is written without a fraction and without an exponent: `6`, not `6.0` or `6e0`.
     """),
     "license_info": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "contact": {"name": "Peeklock"},
@@ -51,7 +54,12 @@ SECURITY = {
     "ApiKey": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API key. A server on loopback needs none until the first key is made.",
+        "description": cleandoc("""
+            An API key. A server on loopback needs none until the first key is made. Until then it answers only a
+            request whose `Host` is localhost, [::1] or an address of 127.0.0.0/8, that no page of another site makes,
+            and whose body is JSON or CloudEvents, or of any kind for a raw send. A form's content type is taken
+            without an `Origin` only. Each operation names the right that its key needs in `x-peeklock-right`.
+        """),
     }
 }
 PATH_SCHEMAS: Mapping[str, Schema] = {
@@ -66,6 +74,11 @@ HEADER_SCHEMAS: Mapping[str, tuple[str, Schema]] = {
         "batch that is not atomic, with a volatile message, or with a receive that has a filter, sequence numbers or the "
         "mode `receive_and_delete`.",
         {"type": "string", "minLength": 1, "maxLength": 255},
+    ),
+    LOCAL_ADMIN: (
+        "`true` where the call has no API key, because a server on loopback has none yet. A server that needs keys "
+        "ignores it.",
+        {"type": "string"},
     ),
     "Prefer": ("`wait=N` waits so many seconds, where the body says nothing of it.", {"type": "string"}),
     "traceparent": ("W3C trace context, kept with the message.", {"type": "string"}),
@@ -97,7 +110,7 @@ BINARY: Schema = {"type": "string", "format": "binary"}
 
 
 class WireRoute(APIRoute):
-    """An operation as the framework knows it; who opens a server hands it the application that answers."""
+    """An operation as the framework documents it. It answers no request; see `Dispatcher`."""
 
     def __init__(self, operation: Operation, promises: Mapping[str, Any]) -> None:
         self.operation = operation
@@ -110,7 +123,7 @@ class WireRoute(APIRoute):
             operation_id=operation.name,
             tags=[operation.tag],
             summary=" ".join(summary.split()).removesuffix("."),
-            description=rest or summary,
+            description=f"{rest or summary}\n\n{_needed(operation)}",
             status_code=min(operation.answers),
             response_class=Response,
             response_model=None,
@@ -140,7 +153,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 async def _unopened() -> None:
-    raise RuntimeError("A route was asked before a server was opened.")
+    raise RuntimeError("A route of the document does not answer requests.")
 
 
 @cache
@@ -166,7 +179,17 @@ def _promises(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         promises["requestBody"] = _body(operation, schemas)
     if operation.right is None:
         promises["security"] = []
+    else:
+        promises["x-peeklock-right"] = operation.right.value
     return promises
+
+
+def _needed(operation: Operation) -> str:
+    """Which right the key of a call must hold, and on what."""
+    if operation.right is None:
+        return "Needs no API key."
+    where = "the queue" if "{queue}" in operation.path else "all queues"
+    return f"Needs the right `{operation.right}` on {where}."
 
 
 def _path(operation: Operation) -> list[dict[str, Any]]:

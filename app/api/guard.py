@@ -1,27 +1,39 @@
 """The guard at every operation: who is it, and may they?"""
 
+from dataclasses import dataclass
+
 from app.api.bodies import Headers
+from app.api.open_access import OpenAccess
 from app.broker.keys import Doorkeeper
 from app.domain.access import OPEN_HOUSE, Principal, Right
 from app.domain.refusals import Forbidden, Unauthenticated
 
 BEARER = b"bearer "
-ELSEWHERE = (b"cross-site", b"same-site")
 
 
-async def admit(doorkeeper: Doorkeeper | None, right: Right | None, name: str | None, headers: Headers) -> Principal:
-    """Who is speaking, once it is sure that they hold the right on the name (None: on everything).
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Stands before one operation: who holds the right may call it (None: anyone may).
 
-    Refuses with `Unauthenticated` or `Forbidden`. Where nobody needs a key, a request that a browser makes for
-    some other site's page is refused all the same: that page would speak for whoever is looking at it.
+    `doorkeeper` None means that no key is needed; `open_access` is what is then asked of a request.
     """
-    if right is None:
-        return OPEN_HOUSE
-    principal = OPEN_HOUSE if doorkeeper is None else await doorkeeper.recognise(_secret(headers))
-    if principal is OPEN_HOUSE and _is_from_elsewhere(headers):
-        raise Forbidden("This server needs no API key, so pages of other sites may not use it.")
-    allow(principal, right, name)
-    return principal
+
+    doorkeeper: Doorkeeper | None
+    right: Right | None
+    open_access: OpenAccess
+
+    async def admit(self, name: str | None, headers: Headers) -> Principal:
+        """Who is speaking, once it is sure that they hold the right on the name (None: on everything).
+
+        Refuses with `Unauthenticated` or `Forbidden`.
+        """
+        if self.right is None:
+            return OPEN_HOUSE
+        principal = OPEN_HOUSE if self.doorkeeper is None else await self.doorkeeper.recognise(_secret(headers))
+        if principal is OPEN_HOUSE and (objection := self.open_access.objection(headers)):
+            raise Forbidden(objection)
+        allow(principal, self.right, name)
+        return principal
 
 
 def allow(principal: Principal, right: Right, name: str | None) -> None:
@@ -39,7 +51,3 @@ def _secret(headers: Headers) -> str | None:
                 raise Unauthenticated
             return value[len(BEARER) :].strip().decode("latin-1")
     return None
-
-
-def _is_from_elsewhere(headers: Headers) -> bool:
-    return any(key == b"sec-fetch-site" and value in ELSEWHERE for key, value in headers)

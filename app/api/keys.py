@@ -2,6 +2,7 @@
 
 from app.api.bodies import Headers
 from app.api.desk import Call, wrong_cursor
+from app.api.open_access import LOCAL_ADMIN
 from app.api.operation import Reply, operation
 from app.broker import keys as verbs
 from app.domain.access import Right
@@ -15,7 +16,7 @@ NOT_STORED: Headers = ((b"cache-control", b"no-store"),)
 
 @operation(
     "POST", KEYS, right=Right.MANAGE, tag="keys",
-    body=CreateKey, answers={201: CreatedKey}, refusals=(409, 422),
+    body=CreateKey, answers={201: CreatedKey}, refusals=(409, 422), headers=(LOCAL_ADMIN,),
     example={"principal": "shop", "rights": ["send"], "patterns": ["orders", "orders.*"]},
 )  # fmt: skip
 async def create_key(call: Call[CreateKey]) -> Reply:
@@ -45,7 +46,10 @@ async def list_keys(call: Call[None]) -> Reply:
     return Reply(KeyPage([key_view(key) for key in shown], more))
 
 
-@operation("DELETE", KEYS + "/{key_id}", right=Right.MANAGE, tag="keys", answers={204: None}, refusals=(404,))
+@operation(
+    "DELETE", KEYS + "/{key_id}", right=Right.MANAGE, tag="keys",
+    answers={204: None}, refusals=(404,), headers=(LOCAL_ADMIN,),
+)  # fmt: skip
 async def revoke_key(call: Call[None]) -> Reply:
     """End an API key; every server follows within seconds."""
     key_id = call.path["key_id"]

@@ -27,7 +27,8 @@ from app.api.bodies import (
 )
 from app.api.decoding import body_decoder, query_decoder
 from app.api.desk import Call, Desk, in_path
-from app.api.guard import admit
+from app.api.guard import Guard
+from app.api.open_access import LOCAL_ADMIN, OpenAccess
 from app.api.problems import plain_problem, problem_of
 from app.domain.access import Principal, Right
 from app.domain.queue import is_valid_name
@@ -89,6 +90,11 @@ class Operation:
         """The operation id: the name of its function."""
         return self.endpoint.__name__
 
+    def open_access(self, desk: Desk) -> OpenAccess:
+        """What is asked of a request where no key is needed."""
+        takes_json = self.body not in (None, bytes)
+        return OpenAccess(desk.is_loopback, takes_json, needs_header=LOCAL_ADMIN in self.headers)
+
     def application(self, desk: Desk) -> "Application":
         """This operation, ready to answer requests at a desk."""
         return Application(self, desk)
@@ -127,7 +133,7 @@ class Application:
         self.operation = operation
         self._desk = desk
         self._endpoint = operation.endpoint
-        self._right = operation.right
+        self._guard = Guard(desk.doorkeeper, operation.right, operation.open_access(desk))
         self._check = check_length if operation.body is None else check_content
         self._decode = body_decoder(operation.body)
         self._decode_query = query_decoder(operation.query)
@@ -172,7 +178,7 @@ class Application:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
         name = path.get("queue")
-        principal = await admit(self._desk.doorkeeper, self._right, name, headers)
+        principal = await self._guard.admit(name, headers)
         if name is not None and not is_valid_name(name):
             raise in_path("queue", WRONG_NAME)
         largest = self._desk.largest_request

@@ -44,9 +44,16 @@ class Server:
     http: httpx.Client
     as_json: bool
 
-    def call(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
         """The decoded answer of one call; None for an empty one."""
-        response = self.send(method, path, json=body, params=query)
+        response = self.send(method, path, json=body, params=query, headers=headers)
         return read_json(response.content) if response.content else None
 
     def send(self, method: str, path: str, **request: Any) -> httpx.Response:

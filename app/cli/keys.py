@@ -26,6 +26,9 @@ key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 At = Annotated[
     str | None, typer.Option("--url", envvar="PEEKLOCK_URL", help="A running server, instead of its database.")
 ]
+AS_LOCAL_ADMIN = {"Peeklock-Local-Admin": "true"}
+"""What a server without keys asks of a caller who makes or revokes one; a server with keys ignores it."""
+
 COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
 
 Answer = TypeVar("Answer")
@@ -49,7 +52,7 @@ def create_key(
         wanted: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
         if days is not None:
             wanted["expires_in_seconds"] = days * 86_400
-        made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted)
+        made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted, headers=AS_LOCAL_ADMIN)
     else:
         made = _in_database(lambda store: _create(store, principal, Grant(frozenset(rights), tuple(patterns)), days))
     if as_json:
@@ -76,7 +79,7 @@ def revoke_key(
 ) -> None:
     """End a key; running servers follow within five seconds."""
     if url is not None:
-        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}")
+        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=AS_LOCAL_ADMIN)
     else:
         _in_database(lambda store: end_key(store.keys, key_id))
     if as_json:

@@ -1,0 +1,109 @@
+"""What a server that needs no key asks of a request, so that no web page makes requests in a person's name.
+
+A browser sends what a page tells it to, from the machine of the person who looks at the page. A request to this server
+can then come from any page on the web, as a form or a `fetch` that needs no permission; or, once the name of the
+page's own server resolves to a loopback address (DNS rebinding), as one that the browser takes for the page's own site.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address
+from urllib.parse import urlsplit
+
+from app.api.bodies import Headers
+from app.wire.values import says_json
+
+LOCAL_ADMIN = "Peeklock-Local-Admin"
+"""The header with which a person makes or revokes a key without one. No form can send it."""
+
+SENDABLE_BY_FORMS = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+"""The content types of which a browser asks no permission; curl sends the second where it is told none."""
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+MAKE_A_KEY = "make an API key with `peeklock key create` and send it as `Authorization: Bearer`"
+OTHER_HOST = (
+    "This server listens on loopback and needs no API key, so the Host of a request is localhost, [::1] or an "
+    f"address of 127.0.0.0/8. Use one of them, or {MAKE_A_KEY}."
+)
+OTHER_SITE = f"This server needs no API key, so pages of other sites may not use it. From such a page, {MAKE_A_KEY}."
+FORM = f"This server needs no API key, so it takes no form from a web page. Send the body as application/json, or {MAKE_A_KEY}."
+NOT_JSON = (
+    f"This server needs no API key, so the body of this call is JSON. Send it as application/json, or {MAKE_A_KEY}."
+)
+NOT_ADMIN = (
+    "This server needs no API key yet. To make or revoke a key without one, use `peeklock key` on this machine, or send "
+    f"the header `{LOCAL_ADMIN}: true`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAccess:
+    """What one operation asks of a request without a key.
+
+    `only_local` says that the Host must be one of this machine, `takes_json` that a body is JSON (else it is of any
+    kind), `needs_header` that `LOCAL_ADMIN` must be there.
+    """
+
+    only_local: bool
+    takes_json: bool
+    needs_header: bool
+
+    def objection(self, headers: Headers) -> str | None:
+        """Why a request with these headers is refused, and what to do; None for one that is answered."""
+        given = dict(headers)
+        host = given.get(b"host", b"").decode("latin-1").lower()
+        origin = given.get(b"origin")
+        if self.only_local and not is_local(host):
+            return OTHER_HOST
+        if given.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            return OTHER_SITE
+        if origin is not None and not is_same_site(origin.decode("latin-1").lower(), host):
+            return OTHER_SITE
+        if has_body(given):
+            kind = given.get(b"content-type", b"").decode("latin-1")
+            if objection := self._objection_to_body(kind, from_page=origin is not None):
+                return objection
+        if self.needs_header and given.get(LOCAL_ADMIN.lower().encode()) != b"true":
+            return NOT_ADMIN
+        return None
+
+    def _objection_to_body(self, kind: str, *, from_page: bool) -> str | None:
+        if kind.partition(";")[0].strip().lower() in SENDABLE_BY_FORMS:
+            return FORM if from_page else None
+        return NOT_JSON if self.takes_json and not says_json(kind) else None
+
+
+@lru_cache(maxsize=64)
+def is_local(host: str) -> bool:
+    """Whether a Host in lower case names this machine, with any port."""
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, ""
+    if port and not (port.isascii() and port.isdigit()):
+        return False
+    return name in ("localhost", "[::1]") or _is_loopback(name)
+
+
+def is_same_site(origin: str, host: str) -> bool:
+    """Whether an Origin names the very host and port of a Host, both in lower case; `null` names none."""
+    try:
+        page, asked = urlsplit(origin), urlsplit(f"//{host}")
+        default = DEFAULT_PORTS[page.scheme]
+        if origin != f"{page.scheme}://{page.netloc}" or "@" in page.netloc:
+            return False
+        return (page.hostname, page.port or default) == (asked.hostname, asked.port or default)
+    except (KeyError, ValueError):
+        return False
+
+
+def has_body(given: dict[bytes, bytes]) -> bool:
+    """Whether a request has a body (RFC 9112, 6)."""
+    return b"transfer-encoding" in given or given.get(b"content-length", b"0").lstrip(b"0") != b""
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return IPv4Address(name).is_loopback
+    except AddressValueError:
+        return False
