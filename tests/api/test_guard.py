@@ -1,71 +1,104 @@
 """The guard: nothing is done for whoever may not ask for it, and no operation is left without a guard."""
 
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
-from app.api.operation import Operation
-from app.api.routes import OPERATIONS
+import pytest
+from starlette.routing import Route
+
+from app.api.application import build
+from app.api.dispatch import Dispatcher
+from app.api.document import openapi_document
 from app.domain.access import Right
-from tests.api.house import House, open_house, problem
+from tests.api.house import House, problem
+from tests.api.rights import GUARDED, OPEN, RIGHTS, VALUES
 from tests.bounds import bounded
 
-OPEN = {"check_live", "check_ready", "read_metrics"}
-GUARDED = [operation for operation in OPERATIONS if operation.name not in OPEN]
-ALL_NAMES = ("/v1/queues", "/v1/archive/batches", "/v1/archive/trim", "/v1/keys", "/v1/keys/{key_id}")
+PROMISES = {
+    (method.upper(), path): promise
+    for path, methods in openapi_document()["paths"].items()
+    for method, promise in methods.items()
+}
 
-each = pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
-
-
-def path_of(operation: Operation) -> str:
-    values = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
-    return operation.path.format(**values)
+each = pytest.mark.parametrize(
+    ("method", "path", "right"),
+    [(method, path, Right(right)) for (method, path), right in GUARDED.items()],
+    ids=[f"{method} {path}" for method, path in GUARDED],
+)
 
 
 def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def test_what_is_open_is_meant_to_be() -> None:
-    assert {operation.name for operation in OPERATIONS if operation.right is None} == OPEN
+def routes(application: Any) -> Iterator[tuple[str, str]]:
+    """Method and path of everything that an application answers; one of an unknown kind is an error."""
+    assert isinstance(application, Dispatcher)
+    for one in application.applications:
+        yield one.operation.method, one.operation.path
+    for route in application.fallback.routes:
+        assert type(route) is Route, f"{route} may answer paths that no table of rights knows"
+        for method in (route.methods or set()) - {"HEAD"}:
+            yield method, route.path
+
+
+def test_every_route_of_the_application_stands_in_the_table_of_rights(house: House) -> None:
+    found = [*routes(build(house.desk))]
+    assert sorted(found) == sorted(RIGHTS)
+
+
+def test_the_document_says_which_right_each_operation_needs() -> None:
+    assert {asked: promise.get("x-peeklock-right", OPEN) for asked, promise in PROMISES.items()} == {
+        asked: right for asked, right in RIGHTS.items() if asked[1] != "/openapi.json"
+    }
+    for (method, path), promise in PROMISES.items():
+        if RIGHTS[method, path] == OPEN:
+            assert promise["security"] == []
+            assert "Needs no API key." in promise["description"]
+        else:
+            where = "the queue" if "{queue}" in path else "all queues"
+            assert "security" not in promise
+            assert f"Needs the right `{RIGHTS[method, path]}` on {where}." in promise["description"]
 
 
 @each
-async def test_without_a_key_nobody_gets_in(guarded: House, operation: Operation) -> None:
-    answer = await guarded.http.request(operation.method, path_of(operation))
+async def test_without_a_key_nobody_gets_in(guarded: House, method: str, path: str, right: Right) -> None:
+    answer = await guarded.http.request(method, path.format(**VALUES))
     problem(answer, 401, "unauthenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 @each
-async def test_a_key_without_the_right_is_refused(guarded: House, operation: Operation) -> None:
-    others = [right for right in Right if right is not operation.right]
-    headers = bearer(await guarded.key(*others))
-    problem(await guarded.http.request(operation.method, path_of(operation), headers=headers), 403, "forbidden")
+async def test_a_key_without_the_right_is_refused(guarded: House, method: str, path: str, right: Right) -> None:
+    headers = bearer(await guarded.key(*{*Right} - {right}))
+    problem(await guarded.http.request(method, path.format(**VALUES), headers=headers), 403, "forbidden")
 
 
 @each
-async def test_the_right_on_other_names_is_not_enough(guarded: House, operation: Operation) -> None:
+async def test_the_right_on_other_names_is_not_enough(guarded: House, method: str, path: str, right: Right) -> None:
     headers = bearer(await guarded.key(*Right, patterns=("invoices", "order", "orders.*", "Orders")))
-    problem(await guarded.http.request(operation.method, path_of(operation), headers=headers), 403, "forbidden")
+    problem(await guarded.http.request(method, path.format(**VALUES), headers=headers), 403, "forbidden")
 
 
 @each
-async def test_the_right_alone_is_enough(guarded: House, operation: Operation) -> None:
-    assert operation.right is not None
-    pattern = "*" if operation.path in ALL_NAMES else "ord*"
-    headers = bearer(await guarded.key(operation.right, patterns=(pattern,)))
-    answer = await guarded.http.request(operation.method, path_of(operation), headers=headers)
+async def test_the_right_alone_is_enough(guarded: House, method: str, path: str, right: Right) -> None:
+    pattern = "ord*" if "{queue}" in path else "*"
+    headers = bearer(await guarded.key(right, patterns=(pattern,)))
+    answer = await guarded.http.request(method, path.format(**VALUES), headers=headers)
     assert answer.status_code not in (401, 403, 500)
 
 
 @each
-async def test_whoever_may_not_ask_does_not_learn_what_is_there(guarded: House, operation: Operation) -> None:
-    known = await guarded.http.request(operation.method, path_of(operation))
+async def test_a_caller_without_the_right_does_not_learn_what_is_there(
+    guarded: House, method: str, path: str, right: Right
+) -> None:
+    known = await guarded.http.request(method, path.format(**VALUES))
     await guarded.broker.catalogue.named_for_send("orders")
-    unknown = await guarded.http.request(operation.method, path_of(operation))
+    unknown = await guarded.http.request(method, path.format(**VALUES))
     assert {**known.json(), "tracking_id": ""} == {**unknown.json(), "tracking_id": ""}
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/openapi.json"])
+@pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == OPEN])
 async def test_these_are_open_to_everybody(guarded: House, path: str) -> None:
     assert (await guarded.http.get(path)).status_code == 200
 
@@ -101,23 +134,3 @@ async def test_the_body_of_a_stranger_is_not_read(guarded: House) -> None:
 
     answer = await guarded.call("POST", "/queues/orders/messages", content=endless())
     problem(answer, 401, "unauthenticated")
-
-
-class TestWithoutKeys:
-    """A server that needs no key serves whoever reaches it, but no page of another site."""
-
-    @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-    async def test_a_page_of_another_site_is_refused(self, house: House, site: str) -> None:
-        answer = await house.call("POST", "/queues/orders/messages", headers={"Sec-Fetch-Site": site})
-        problem(answer, 403, "forbidden")
-        assert (await house.ask("GET", "/queues"))["items"] == []
-
-    @pytest.mark.parametrize("site", ["same-origin", "none"])
-    async def test_other_requests_of_a_browser_are_served(self, house: House, site: str) -> None:
-        answer = await house.call("POST", "/queues/orders/messages", headers={"Sec-Fetch-Site": site})
-        assert answer.status_code == 201
-
-    async def test_a_key_speaks_for_a_page_of_any_site(self) -> None:
-        async with open_house(needs_keys=True) as house:
-            headers = {**bearer(await house.key(Right.SEND)), "Sec-Fetch-Site": "cross-site"}
-            assert (await house.call("POST", "/queues/orders/messages", headers=headers)).status_code == 201
