@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.api.operation import Operation
+
 OPEN = "open to everyone"
 
 RIGHTS: dict[tuple[str, str], str] = {
@@ -41,3 +43,13 @@ RIGHTS: dict[tuple[str, str], str] = {
 
 GUARDED = {asked: right for asked, right in RIGHTS.items() if right != OPEN}
 VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
+
+
+def path_of(operation: Operation) -> str:
+    """A path of an operation, of a queue named orders."""
+    return operation.path.format(**VALUES)
+
+
+def headers_of(operation: Operation) -> dict[str, str]:
+    """The headers without which a server that needs no key refuses an operation."""
+    return {"Peeklock-Local-Admin": "true"} if operation.name in ("create_key", "revoke_key") else {}

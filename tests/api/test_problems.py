@@ -10,7 +10,7 @@ from app.api.operation import Operation
 from app.api.routes import OPERATIONS
 from app.domain.refusals import StoreUnavailable
 from tests.api.house import House, pointers, problem
-from tests.api.test_guard import path_of
+from tests.api.rights import headers_of, path_of
 from tests.bounds import bounded
 
 SEND = "/v1/queues/orders/messages"
@@ -127,10 +127,10 @@ async def test_a_lock_token_that_is_none_is_called_so(house: House) -> None:
 @pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
 async def test_every_body_is_held_to_its_shape(house: House, operation: Operation) -> None:
     await house.send()
-    path = path_of(operation)
+    path, headers = path_of(operation), headers_of(operation)
     for content in (b"[]", b"{", b'"\xff"', DEEP[8:-1]):
-        assert pointers(await house.http.request(operation.method, path, content=content)) == [""]
-    answer = await house.http.request(operation.method, path, content=b'{"no_such_field": 1}')
+        assert pointers(await house.http.request(operation.method, path, content=content, headers=headers)) == [""]
+    answer = await house.http.request(operation.method, path, content=b'{"no_such_field": 1}', headers=headers)
     assert pointers(answer) == ["/no_such_field"]
 
 
@@ -152,7 +152,7 @@ class TestEncoding:
 
     @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
     async def test_a_packed_body_is_refused(self, house: House, operation: Operation) -> None:
-        headers = {"Content-Encoding": "gzip"}
+        headers = {"Content-Encoding": "gzip", **headers_of(operation)}
         answer = await house.http.request(operation.method, path_of(operation), content=PACKED, headers=headers)
         problem(answer, 415, "unsupported-content-encoding")
         assert answer.headers["accept-encoding"] == "identity"

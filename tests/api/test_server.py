@@ -50,7 +50,7 @@ class Socket:
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
 
     async def say(self, *lines: str, body: bytes = b"") -> None:
-        self._writer.write("\r\n".join((*lines, "Host: x", "", "")).encode() + body)
+        self._writer.write("\r\n".join((*lines, "Host: localhost", "", "")).encode() + body)
         await self._writer.drain()
 
     async def add(self, content: bytes) -> None:

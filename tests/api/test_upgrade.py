@@ -14,6 +14,7 @@ from app.api.operation import Operation
 from app.api.routes import OPERATIONS
 from app.server.patience import Patient
 from tests.api.house import House
+from tests.api.rights import headers_of, path_of
 from tests.server.connections import Client, connected, listening
 from tests.servers import PATIENCE
 
@@ -35,14 +36,13 @@ async def client(house: House) -> AsyncIterator[Client]:
         yield client
 
 
-def path_of(operation: Operation) -> str:
-    values = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}"}
-    return operation.path.format(**values)
-
-
 def request(method: str, path: str, offer: str, body: bytes) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{offer}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
+
+
+def as_lines(headers: dict[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 def saw_the_body(operation: Operation, status: int, answer: Any) -> bool:
@@ -64,6 +64,7 @@ async def stored(house: House) -> list[bytes]:
 async def test_the_body_is_read_and_so_is_the_request_behind_it(
     house: House, client: Client, operation: Operation, offer: str, writes: int
 ) -> None:
+    offer += as_lines(headers_of(operation))
     asked = request(operation.method, path_of(operation), offer, BODY)
     if writes == 2:
         await client.tell(asked[: -len(BODY)])
@@ -80,7 +81,8 @@ async def test_curl_may_offer_http_2(house: House) -> None:
     async with listening(house.front, Patient) as (port, _):
         for operation in WITH_BODY:
             url = f"http://127.0.0.1:{port}{path_of(operation)}"
-            status, answer = await curl("--http2", "-X", operation.method, "--data-binary", BODY.decode(), url)
+            given = [f"-H{line}" for line in as_lines(headers_of(operation)).splitlines()]
+            status, answer = await curl(*given, "--http2", "-X", operation.method, "--data-binary", BODY.decode(), url)
             assert saw_the_body(operation, status, answer), operation.name
     assert await stored(house) == [BODY]
 

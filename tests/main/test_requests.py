@@ -14,8 +14,8 @@ from tests.servers import PATIENCE, RedisServer, Server
 
 LARGEST = 100_000
 CHUNK = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
-CHUNKED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-DECLARED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000000\r\n\r\n"
+CHUNKED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+DECLARED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
 
 
 def test_a_body_is_counted_while_it_streams(serve: Serve) -> None:

@@ -55,7 +55,7 @@ def test_whoever_comes_after_the_stop_is_refused_at_once(
     assert service.wait() == 0
 
 
-HALF = b"POST /v1/queues/last/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+HALF = b"POST /v1/queues/last/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
 
 
 def is_refused(address: tuple[str, int | None]) -> bool:
