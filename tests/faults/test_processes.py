@@ -130,9 +130,7 @@ async def ask_to_receive(fleet: Fleet, server: PeeklockServer, **wish: float) ->
     """Ask for a message and do not wait for the answer; the connection."""
     body = httpx.Request("POST", server.url, json={"lock_seconds": FOREVER, **wish}).content
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    head = (
-        f"POST /v1/queues/{fleet.queue}/messages/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    head = f"POST /v1/queues/{fleet.queue}/messages/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     await writer.drain()
     return writer
