@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.api.desk import Call
 from app.api.operation import Reply, operation
@@ -13,11 +13,11 @@ from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.renew import Promise, renew
-from app.broker.settling import Ask, settle, settle_one
+from app.broker.settling import Answer, Ask, settle, settle_one
 from app.domain.access import Right
 from app.domain.instant import Duration, from_seconds, to_milliseconds
 from app.domain.queue import Queue
-from app.domain.refusals import Refusal
+from app.domain.refusals import MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
 from app.wire.locks import (
     OUTCOME_NAMES,
@@ -43,6 +43,9 @@ from app.wire.locks import (
 from app.wire.shapes import STATE_NAMES
 from app.wire.times import to_wire
 from app.wire.values import at
+
+Renewal: TypeAlias = Promise | Refusal | MessageBusy
+"""What a renewal in a batch is answered."""
 
 LOCK_REFUSALS = (404, 409, 410, 422)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
@@ -124,14 +127,14 @@ async def settle_all(
         place: settlement for place, settlement in enumerate(settlements) if isinstance(settlement, RenewSettlement)
     }
     settling = settle(broker, queue, list(asks.values()))
-    renewed: Sequence[Promise | Refusal] = ()
+    renewed: Sequence[Renewal] = ()
     if renewals:
         renewing = (_renewed(broker, queue, tokens[place], renewal) for place, renewal in renewals.items())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing, and need no tasks.
         settled = await settling
-    answers: dict[int, Settled | Promise | Refusal] = {
+    answers: dict[int, Answer | Promise] = {
         **dict(zip(asks, settled, strict=True)),
         **dict(zip(renewals, renewed, strict=True)),
     }
@@ -144,10 +147,10 @@ async def _settled(call: Call[Any], queue: Queue, ask: Ask) -> Reply:
     return Reply(_done(await settle_one(call.broker, queue, ask)))
 
 
-async def _renewed(broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement) -> Promise | Refusal:
+async def _renewed(broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement) -> Renewal:
     try:
         return await renew(broker, queue, token, _lock_duration(settlement))
-    except Refusal as refusal:
+    except (Refusal, MessageBusy) as refusal:
         return refusal
 
 
@@ -195,14 +198,14 @@ def tokens_of(settlements: Sequence[Settlement], pointer: str) -> list[LockToken
     return list(seen)
 
 
-def _result(token: str, answer: Settled | Promise | Refusal, tracking_id: str) -> SettlementResult:
+def _result(token: str, answer: Answer | Promise, tracking_id: str) -> SettlementResult:
     match answer:
         case Settled():
             done = _done(answer)
             return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
         case Promise():
             return RenewedResult(to_wire(answer.locked_until), to_milliseconds(answer.remaining), lock_token=token)
-        case Refusal():
+        case Refusal() | MessageBusy():
             return RefusedResult(token, problem_of(answer, tracking_id))
 
 

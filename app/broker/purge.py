@@ -15,7 +15,7 @@ from app.broker.present import where_present
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
-from app.domain.settlement import NO_EVIDENCE, Outcome, Removal, cleared, token_of
+from app.domain.settlement import ANY_LOCK, Outcome, Removal, token_of
 from app.runtime.clock import Clock
 
 BITE = 500
@@ -34,8 +34,9 @@ class Choice:
 async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: float = inf) -> int:
     """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
 
-    Locked ones go only where `locked` is among the states: their holders hear `lock-lost` with the
-    cause `settled_by_administrator`.
+    Locked ones go only where `locked` is among the states, also where their lock has ended and is not swept yet:
+    their holders hear `lock-lost` with the cause `settled_by_administrator`. A message that another request holds at
+    this moment stays.
     """
     removed = 0
     deadline = broker.clock.monotonic() + patience_seconds
@@ -180,9 +181,7 @@ def _withdrawal(queue: Queue, message: Outline) -> Withdrawal:
 
 
 def _removal(queue: Queue, message: Outline) -> Removal:
-    return Removal(
-        token_of(message), queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, cleared(NO_EVIDENCE)
-    )
+    return Removal(token_of(message), queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, ANY_LOCK)
 
 
 def _redrive(message: Outline, to_queue: Queue) -> Redrive:

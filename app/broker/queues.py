@@ -15,7 +15,7 @@ from app.broker.announce import announce_moved, announce_open
 from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks, is_open_to_receivers
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
-from app.domain.settlement import NO_EVIDENCE, Held, Move, Outcome, cleared
+from app.domain.settlement import ANY_LOCK, Held, Move, Outcome
 
 BITE = 500
 """Locks taken per statement when settings change."""
@@ -143,40 +143,32 @@ async def fresh(broker: Broker, name: str) -> Queue:
 
 
 async def take_locks(broker: Broker) -> int:
-    """Take a bite of the locks that changes of queues take, whoever made them; how many there were.
+    """Take some of the locks that changes of queues take; how many were taken.
 
-    What was locked after the change keeps its lock.
+    What was locked after the change keeps its lock. A row that another request holds is left for the next pass.
     """
-    seen = 0
+    taken = 0
     for taking in await broker.store.queues.takings(MOST_TAKINGS):
         held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BITE)
         if held:
-            await _take(broker, held)
+            taken += await _take(broker, held)
         else:
             await broker.store.queues.end_taking(taking)
-        seen += len(held)
-    return seen
+    return taken
 
 
-async def _take(broker: Broker, held: Sequence[Held]) -> None:
-    """Those among them that were not settled meanwhile."""
-    moves = _returned(held)
-    live = await broker.store.move(moves)
-    ended = [move for move, taken in zip(moves, live, strict=True) if not taken]
-    freed = await broker.store.release(ended) if ended else []
+async def _take(broker: Broker, held: Sequence[Held]) -> int:
+    """Take those locks that were not settled meanwhile; how many that were."""
+    moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in held]
+    moved = await broker.store.move(moves)
     # A record left behind would let its holder renew a lock that is gone.
     await broker.locks.drop([one.token for one in held])
-    broker.tally.count("locks_taken", sum(live) + sum(freed))
-    announce_moved(broker, moves, live)
-    announce_moved(broker, ended, freed)
+    broker.tally.count("locks_taken", sum(moved))
+    announce_moved(broker, moves, moved)
+    return sum(moved)
 
 
 async def _open_again(broker: Broker, queue: Queue) -> None:
     """Wake receivers that have waited since before the queue was closed to them."""
     counts = (await broker.store.queues.counts([queue.id]))[queue.id]
     announce_open(broker, queue.id, counts.available, counts.dead_lettered)
-
-
-def _returned(held: Sequence[Held]) -> list[Move]:
-    fence = cleared(NO_EVIDENCE)
-    return [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=fence) for one in held]

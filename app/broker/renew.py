@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from app.broker.broker import Broker
 from app.broker.ports import Extended, Extension, LockRecord, NotRenewed, Renewed
-from app.broker.settling import MOST_LOOKS, lose, what_happened
+from app.broker.settling import MOST_LOOKS, let_others_end, lose, what_happened
 from app.domain.instant import SECOND, Duration, Instant
 from app.domain.queue import Queue, lead
-from app.domain.refusals import LockLost, Refusal, StoreUnavailable
+from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import Held, LockToken, Settled
 
 MARGIN: Duration = 2 * SECOND
@@ -36,10 +36,12 @@ class Promise:
 async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> Promise:
     """Prolong a lock to now + `duration` (the queue's own when absent), only for its holder (S3.15).
 
-    Refuses with `LockLost`, `AlreadySettled` or `MessageNotFound`.
+    Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
     duration = duration or queue.settings.lock_duration
-    for _ in range(MOST_LOOKS):
+    for look in range(MOST_LOOKS):
+        if look:
+            await let_others_end(broker, look - 1)
         answer = await broker.locks.renew(token, duration)
         if isinstance(answer, Renewed):
             broker.tally.count("renewals_without_sql")
@@ -53,7 +55,7 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
             return await _promise(broker, held, answer, extended, duration, ahead)
         if lost := await lose(broker, held, answer.evidence):
             raise lost
-    raise StoreUnavailable("The lock kept changing during this request; try again.")
+    raise MessageBusy
 
 
 async def _promise(

@@ -5,6 +5,8 @@ against it and the lock store need not be asked. Where that fails, a second look
 renewed lock stands in SQL, the lock store is asked whether it ended early, and the ending is tried
 again above that evidence. Otherwise what is remembered of the delivery decides: the same verb hears
 its first answer again, another verb hears how it ended, and a lock that ran out is lost for good.
+A row that another transaction holds is tried again for a second or so; then its own ending fails, and
+no other.
 
 Crash windows: a process that dies before the commit has changed nothing; after it, the tombstone
 answers the repeat. A lock record left behind in the lock store speaks of a token nobody holds.
@@ -23,9 +25,9 @@ from app.domain.refusals import (
     AlreadySettled,
     LockLost,
     LossCause,
+    MessageBusy,
     MessageNotFound,
     Refusal,
-    StoreUnavailable,
 )
 from app.domain.settlement import (
     NO_EVIDENCE,
@@ -41,7 +43,10 @@ from app.domain.settlement import (
 Ending: TypeAlias = Removal | Move
 
 MOST_LOOKS = 10
-"""Each look but the last means that somebody else has just changed the row; ten in a row is a storm."""
+"""Each look but the last means that another request holds the row or has just changed it."""
+
+FIRST_PAUSE_SECONDS = 0.005
+"""The pause before the third look. Each pause is twice as long as the one before, and all last 1.3 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Pending:
 
 
 Ask: TypeAlias = Ending | Pending
+Answer: TypeAlias = Settled | Refusal | MessageBusy
 
 LOSS_CAUSES = {
     Outcome.LOCK_EXPIRED: LossCause.EXPIRED,
@@ -64,11 +70,11 @@ LOSS_CAUSES = {
 }
 
 
-async def settle(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Settled | Refusal]:
+async def settle(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Answer]:
     """End these deliveries; each has its own answer, in order."""
     formed = await _form(broker, queue, asks)
     ended = iter(await _end(broker, queue, [one for one in formed if isinstance(one, Removal | Move)]))
-    answers: list[Settled | Refusal] = []
+    answers: list[Answer] = []
     for ask, one in zip(asks, formed, strict=True):
         if isinstance(one, Refusal):
             answers.append(one)
@@ -80,9 +86,9 @@ async def settle(broker: Broker, queue: Queue, asks: Sequence[Ask]) -> list[Sett
 
 
 async def settle_one(broker: Broker, queue: Queue, ask: Ask) -> Settled:
-    """End one delivery. Refuses with `LockLost`, `AlreadySettled` or `MessageNotFound`."""
+    """End one delivery. Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound` or `MessageBusy`."""
     (answer,) = await settle(broker, queue, [ask])
-    if isinstance(answer, Refusal):
+    if isinstance(answer, Refusal | MessageBusy):
         raise answer
     return answer
 
@@ -105,10 +111,10 @@ def _formed(ask: Pending, held: Held | None, queue: Queue) -> Ending | Refusal |
         return refusal
 
 
-async def _end(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[Settled | Refusal]:
+async def _end(broker: Broker, queue: Queue, endings: Sequence[Ending]) -> list[Answer]:
     took = await _apply(broker, endings)
     late = [place for place, effective in enumerate(took) if not effective]
-    answers: list[Settled | Refusal] = [_settled(ending) for ending in endings]
+    answers: list[Answer] = [_settled(ending) for ending in endings]
     if late:
         looks = await asyncio.gather(*(_second_look(broker, queue, endings[place]) for place in late))
         for place, answer in zip(late, looks, strict=True):
@@ -155,12 +161,20 @@ async def _apply(broker: Broker, endings: Sequence[Ending]) -> list[bool]:
     return [next(removed if isinstance(ending, Removal) else moved) for ending in endings]
 
 
-async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled | Refusal:
-    """Why the ending had no effect at once; looks again whenever somebody changed the row in between.
+async def let_others_end(broker: Broker, look: int) -> None:
+    """Pause before another look at a row that another request holds; there is none before the second look."""
+    if look:
+        await broker.clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (look - 1))
+
+
+async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Answer:
+    """Why the ending had no effect at once; looks again when another request held or changed the row in between.
 
     Only the tombstone decides what happened, and it is read after the row was seen to be free.
     """
-    for _ in range(MOST_LOOKS):
+    for look in range(MOST_LOOKS):
+        if look:
+            await let_others_end(broker, look - 1)
         (held,) = await broker.store.held([ending.token])
         if held is None or held.queue_id != queue.id:
             return await what_happened(broker, queue, ending.token, ending.outcome)
@@ -173,7 +187,7 @@ async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Settled 
                 return _settled(ending)
         if lost := await lose(broker, held, evidence):
             return lost
-    raise StoreUnavailable("The message kept changing during this request; try again.")
+    return MessageBusy()
 
 
 def _settled(ending: Ending) -> Settled:
@@ -181,7 +195,7 @@ def _settled(ending: Ending) -> Settled:
     return Settled(ending.token.sequence_number, ending.outcome, state)
 
 
-def _announce(broker: Broker, endings: Sequence[Ending], answers: Sequence[Settled | Refusal]) -> None:
+def _announce(broker: Broker, endings: Sequence[Ending], answers: Sequence[Answer]) -> None:
     moves: list[Move] = []
     effective: list[bool] = []
     for ending, answer in zip(endings, answers, strict=True):

@@ -214,6 +214,10 @@ class Overloaded(RoomUnavailable):
     code = "overloaded"
 
 
+class MessageBusy(StoreUnavailable):
+    """Another request holds this message at present; this request had no effect."""
+
+
 class ShuttingDown(RoomUnavailable):
     """This server is stopping; another one will take the request."""
 

@@ -76,7 +76,7 @@ class Fence:
     The token must match, `locked_until` must lie ahead, and the row's lock generation must be above
     `above` and at most `up_to`. `NEVER_RENEWED` lets a row through that no renewal has touched:
     there can be no evidence against it, so the lock store need not be asked. Once it was asked,
-    `cleared(evidence)` lets every generation above the expired one through.
+    `cleared(evidence)` lets every generation above the expired one through. `ANY_LOCK` asks for the token alone.
     """
 
     above: int
@@ -85,6 +85,8 @@ class Fence:
 
 HIGHEST_GENERATION = 2**31 - 1
 NEVER_RENEWED = Fence(NO_EVIDENCE, 0)
+ANY_LOCK = Fence(NO_EVIDENCE - 1, HIGHEST_GENERATION)
+"""Lets a row through while its token is there, also when its time has passed: an administrator's fence."""
 
 
 def cleared(evidence: int) -> Fence:

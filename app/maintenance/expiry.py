@@ -1,5 +1,7 @@
 """The sweeper: frees messages whose lock has ended, in every replica at once and without a leader."""
 
+import asyncio
+
 from app.broker.broker import Broker
 from app.broker.expire import free
 from app.broker.queues import take_locks
@@ -12,9 +14,16 @@ BITE = 500
 async def expire_locks(broker: Broker) -> float | None:
     """Free what SQL says has ended, what the lock store knows to have ended earlier, and what a change of a queue takes.
 
-    Replicas that see the same locks do the same work twice; the second finds nothing left to free.
+    Replicas that see the same locks do the same work twice; the second finds nothing left to free. A part that fails
+    keeps no other part from its work: the first failure is raised when all of them are done.
     """
-    swept = await _by_time(broker) + await _by_evidence(broker) + await take_locks(broker)
+    parts = (_by_time(broker), _by_evidence(broker), take_locks(broker))
+    ended = await asyncio.gather(*parts, return_exceptions=True)
+    swept = 0
+    for part in ended:
+        if isinstance(part, BaseException):
+            raise part
+        swept += part
     return 0.0 if swept >= BITE else None
 
 

@@ -1,8 +1,11 @@
 """What a store asks of an engine: sessions, and a database that lends them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from app.domain.refusals import StoreUnavailable
+from app.runtime.coalescer import BatchInterruptedError, CoalescerClosedError
 from app.store.rows import Row
 
 Result = TypeVar("Result")
@@ -37,3 +40,14 @@ class Database(Session, Protocol):
     async def transaction(self, work: Work[Result]) -> Result:
         """Run the work in one transaction, committed durably when it returns and undone when it raises."""
         ...
+
+
+@contextmanager
+def while_open() -> Generator[None]:
+    """Raise `StoreUnavailable` for what is asked of a coalescer while the store closes or after it has closed."""
+    try:
+        yield
+    except CoalescerClosedError as error:
+        raise StoreUnavailable("The store is closed.") from error
+    except BatchInterruptedError as error:
+        raise StoreUnavailable("The store was closed in the middle of a transaction.") from error

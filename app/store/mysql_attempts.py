@@ -2,7 +2,8 @@
 
 from app.broker.ports import Attempt
 from app.domain.refusals import KeyReused, RequestInProgress
-from app.store.mysql_session import LockWaitEnded, Session
+from app.store.mysql_session import Session
+from app.store.pool import LockWaitEnded
 
 
 async def begin(session: Session, attempt: Attempt) -> str | None:

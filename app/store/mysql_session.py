@@ -11,7 +11,7 @@ from asyncmy.connection import Connection
 
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql_text import Template
-from app.store.pool import Collision
+from app.store.pool import Collision, LockWaitEnded
 from app.store.rows import Row
 
 Result = TypeVar("Result")
@@ -38,8 +38,6 @@ SETTINGS = (
     # Connections rest as long as they like. A client that has vanished in mid-transaction must not keep its rows:
     # MariaDB finds it out after half a minute, MySQL when TCP does.
     b"SET SESSION wait_timeout = 2147483 /*M!100300 , idle_transaction_timeout = 30 */",
-    # SYSDATE, unlike UTC_TIMESTAMP, speaks the session's time.
-    b"SET SESSION time_zone = '+00:00'",
     b"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 )
 BEGIN = b"START TRANSACTION"
@@ -70,10 +68,6 @@ SAYINGS: Mapping[str, frozenset[int]] = {
     "The database has no majority in its cluster.": frozenset({1047}),
 }
 """What the server cannot help, as the one who asked may hear it; any other error is a mistake here."""
-
-
-class LockWaitEnded(Collision):
-    """Another transaction has held a row for longer than a statement waits."""
 
 
 class TextTooLarge(Exception):
@@ -255,7 +249,7 @@ def meaning(error: errors.MySQLError) -> Exception:
     if number in COLLISIONS:
         return Collision(str(error))
     if number == LOCK_WAIT_ENDED:
-        return LockWaitEnded(str(error))
+        return LockWaitEnded("Another transaction holds what this one needs.")
     if number == NULL_REFUSED:
         return NullRefused(str(error))
     for saying, numbers in SAYINGS.items():

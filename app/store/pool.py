@@ -24,6 +24,10 @@ class Collision(Exception):
     """
 
 
+class LockWaitEnded(StoreUnavailable):
+    """Another transaction has held a row for longer than a statement waits."""
+
+
 class Session(database.Session, Protocol):
     """One connection while it is lent to somebody."""
 
@@ -55,6 +59,7 @@ class Pool(Generic[AnySession]):
         self._connect = connect
         self._turns = asyncio.Semaphore(most)
         self._idle: list[AnySession] = []
+        self._is_closed = False
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """The rows of one named statement, a transaction of its own."""
@@ -84,7 +89,8 @@ class Pool(Generic[AnySession]):
                 self._take_back(session)
 
     async def close(self) -> None:
-        """Let go of every connection; none may be lent out any more."""
+        """Let go of every connection; none may be lent out any more, and none is lent from now on."""
+        self._is_closed = True
         while self._idle:
             session = self._idle.pop()
             if session.is_whole:
@@ -92,6 +98,8 @@ class Pool(Generic[AnySession]):
             session.cut()
 
     async def _borrow(self) -> AnySession:
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.")
         await self._wait_for_turn()
         try:
             return await self._whole()

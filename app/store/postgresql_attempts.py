@@ -10,8 +10,8 @@ from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.floors import Floors
-from app.store.pool import Collision
-from app.store.postgresql_session import LockWaitEnded, Session
+from app.store.pool import Collision, LockWaitEnded
+from app.store.postgresql_session import Session
 
 
 async def send(session: Session, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:

@@ -34,13 +34,8 @@ async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> li
     moment were skipped, and not all of them need be gone.
     """
     table = Table(claims)
-    if claims[0].source is MessageState.DEAD_LETTERED:
-        await _serve_dead_letters(session, table)
-        return table.answers()
-    look = floors.look(table.queue_ids())
-    await _serve(session, floors, look, table)
     try:
-        await _serve_again(session, floors, look, table)
+        await _serve_all(session, floors, table)
     except StoreUnavailable:
         # What was served is locked for its receivers, who had better hear of it.
         if not table.has_served:
@@ -49,8 +44,10 @@ async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> li
 
 
 async def claim_alone(session: Session, floors: Floors, wish: Claim) -> list[Message]:
-    """The next messages for one claim."""
-    (answer,) = await claim(session, floors, [wish])
+    """The next messages for one claim in a transaction, which a statement that fails has undone: nothing is served then."""
+    table = Table([wish])
+    await _serve_all(session, floors, table)
+    (answer,) = table.answers()
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -116,6 +113,15 @@ def _place(message: Message) -> tuple[int, ...]:
     if message.home_state is MessageState.DEAD_LETTERED:
         return (message.sequence_number,)
     return place_in_order(message)
+
+
+async def _serve_all(session: Session, floors: Floors, table: Table) -> None:
+    if table.claims[0].source is MessageState.DEAD_LETTERED:
+        await _serve_dead_letters(session, table)
+        return
+    look = floors.look(table.queue_ids())
+    await _serve(session, floors, look, table)
+    await _serve_again(session, floors, look, table)
 
 
 async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (there are none, hence `Wire` below)
 
 from app.domain.refusals import StoreUnavailable
-from app.store.pool import Collision
+from app.store.pool import Collision, LockWaitEnded
 from app.store.rows import Row
 from app.store.statements import Statement
 from app.store.url import BadStoreUrl
@@ -88,10 +88,6 @@ COLLISIONS = (
 )
 
 Result = TypeVar("Result")
-
-
-class LockWaitEnded(StoreUnavailable):
-    """Another transaction has held a row for longer than a statement waits."""
 
 
 @dataclass(frozen=True, slots=True)

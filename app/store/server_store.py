@@ -16,10 +16,10 @@ from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, giv
 from app.domain.weight import weight_of
 from app.runtime.coalescer import Coalescer, CoalescerFullError, Scale
 from app.store.archive_records import ArchiveRecords
-from app.store.database import Database, Observe
+from app.store.database import Database, Observe, while_open
 from app.store.key_records import KeyRecords
 from app.store.message_records import MessageRecords
-from app.store.pool import AnySession, Pool
+from app.store.pool import AnySession, LockWaitEnded, Pool
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
 
@@ -30,6 +30,11 @@ Batch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
 
 SHARED = (StoreUnavailable,)
 """What fails every caller of a batch alike; anything else is one caller's own fault."""
+
+
+class MessageIdHeld(Exception):
+    """Another transaction is about to use a message id of this batch, which had no effect. Only its sender fails."""
+
 
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
@@ -73,7 +78,7 @@ class ServerStore(MessageRecords, Generic[AnySession]):
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
         self._errands: set[asyncio.Task[None]] = set()
-        self._sends = Coalescer(self._watched("send", self._send), scale=SENDING, shared=SHARED)
+        self._sends = Coalescer(self._watched("send", self._send_apart), scale=SENDING, shared=SHARED)
         claim = self._watched("claim", self._claim)
         self._claims = Coalescer(claim, scale=CLAIMING, shared=SHARED, orphaned=self._give_back)
         # Few receive dead letters, and each claim of them is a statement of its own.
@@ -115,18 +120,29 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
         try:
-            return await self._sends.submit_together(drafts)
+            with while_open():
+                return await self._sends.submit_together(drafts)
         except CoalescerFullError as error:
             raise Overloaded from error
+        except MessageIdHeld as error:
+            raise StoreUnavailable("Another request is sending a message with this id.") from error
+
+    async def _send_apart(self, drafts: list[Draft]) -> list[Receipt]:
+        try:
+            return await self._send(drafts)
+        except LockWaitEnded as error:
+            raise MessageIdHeld from error
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
         claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
-        return await claims.submit(claim)
+        with while_open():
+            return await claims.submit(claim)
 
     async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `Messages`."""
-        return await self._choices.submit((claim, numbers))
+        with while_open():
+            return await self._choices.submit((claim, numbers))
 
     async def _claim_chosen(self, choices: list[Choice]) -> list[list[Message]]:
         return [await self._claim_these(claim, numbers) for claim, numbers in choices]
@@ -152,27 +168,33 @@ class ServerStore(MessageRecords, Generic[AnySession]):
 
     async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
         """See `Messages`."""
-        return await self._looks.submit_together(tokens)
+        with while_open():
+            return await self._looks.submit_together(tokens)
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
         """See `Messages`."""
-        return await self._memories.submit_together(tokens)
+        with while_open():
+            return await self._memories.submit_together(tokens)
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `Messages`."""
-        return await self._removals.submit_together(removals)
+        with while_open():
+            return await self._removals.submit_together(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `Messages`."""
-        return await self._moves.submit_together(moves)
+        with while_open():
+            return await self._moves.submit_together(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `Messages`."""
-        return await self._releases.submit_together(moves)
+        with while_open():
+            return await self._releases.submit_together(moves)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `Messages`."""
-        return await self._extensions.submit_together(extensions)
+        with while_open():
+            return await self._extensions.submit_together(extensions)
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 

@@ -13,15 +13,8 @@ from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import LARGEST_ANSWER
 from app.runtime.clock import Clock
-from app.runtime.coalescer import (
-    BatchInterruptedError,
-    Coalescer,
-    CoalescerClosedError,
-    CoalescerFullError,
-    LeftOverError,
-    Scale,
-)
-from app.store.database import Observe, Work
+from app.runtime.coalescer import Coalescer, CoalescerFullError, LeftOverError, Scale
+from app.store.database import Observe, Work, while_open
 from app.store.rows import Row
 from app.store.sqlite_file import FileLock, connect, errors_spelled
 from app.store.statements import Engine, Statement, load
@@ -131,13 +124,10 @@ class SqliteDatabase:
         Refuses with `Overloaded`.
         """
         try:
-            return await self._steps.submit(step)
+            with while_open():
+                return await self._steps.submit(step)
         except CoalescerFullError as error:
             raise Overloaded from error
-        except CoalescerClosedError as error:
-            raise StoreUnavailable("The store is closed.") from error
-        except BatchInterruptedError as error:
-            raise StoreUnavailable("The store was closed in the middle of a transaction.") from error
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """See `Session`."""

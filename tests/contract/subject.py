@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,19 @@ class SqliteSubject(Subject):
         await self.clock.advance(seconds)
 
 
-class PostgresSubject(Subject):
+class ServerSubject(Subject):
+    """A store on a database server, where other transactions may hold rows."""
+
+    @abstractmethod
+    def holding(self, *statements: str) -> AbstractAsyncContextManager[None]:
+        """Another transaction runs these statements and stays open until the block ends, when it is undone."""
+
+    @abstractmethod
+    def literal(self, value: bytes) -> str:
+        """These bytes as they stand in a statement."""
+
+
+class PostgresSubject(ServerSubject):
     """PostgreSQL has its own clock."""
 
     def __init__(self, url: str) -> None:
@@ -165,6 +178,22 @@ class PostgresSubject(Subject):
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._connection.fetch(sql)]
 
+    @asynccontextmanager
+    async def holding(self, *statements: str) -> AsyncIterator[None]:
+        other = await asyncpg.connect(self._url)
+        transaction = other.transaction()
+        await transaction.start()
+        for statement in statements:
+            await other.execute(statement)
+        try:
+            yield
+        finally:
+            await transaction.rollback()
+            await other.close()
+
+    def literal(self, value: bytes) -> str:
+        return f"'\\x{value.hex()}'"
+
 
 UNTRUE_DEPTHS = """
 SELECT queue_id, kept.total, kept.scheduled, kept.deferred, kept.dead_lettered,
@@ -185,25 +214,28 @@ WHERE (coalesce(kept.total, 0), coalesce(kept.scheduled, 0), coalesce(kept.defer
 """
 
 
-class MariaSubject(Subject):
+class MariaSubject(ServerSubject):
     """MariaDB and MySQL have their own clock."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        where = urlsplit(url)
-        self._connection = pymysql.connect(
+        self._connection = self._connect(autocommit=True)
+
+    async def end(self) -> None:
+        await super().end()
+        self._connection.close()
+
+    def _connect(self, *, autocommit: bool) -> pymysql.Connection:
+        where = urlsplit(self._url)
+        return pymysql.connect(
             host=where.hostname or "127.0.0.1",
             port=where.port or 3306,
             user=unquote(where.username or "root"),
             password=unquote(where.password or ""),
             database=where.path.strip("/"),
-            autocommit=True,
+            autocommit=autocommit,
         )
-
-    async def end(self) -> None:
-        await super().end()
-        self._connection.close()
 
     async def open_another(self) -> Store:
         return await open_store(self._url, SystemClock(), observe=self.note)
@@ -212,6 +244,16 @@ class MariaSubject(Subject):
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
+
+    @asynccontextmanager
+    async def holding(self, *statements: str) -> AsyncIterator[None]:
+        with closing(self._connect(autocommit=False)) as other, other.cursor() as cursor:
+            for statement in ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *statements):
+                cursor.execute(statement)
+            yield
+
+    def literal(self, value: bytes) -> str:
+        return f"X'{value.hex()}'"
 
 
 # ---- what is asked of a store ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from app.store.pool import Pool
 from app.store.presence import DatabaseInUse
 from app.store.rows import ARCHIVED_COLUMNS, Row
 from tests.bounds import bounded
-from tests.contract.subject import MariaSubject, abandonment, completion, draft, numbers
+from tests.contract.subject import MariaSubject, abandonment, draft, numbers
 from tests.databases import Run
 from tests.engines import ENGINES
 from tests.servers import GLANCE, PATIENCE, MariaServer, Server
@@ -56,7 +56,6 @@ FOR_SOMEBODY_ELSE = (
 SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M"
 LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
 
-A_ROW_IS_WAITED_FOR = "SHOW GLOBAL STATUS WHERE variable_name = 'Innodb_row_lock_current_waits' AND value > 0"
 SOMEBODY_SLEEPS = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
 
 WORDS = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name -- ; "
@@ -235,21 +234,6 @@ def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
 
 
 # ---- waiting for others ----------------------------------------------------------------------------------------------
-
-
-async def test_a_lock_that_ends_while_its_row_is_waited_for_has_ended(subject: MariaSubject, mariadb_url: str) -> None:
-    queue = await subject.queue()
-    message = await subject.locked(queue)
-    with outside(mariadb_url) as other, other.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM message WHERE sequence_number = %s FOR UPDATE", (message.sequence_number,))
-        removing = asyncio.create_task(subject.store.remove([completion(queue, message)]))
-        await until_seen(subject, A_ROW_IS_WAITED_FOR)
-        now = await subject.store.now()
-        cursor.execute(
-            "UPDATE message SET locked_until = %s WHERE sequence_number = %s", (now, message.sequence_number)
-        )
-        other.commit()
-        assert await removing == [False]
 
 
 async def test_a_request_whose_first_try_takes_long_is_told_so(subject: MariaSubject, mariadb_url: str) -> None:

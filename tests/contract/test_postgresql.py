@@ -7,10 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import NO_EVIDENCE, cleared
 from app.store.pool import Pool
 from app.store.postgresql import PostgresStore
 from app.store.postgresql_session import Session, address, connect
@@ -20,12 +18,10 @@ from tests.contract.subject import (
     LOCK,
     TABLES,
     PostgresSubject,
-    abandonment,
     bodies,
     claim,
     completion,
     numbers,
-    token,
 )
 
 Result = TypeVar("Result")
@@ -205,39 +201,6 @@ async def test_the_depth_of_a_deleted_queue_is_forgotten(subject: PostgresSubjec
     await subject.store.queues.delete(queue)
     await subject.store.forget(100)
     assert await subject.execute("SELECT FROM depth") == []
-
-
-# ---- rows that change while they are waited for ----------------------------------------------------------------------
-
-RENEWED = "UPDATE message SET lock_generation = lock_generation + 1"
-
-
-@pytest.mark.parametrize("verb", ["complete", "abandon"])
-async def test_an_ending_that_meets_a_renewal_takes_effect_whole_or_not_at_all(
-    subject: PostgresSubject, queue: Queue, verb: str
-) -> None:
-    message = await subject.locked(queue)
-
-    async def end() -> bool:
-        if verb == "complete":
-            (took,) = await subject.store.remove([completion(queue, message, fence=cleared(NO_EVIDENCE))])
-        else:
-            (took,) = await subject.store.move([abandonment(message, fence=cleared(NO_EVIDENCE))])
-        return took
-
-    async def meet_a_renewal(renewal: Session) -> bool:
-        await renewal._wire.execute("BEGIN")
-        await renewal._wire.execute(RENEWED)
-        ending = asyncio.create_task(end())
-        await subject.until_somebody_waits()
-        await renewal._wire.execute("COMMIT")
-        return await ending
-
-    took = await pool_of(subject).repeat(meet_a_renewal)
-    assert took == (await subject.state(message) is not MessageState.LOCKED)
-    assert took == bool(await subject.store.tombstones([token(message)]) != [None])
-    assert took or await end()
-    assert await subject.state(message) is not MessageState.LOCKED
 
 
 # ---- sealing ---------------------------------------------------------------------------------------------------------

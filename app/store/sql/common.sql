@@ -118,7 +118,8 @@ FROM message
 WHERE locked_until <= @now  -- fence: time
   AND state = 2
 ORDER BY locked_until
-LIMIT :most;
+LIMIT :most
+@skip_locked;
 
 -- locks_of_queue: locks of one queue that were given until some time, whether or not they have ended since
 SELECT @held
@@ -134,7 +135,8 @@ SELECT sequence_number, queue_id, state
 FROM message
 WHERE state IN (1, 3, 4)
   AND expires_at <= @now  -- fence: time
-LIMIT :most;
+LIMIT :most
+@skip_locked;
 
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue
   AND state = :state  -- fence: state
   AND state <> 2  -- fence: locked
-@for_update;
+@skip_locked;
 
 -- into_archive: copy messages into the archive, each with its lock token if it has one
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)

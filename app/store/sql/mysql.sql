@@ -2,11 +2,12 @@
 --
 -- Neither can change rows and tell which in one statement, so a batch is a transaction of two steps: first the rows that
 -- may be changed are locked and read; then exactly those are changed. Callers come many to a statement, as JSON that
--- JSON_TABLE makes rows of again, sorted by number: rows are waited for in ascending order, so two transactions never
--- wait for each other. The join begins with them, so no statistics lead it astray, and finds messages by primary key.
+-- JSON_TABLE makes rows of again. The join begins with them, so no statistics lead it astray, and finds messages by
+-- primary key.
 --
--- UTC_TIMESTAMP, which is @now, is when a statement began; SYSDATE is when it is asked for. Where a row may have had to
--- be waited for, only the second one tells whether its lock has ended meanwhile.
+-- Between the two steps a process may stop, and its transaction then holds its rows for up to half a minute. So a
+-- statement for many callers, and a statement of a background pass, skips a row that another transaction holds. What was
+-- asked of that row has no effect; all other rows go on.
 
 -- ---- sending ----------------------------------------------------------------------------------------------------------
 
@@ -176,10 +177,10 @@ STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.se
 WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
-  AND m.locked_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+  AND (m.locked_until > @now OR asked.above < -1) -- fence: time
   AND m.lock_generation > asked.above -- fence: generation
   AND m.lock_generation <= asked.up_to -- fence: generation
-FOR UPDATE;
+FOR UPDATE SKIP LOCKED;
 
 -- out_of_force: lock the messages whose lock has ended, by its time or by positive evidence
 SELECT asked.place
@@ -195,13 +196,13 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
   AND (
-      m.locked_until <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+      m.locked_until <= @now -- fence: time
       OR m.lock_generation = asked.above -- fence: generation
   )
-FOR UPDATE;
+FOR UPDATE SKIP LOCKED;
 
 -- extendable: lock the messages whose lock has not ended, and read what there is to prolong
-SELECT asked.place, m.lock_generation, m.locked_until, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))
+SELECT asked.place, m.lock_generation, m.locked_until, @now
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
     sequence_number BIGINT PATH '$.sequence_number',
@@ -213,9 +214,9 @@ STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.se
 WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
-  AND m.locked_until > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) -- fence: time
+  AND m.locked_until > @now -- fence: time
   AND m.lock_generation > asked.evidence -- fence: generation
-FOR UPDATE;
+FOR UPDATE SKIP LOCKED;
 
 -- extend: prolong the locks that were found extendable
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -469,7 +470,8 @@ FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
   AND state = 2
 ORDER BY locked_until
-LIMIT :most;
+LIMIT :most
+FOR UPDATE SKIP LOCKED;
 
 -- due: scheduled messages whose time has come, earliest first
 SELECT sequence_number, queue_id
@@ -487,13 +489,35 @@ FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 
 -- forget_settlements: tombstones past their time
-DELETE FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+DELETE s
+FROM (
+    SELECT sequence_number, lock_token FROM settlement
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    FOR UPDATE SKIP LOCKED
+) AS old
+STRAIGHT_JOIN settlement AS s FORCE INDEX (PRIMARY)
+    ON s.sequence_number = old.sequence_number
+    AND s.lock_token = old.lock_token;
 
 -- forget_attempts: answers of attempts past their time
-DELETE FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most;
+DELETE a
+FROM (
+    SELECT attempt_key FROM attempt
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    FOR UPDATE SKIP LOCKED
+) AS old
+STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = old.attempt_key;
 
 -- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
-DELETE FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most;
+DELETE known
+FROM (
+    SELECT queue_id, message_id FROM recent_id
+    WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
+    FOR UPDATE SKIP LOCKED
+) AS old
+STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
+    ON known.queue_id = old.queue_id
+    AND known.message_id = old.message_id;
 
 -- first_unsealed: of the unsealed messages not to be removed before some time, the one to be removed first
 SELECT sequence_number, remove_at, @now - settled_at

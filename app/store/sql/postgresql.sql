@@ -1,15 +1,16 @@
 -- What PostgreSQL does for every message, and what it says differently.
 --
 -- Many callers come in one statement, as arrays that `unnest` makes rows of again; `place` is where an entry stands
--- among them, from 1. A statement is a transaction by itself. Rows that have to be waited for come in ascending order,
--- so that two statements never wait for each other.
+-- among them, from 1. A statement is a transaction by itself. A statement for many callers, and a statement of a
+-- background pass, skips a row that another transaction holds: what was asked of that row has no effect, and all other
+-- rows go on.
 --
 -- A plan is made once a connection, maybe while the planner takes the tables for empty. So each statement leaves it one
 -- way that is good at any size: rows are found one by one in a LATERAL that cannot be turned round, because it locks
 -- them or stops at one, and then changed where they lie (`ctid`). `IS TRUE` keeps a condition from choosing the index.
 --
--- A row that had to be waited for may have been changed meanwhile; then it lies where this statement's snapshot does not
--- see it, and nothing is done to it. So whatever else is written or answered follows from the rows that were changed.
+-- A row that was changed while the statement ran lies where the statement's snapshot does not see it, and nothing is
+-- done to it. So whatever else is written or answered follows from the rows that were changed.
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -375,10 +376,10 @@ ended AS MATERIALIZED (
           AND m.queue_id = asked.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
           AND m.lock_token = asked.lock_token  -- fence: token
-          AND (m.locked_until > clock.now) IS TRUE  -- fence: time
+          AND (m.locked_until > clock.now OR asked.above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > asked.above  -- fence: generation
           AND m.lock_generation <= asked.up_to  -- fence: generation
-        FOR UPDATE
+        FOR UPDATE SKIP LOCKED
     ) AS held
 ),
 gone AS (
@@ -434,10 +435,10 @@ ended AS MATERIALIZED (
           AND m.queue_id = asked.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
           AND m.lock_token = asked.lock_token  -- fence: token
-          AND (m.locked_until > clock.now) IS TRUE  -- fence: time
+          AND (m.locked_until > clock.now OR asked.above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > asked.above  -- fence: generation
           AND m.lock_generation <= asked.up_to  -- fence: generation
-        FOR UPDATE
+        FOR UPDATE SKIP LOCKED
     ) AS held
 ),
 moved AS (
@@ -500,7 +501,7 @@ ended AS MATERIALIZED (
               m.locked_until <= clock.now  -- fence: time
               OR m.lock_generation = asked.above  -- fence: generation
           )
-        FOR UPDATE
+        FOR UPDATE SKIP LOCKED
     ) AS held
 ),
 moved AS (
@@ -556,7 +557,7 @@ live AS MATERIALIZED (
           AND m.lock_token = asked.lock_token  -- fence: token
           AND (m.locked_until > clock.now) IS TRUE  -- fence: time
           AND m.lock_generation > asked.evidence  -- fence: generation
-        FOR UPDATE
+        FOR UPDATE SKIP LOCKED
     ) AS held
 )
 UPDATE message AS m SET
@@ -633,7 +634,7 @@ WHERE sequence_number @in(:numbers)
   AND state = :state  -- fence: state
   AND state <> 2  -- fence: locked
 ORDER BY sequence_number
-FOR UPDATE;
+FOR UPDATE SKIP LOCKED;
 
 -- overdue: available, scheduled and deferred messages past their time to live
 SELECT late.sequence_number, late.queue_id, late.state
@@ -644,6 +645,7 @@ CROSS JOIN LATERAL (
       AND expires_at <= @now  -- fence: time
     ORDER BY expires_at
     LIMIT :most
+    FOR UPDATE SKIP LOCKED
 ) AS late
 LIMIT :most;
 

@@ -111,7 +111,7 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
-  AND locked_until > @now  -- fence: time
+  AND (locked_until > @now OR :above < -1)  -- fence: time
   AND lock_generation > :above  -- fence: generation
   AND lock_generation <= :up_to;  -- fence: generation
 

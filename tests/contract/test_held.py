@@ -1,0 +1,221 @@
+"""A row that another transaction holds fails what is asked of that row, and nothing beside it."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias, TypeVar
+
+import pytest
+
+from app.broker.complete import complete
+from app.broker.filters import Everything
+from app.broker.ports import Attempt, Extension, Unlocked, Withdrawal
+from app.broker.purge import Choice, purge
+from app.broker.queues import change_queue, take_locks
+from app.broker.renew import renew
+from app.broker.settling import settle
+from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.message import Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import MessageBusy, StoreUnavailable
+from app.domain.settlement import NO_EVIDENCE, Outcome, Settled, token_of
+from app.maintenance.expiry import expire_locks
+from tests.clock import VirtualClock
+from tests.contract.subject import (
+    LOCK,
+    MariaSubject,
+    PostgresSubject,
+    ServerSubject,
+    abandonment,
+    completion,
+    draft,
+    expiry,
+    token,
+)
+from tests.faults.waiting import until
+from tests.rooms import assemble
+
+Answer = TypeVar("Answer")
+
+ALL_LOOKS = 5.0
+"""More seconds than a settlement looks again for."""
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[ServerSubject]:
+    """A store whose rows another transaction can hold."""
+    kinds = {"postgresql": (PostgresSubject, "postgres_url"), "mariadb": (MariaSubject, "mariadb_url")}
+    kind, url = kinds[request.param]
+    subject = kind(request.getfixturevalue(url))
+    await subject.begin()
+    yield subject
+    await subject.end()
+
+
+@pytest.fixture
+async def queue(subject: ServerSubject) -> Queue:
+    return await subject.queue()
+
+
+def row_of(number: int) -> str:
+    """Lock one message."""
+    return f"SELECT 1 FROM message WHERE sequence_number = {number} FOR UPDATE"
+
+
+Verb: TypeAlias = Callable[[ServerSubject, Queue, list[Message]], Awaitable[list[bool]]]
+
+
+async def remove(subject: ServerSubject, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await subject.store.remove([completion(queue, message) for message in messages])
+
+
+async def move(subject: ServerSubject, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await subject.store.move([abandonment(message) for message in messages])
+
+
+async def extend(subject: ServerSubject, queue: Queue, messages: list[Message]) -> list[bool]:
+    extensions = [Extension(token(message), queue.id, MINUTE, NO_EVIDENCE) for message in messages]
+    return [extended is not None for extended in await subject.store.extend(extensions)]
+
+
+async def release(subject: ServerSubject, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await subject.store.release([expiry(message) for message in messages])
+
+
+@pytest.mark.parametrize("verb", [remove, move, extend, release])
+async def test_an_ending_of_a_held_row_has_no_effect_and_its_neighbours_have_theirs(
+    subject: ServerSubject, queue: Queue, verb: Verb
+) -> None:
+    messages = [await subject.locked(queue) for _ in range(3)]
+    if verb is release:
+        await subject.pass_time(LOCK / SECOND)
+    async with subject.holding(row_of(messages[1].sequence_number)):
+        assert await verb(subject, queue, messages) == [True, False, True]
+    assert await verb(subject, queue, messages[1:2]) == [True]
+
+
+async def test_the_passes_leave_a_held_row_out_and_act_on_all_others(subject: ServerSubject, queue: Queue) -> None:
+    held, free = [await subject.locked(queue) for _ in range(2)]
+    held_late, free_late = await subject.send(queue, b"", b"", ttl=SECOND)
+    await subject.pass_time(MINUTE / SECOND)
+    async with subject.holding(row_of(held.sequence_number), row_of(held_late)):
+        assert [one.token for one in await subject.store.ended_locks(10)] == [token(free)]
+        overdue = await subject.store.overdue(10)
+        assert [row.sequence_number for row in overdue] == [free_late]
+        rows = [Unlocked(number, queue.id, MessageState.AVAILABLE) for number in (held_late, free_late)]
+        assert await subject.store.bury(rows, "why") == [False, True]
+        withdrawal = Withdrawal(rows[0], queue.name, Outcome.EXPIRED, HOUR)
+        assert await subject.store.withdraw([withdrawal]) == [False]
+    assert {one.token for one in await subject.store.ended_locks(10)} == {token(held), token(free)}
+    assert await subject.store.withdraw([withdrawal]) == [True]
+
+
+async def test_what_is_held_is_forgotten_later_and_everything_else_now(subject: ServerSubject, queue: Queue) -> None:
+    for name in ("held", "free"):
+        attempt = Attempt(name.encode().ljust(32), secrets.token_bytes(32), SECOND)
+        await subject.store.send_once([draft(queue, message_id=name, duplicate_window=SECOND)], attempt)
+        await subject.store.remove([completion(queue, await one(subject, queue), retention=0)])
+    orphaned = await subject.queue()
+    numbers = await subject.send(orphaned, b"", b"")
+    await subject.store.queues.delete(orphaned)
+    await subject.pass_time(2 * HOUR / SECOND)
+    ((number,),) = await subject.execute("SELECT MIN(sequence_number) FROM settlement")
+    async with subject.holding(
+        row_of(numbers[0]),
+        f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} AND message_id = 'held' FOR UPDATE",
+        f"SELECT 1 FROM settlement WHERE sequence_number = {number} FOR UPDATE",
+        f"SELECT 1 FROM attempt WHERE attempt_key = {subject.literal(b'held'.ljust(32))} FOR UPDATE",
+    ):
+        while await subject.store.forget(10):
+            pass
+        for table in ("message", "recent_id", "settlement", "attempt"):
+            assert await subject.execute(f"SELECT COUNT(*) FROM {table}") == [(1,)], table
+    while await subject.store.forget(10):
+        pass
+    assert await subject.execute("SELECT COUNT(*) FROM attempt") == [(0,)]
+
+
+async def one(subject: ServerSubject, queue: Queue) -> Message:
+    (message,) = await subject.claim(queue, 1)
+    return message
+
+
+async def test_a_sender_beside_one_that_has_to_wait_is_answered(subject: ServerSubject, queue: Queue) -> None:
+    """Both leave in one batch; only the id that is about to be used by another transaction fails its sender."""
+    other = await subject.queue()
+    taken = draft(queue, message_id="taken", duplicate_window=HOUR)
+    await subject.store.send([taken])
+    async with subject.holding(f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} FOR UPDATE"):
+        waiting, answered = await asyncio.gather(
+            subject.store.send([taken]), subject.store.send([draft(other)]), return_exceptions=True
+        )
+    assert isinstance(waiting, StoreUnavailable)
+    assert len(answered) == 1
+    assert len(await subject.claim(other)) == 1
+
+
+# ---- through the verbs -----------------------------------------------------------------------------------------------
+
+
+async def test_each_settlement_of_a_batch_has_its_own_answer(subject: ServerSubject, queue: Queue) -> None:
+    clock = VirtualClock()
+    broker = assemble(subject.store, clock)
+    messages = [await subject.locked(queue) for _ in range(3)]
+    asks = [complete(queue, token_of(message)) for message in messages]
+    async with subject.holding(row_of(messages[1].sequence_number)):
+        answers = await through(clock, settle(broker, queue, asks))
+        with pytest.raises(MessageBusy):
+            await through(clock, renew(broker, queue, token_of(messages[1])))
+    assert [type(answer) for answer in answers] == [Settled, MessageBusy, Settled]
+    (again,) = await settle(broker, queue, asks[1:2])
+    assert isinstance(again, Settled)
+    assert not again.replayed
+    await broker.catalogue.close()
+
+
+async def test_a_settlement_waits_for_a_row_that_is_held_for_a_moment(subject: ServerSubject, queue: Queue) -> None:
+    clock = VirtualClock()
+    broker = assemble(subject.store, clock)
+    message = await subject.locked(queue)
+    async with subject.holding(row_of(message.sequence_number)):
+        settling = asyncio.create_task(settle(broker, queue, [complete(queue, token_of(message))]))
+        await until(lambda: clock.timers, "the settlement pauses before another look")
+    (answer,) = await through(clock, settling)
+    assert isinstance(answer, Settled)
+    await broker.catalogue.close()
+
+
+async def test_the_sweep_and_a_change_of_a_queue_pass_a_held_row_by(subject: ServerSubject) -> None:
+    broker = assemble(subject.store, VirtualClock())
+    queue = await subject.queue(QueueSettings(max_delivery_count=5))
+    held, free = [await subject.locked(queue) for _ in range(2)]
+    async with subject.holding(row_of(held.sequence_number)):
+        await change_queue(broker, queue, lambda _: QueueSettings(max_delivery_count=6))
+        assert [await subject.state(message) for message in (held, free)] == [
+            MessageState.LOCKED,
+            MessageState.AVAILABLE,
+        ]
+        assert await take_locks(broker) == 0
+    await expire_locks(broker)
+    assert await subject.state(held) is MessageState.AVAILABLE
+    await broker.catalogue.close()
+
+
+async def test_a_purge_counts_what_it_removed(subject: ServerSubject, queue: Queue) -> None:
+    broker = assemble(subject.store, VirtualClock())
+    locked = [await subject.locked(queue) for _ in range(2)]
+    available = await subject.send(queue, b"", b"")
+    choice = Choice([MessageState.AVAILABLE, MessageState.LOCKED], Everything())
+    async with subject.holding(row_of(locked[0].sequence_number), row_of(available[0])):
+        assert await purge(broker, queue, choice) == 2
+    assert await purge(broker, queue, choice) == 2
+    await broker.catalogue.close()
+
+
+async def through(clock: VirtualClock, work: Awaitable[Answer]) -> Answer:
+    """The answer of work that pauses by the virtual clock."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await clock.advance(ALL_LOOKS)
+        await asyncio.sleep(0.01)
+    return await task
