@@ -53,12 +53,8 @@ def is_redelivered(message: Message | Outline) -> bool:
 
 
 def is_deliverable(message: Message, now: Instant) -> bool:
-    """Available, due, and not past its time to live."""
-    return (
-        message.state is MessageState.AVAILABLE
-        and message.available_at <= now
-        and (message.expires_at is None or message.expires_at > now)
-    )
+    """Available, and not past its time to live. The state alone says that it is due; a clock may be set back."""
+    return message.state is MessageState.AVAILABLE and (message.expires_at is None or message.expires_at > now)
 
 
 def time_to_live(asked: Duration | None, settings: QueueSettings) -> Duration | None:

@@ -7,7 +7,8 @@ from itertools import compress
 
 import pytest
 
-from app.broker.ports import Store
+from app.broker.ports import Attempt, Store
+from app.domain.delivery import AHEAD_OF_ALL
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
@@ -82,12 +83,22 @@ async def test_an_expired_message_is_not_claimed(subject: Subject, queue: Queue)
     assert bodies(await subject.claim(queue)) == [b"long"]
 
 
-async def test_what_its_clock_calls_the_future_is_not_claimed(subject: Subject, queue: Queue) -> None:
-    await subject.send(queue, b"body")
-    await subject.execute(f"UPDATE message SET available_at = available_at + {HOUR}")
-    assert await subject.claim(queue) == []
-    await subject.execute(f"UPDATE message SET available_at = available_at - {HOUR}")
-    assert bodies(await subject.claim(queue)) == [b"body"]
+@pytest.mark.parametrize("road", ["claim", "claim_these", "claim_once", "filter"])
+async def test_a_clock_that_is_set_back_hides_no_available_message(subject: Subject, queue: Queue, road: str) -> None:
+    (number,) = await subject.send(queue, b"body")
+    await subject.pass_time(-60)
+    store, wish = subject.store, claim(queue)
+    match road:
+        case "claim":
+            found = await store.claim(wish)
+        case "claim_these":
+            found = await store.claim_these(wish, [number])
+        case "claim_once":
+            found = (await store.claim_once(wish, Attempt(b"k" * 32, b"f" * 32, HOUR))).answer
+        case _:
+            seen = await store.candidates(queue.id, MessageState.AVAILABLE, AHEAD_OF_ALL, 10)
+            found = await store.claim_these(wish, [one.sequence_number for one in seen])
+    assert bodies(found) == [b"body"]
 
 
 @pytest.mark.behaviour("S3.19")

@@ -80,7 +80,6 @@ SELECT @light
 FROM message FORCE INDEX (message_next)
 WHERE queue_id = :queue_id
   AND state = 1
-  AND available_at <= @now
   AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most
@@ -105,7 +104,6 @@ FROM (
           AND priority = :priority
           AND available_at >= :available_at
           AND (available_at > :available_at OR sequence_number > :sequence_number)
-          AND available_at <= @now
           AND (expires_at IS NULL OR expires_at > @now)
         ORDER BY available_at, sequence_number LIMIT :most
     )
@@ -115,7 +113,6 @@ FROM (
         WHERE queue_id = :queue_id
           AND state = 1
           AND priority < :priority
-          AND available_at <= @now
           AND (expires_at IS NULL OR expires_at > @now)
         ORDER BY priority DESC, available_at, sequence_number LIMIT :most
     )
@@ -131,7 +128,6 @@ FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS a
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
 WHERE m.queue_id = :queue_id
   AND m.state = :source
-  AND (m.state <> 1 OR m.available_at <= @now)
   AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
 LIMIT :most
 FOR UPDATE SKIP LOCKED;

@@ -182,7 +182,6 @@ next AS MATERIALIZED (
                               coalesce((:floor_time::bigint[])[10 * wish.place - level.priority], 0),
                               coalesce((:floor_number::bigint[])[10 * wish.place - level.priority], 0)
                           )
-                          AND m.available_at <= clock.now
                           AND (m.expires_at IS NULL OR m.expires_at > clock.now)
                         ORDER BY m.available_at, m.sequence_number
                         FOR UPDATE SKIP LOCKED
@@ -228,7 +227,6 @@ ready AS MATERIALIZED (
         SELECT FROM message AS m
         WHERE m.queue_id = wish.queue_id
           AND m.state = 1
-          AND m.available_at <= clock.now
           AND (m.expires_at IS NULL OR m.expires_at > clock.now)
     )
 )
@@ -298,7 +296,6 @@ CROSS JOIN LATERAL (
           CASE WHEN level.priority = :priority THEN :available_at::bigint ELSE 0 END,
           CASE WHEN level.priority = :priority THEN :sequence_number::bigint ELSE 0 END
       )
-      AND available_at <= @now
       AND (expires_at IS NULL OR expires_at > @now)
     ORDER BY available_at, sequence_number
     LIMIT :most
@@ -318,7 +315,6 @@ found AS (
         WHERE m.sequence_number = wish.sequence_number
           AND m.queue_id = :queue_id
           AND m.state = :source
-          AND (m.state <> 1 OR m.available_at <= clock.now)
           AND (m.state = 5 OR m.expires_at IS NULL OR m.expires_at > clock.now)
         FOR UPDATE SKIP LOCKED
     ) AS locked

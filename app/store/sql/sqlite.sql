@@ -46,7 +46,6 @@ SELECT sequence_number, @weight
 FROM message
 WHERE queue_id = :queue_id
   AND state = 1
-  AND available_at <= @now  -- fence: time
   AND (expires_at IS NULL OR expires_at > @now)  -- fence: time
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most;
@@ -66,7 +65,6 @@ WHERE queue_id = :queue_id
   AND state = 1
   AND priority = :priority
   AND (available_at, sequence_number) > (:available_at, :sequence_number)
-  AND available_at <= @now
   AND (expires_at IS NULL OR expires_at > @now)
 UNION ALL
 SELECT @outline
@@ -74,7 +72,6 @@ FROM message
 WHERE queue_id = :queue_id
   AND state = 1
   AND priority < :priority
-  AND available_at <= @now
   AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most;
@@ -85,7 +82,6 @@ FROM message
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue
   AND state = :state  -- fence: state
-  AND (state = 5 OR available_at <= @now)  -- fence: time
   AND (state = 5 OR expires_at IS NULL OR expires_at > @now);  -- fence: time
 
 -- lock: give messages to a receiver, each with a token of its own
