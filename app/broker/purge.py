@@ -12,10 +12,11 @@ from app.broker.filters import Filter
 from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.broker.present import where_present
+from app.broker.queues import renew_edition
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
-from app.domain.settlement import ANY_LOCK, Outcome, Removal, token_of
+from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Outcome, Removal, token_of
 from app.runtime.clock import Clock
 
 BITE = 500
@@ -59,8 +60,10 @@ async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Outline
     if not removals:
         return 0
     removed = sum(await broker.store.remove(removals))
-    # A record left behind would let its holder renew a lock that is gone.
-    await broker.locks.drop([removal.token for removal in removals])
+    if removed:
+        # A record left behind, or written late, would let its holder renew a lock that is gone.
+        await broker.locks.drop([(removal.token, HIGHEST_GENERATION) for removal in removals])
+        await renew_edition(broker, queue)
     return removed
 
 

@@ -15,7 +15,7 @@ from app.broker.announce import announce_moved, announce_open
 from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks, is_open_to_receivers
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
-from app.domain.settlement import ANY_LOCK, Held, Move, Outcome
+from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Held, Move, Outcome
 
 BITE = 500
 """Locks taken per statement when settings change."""
@@ -142,6 +142,20 @@ async def fresh(broker: Broker, name: str) -> Queue:
     return queue
 
 
+async def renew_edition(broker: Broker, queue: Queue) -> None:
+    """Give the queue a new version and nothing else, so that no lock record written before prolongs anything."""
+    for _ in range(MOST_TRIES):
+        now = await broker.store.queues.find(queue.name)
+        if now is None or now.id != queue.id:
+            return
+        changed = await broker.store.queues.change(now, now.settings)
+        broker.catalogue.forget(queue)
+        if changed is not None:
+            broker.bells.queues_changed()
+            return
+    raise StoreUnavailable(CROWDED)
+
+
 async def take_locks(broker: Broker) -> int:
     """Take some of the locks that changes of queues take; how many were taken.
 
@@ -162,7 +176,7 @@ async def _take(broker: Broker, held: Sequence[Held]) -> int:
     moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in held]
     moved = await broker.store.move(moves)
     # A record left behind would let its holder renew a lock that is gone.
-    await broker.locks.drop([one.token for one in held])
+    await broker.locks.drop([(one.token, HIGHEST_GENERATION) for one in held])
     broker.tally.count("locks_taken", sum(moved))
     announce_moved(broker, moves, moved)
     return sum(moved)

@@ -7,6 +7,10 @@ its clock read *after*. So a process paused in between can neither promise beyon
 nor leave evidence against a promise that lives. A record that comes after its own promise has ended
 is not written at all: the row may have been freed by then, and nothing may revive a dead token.
 
+A record says for which edition of the queue it was written, and counts for no other. So a record
+that outlives a change or a purge that took its lock prolongs nothing: the renewal goes to SQL, where
+the token is gone. SQL in turn prolongs no lock that a change of its queue is about to take.
+
 Crash windows: dead before the SQL write, nothing changed. Dead after it, the lock lasts until its
 bound and no record speaks against it; the message comes back later, never earlier.
 """
@@ -14,12 +18,12 @@ bound and no record speaks against it; the message comes back later, never earli
 from dataclasses import dataclass
 
 from app.broker.broker import Broker
-from app.broker.ports import Extended, Extension, LockRecord, NotRenewed, Renewed
+from app.broker.ports import Edition, Extended, Extension, LockRecord, NotRenewed, Renewed
 from app.broker.settling import MOST_LOOKS, let_others_end, lose, what_happened
 from app.domain.instant import SECOND, Duration, Instant
 from app.domain.queue import Queue, lead
 from app.domain.refusals import LockLost, MessageBusy, Refusal
-from app.domain.settlement import Held, LockToken, Settled
+from app.domain.settlement import LockToken, Settled
 
 MARGIN: Duration = 2 * SECOND
 """How much earlier than SQL the lock store's bound ends: more than the two clocks drift in one lead."""
@@ -33,16 +37,26 @@ class Promise:
     remaining: Duration
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a holder asks for, of which edition of its queue."""
+
+    token: LockToken
+    edition: Edition
+    duration: Duration
+
+
 async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> Promise:
     """Prolong a lock to now + `duration` (the queue's own when absent), only for its holder (S3.15).
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
     duration = duration or queue.settings.lock_duration
+    renewal = Renewal(token, Edition(queue.id, queue.version), duration)
     for look in range(MOST_LOOKS):
         if look:
             await let_others_end(broker, look - 1)
-        answer = await broker.locks.renew(token, duration)
+        answer = await broker.locks.renew(token, duration, renewal.edition)
         if isinstance(answer, Renewed):
             broker.tally.count("renewals_without_sql")
             return Promise(answer.locked_until, answer.remaining)
@@ -52,14 +66,14 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
         ahead = lead(duration, shared_locks=broker.locks.is_shared and answer.asked_at is not None)
         (extended,) = await broker.store.extend([Extension(token, queue.id, ahead, answer.evidence)])
         if extended is not None:
-            return await _promise(broker, held, answer, extended, duration, ahead)
+            return await _promise(broker, renewal, answer, extended, ahead)
         if lost := await lose(broker, held, answer.evidence):
             raise lost
     raise MessageBusy
 
 
 async def _promise(
-    broker: Broker, held: Held, answer: NotRenewed, extended: Extended, duration: Duration, ahead: Duration
+    broker: Broker, renewal: Renewal, answer: NotRenewed, extended: Extended, ahead: Duration
 ) -> Promise:
     """What the holder is promised, and what the lock store is told of it.
 
@@ -68,12 +82,14 @@ async def _promise(
     read where this renewal follows the others, so of two at once the later one knows of the earlier,
     even if the earlier one's record comes after its own or never.
     """
+    duration = renewal.duration
     if answer.asked_at is None:
         return Promise(extended.read_at + duration, duration)
     promised_until = answer.asked_at + duration
     lasting = max(duration, extended.before - extended.read_at)
-    record = LockRecord(extended.generation, lasting, answer.asked_at + ahead - MARGIN, promised_until)
-    await broker.locks.record(held.token, record)
+    bound = answer.asked_at + ahead - MARGIN
+    record = LockRecord(extended.generation, lasting, bound, promised_until, renewal.edition)
+    await broker.locks.record(renewal.token, record)
     return Promise(promised_until, duration)
 
 

@@ -30,6 +30,7 @@ from app.domain.refusals import (
     Refusal,
 )
 from app.domain.settlement import (
+    HIGHEST_GENERATION,
     NO_EVIDENCE,
     Held,
     LockToken,
@@ -183,7 +184,7 @@ async def _second_look(broker: Broker, queue: Queue, ending: Ending) -> Answer:
             (evidence,) = await broker.locks.evidence([ending.token])
             (effective,) = await _apply(broker, [replace(ending, fence=cleared(evidence))])
             if effective:
-                await broker.locks.drop([ending.token])
+                await broker.locks.drop([(ending.token, HIGHEST_GENERATION)])
                 return _settled(ending)
         if lost := await lose(broker, held, evidence):
             return lost

@@ -1,5 +1,8 @@
 """Names in Redis: a record per lock token, an index of deadlines per bucket, a channel for wake-ups.
 
+Versions of the service that write records of another form use other names, so that both can run side by side: each
+sees no record of the other, which proves nothing and sends a renewal to SQL.
+
 The bucket stands in braces, so that Redis Cluster keeps a bucket's index and records in one slot and
 one script may touch them all.
 """
@@ -33,11 +36,11 @@ class Keys:
 
     def index(self, bucket: int) -> str:
         """The sorted set of a bucket's records by deadline."""
-        return f"{self.prefix}{{{bucket}}}:deadlines"
+        return f"{self.prefix}{{{bucket}}}:ends"
 
     def record(self, token: LockToken) -> str:
         """The record of one delivery."""
-        return f"{self.prefix}{{{bucket_of(token)}}}:{token}"
+        return f"{self.prefix}{{{bucket_of(token)}}}:lock:{token}"
 
     def channel(self) -> str:
         """The channel that every process hears."""

@@ -8,7 +8,7 @@ moment, so it would be work without effect, and after a restart it would be gone
 
 from collections.abc import Sequence
 
-from app.broker.ports import LockRecord, NotRenewed
+from app.broker.ports import Edition, LockRecord, NotRenewed
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EVIDENCE, LockToken
 
@@ -26,7 +26,7 @@ class MemoryLocks:
         """There is nothing here that could fail."""
         return "none"
 
-    async def renew(self, token: LockToken, duration: Duration) -> NotRenewed:
+    async def renew(self, token: LockToken, duration: Duration, edition: Edition) -> NotRenewed:
         """SQL must prolong the lock, by its own clock alone."""
         return NotRenewed(asked_at=None, evidence=NO_EVIDENCE)
 
@@ -37,7 +37,7 @@ class MemoryLocks:
         """No lock ends before SQL says so."""
         return [NO_EVIDENCE] * len(tokens)
 
-    async def drop(self, tokens: Sequence[LockToken]) -> None:
+    async def drop(self, ended: Sequence[tuple[LockToken, int]]) -> None:
         """There is nothing to forget."""
 
     async def expired(self, most: int) -> list[tuple[LockToken, int]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from app.broker.ports import LockRecord, NotRenewed, Renewed
+from app.broker.ports import Edition, LockRecord, NotRenewed, Renewed
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EVIDENCE, LockToken
 from app.locks.keys import BUCKETS, Keys, bucket_of
@@ -55,9 +55,10 @@ class RedisLocks:
         """`ok`, or `degraded` while Redis is left alone after failures, or is full, or a replica."""
         return "ok" if self.is_shared else "degraded"
 
-    async def renew(self, token: LockToken, duration: Duration) -> Renewed | NotRenewed:
+    async def renew(self, token: LockToken, duration: Duration, edition: Edition) -> Renewed | NotRenewed:
         """Prolong a lock whose record lives, inside its bound; otherwise say what the record tells."""
-        line = await self._errands.submit(Errand(RENEW, token, (duration,)))
+        arguments = (duration, edition.queue_id, edition.version)
+        line = await self._errands.submit(Errand(RENEW, token, arguments))
         if line is None:
             return UNREACHABLE
         now, granted, evidence = line
@@ -65,7 +66,8 @@ class RedisLocks:
 
     async def record(self, token: LockToken, record: LockRecord) -> None:
         """Write the record of a lock that SQL has prolonged; losing it only delays a redelivery."""
-        arguments = (record.generation, record.duration, record.bound, record.promised_until)
+        edition = (record.edition.queue_id, record.edition.version)
+        arguments = (record.generation, record.duration, record.bound, record.promised_until, *edition)
         await self._errands.submit(Errand(RECORD, token, arguments))
 
     async def evidence(self, tokens: Sequence[LockToken]) -> list[int]:
@@ -73,9 +75,9 @@ class RedisLocks:
         lines = await self._errands.submit_together([Errand(EVIDENCE, token) for token in tokens])
         return [NO_EVIDENCE if line is None else line[0] for line in lines]
 
-    async def drop(self, tokens: Sequence[LockToken]) -> None:
+    async def drop(self, ended: Sequence[tuple[LockToken, int]]) -> None:
         """Forget records; one that stays is found by the sweeper and dropped then."""
-        await self._errands.submit_together([Errand(DROP, token) for token in tokens])
+        await self._errands.submit_together([Errand(DROP, token, (generation,)) for token, generation in ended])
 
     async def expired(self, most: int) -> list[tuple[LockToken, int]]:
         """Tokens whose records have expired, from all buckets in turn; the same again until dropped."""

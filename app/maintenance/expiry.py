@@ -49,5 +49,5 @@ async def _by_evidence(broker: Broker) -> int:
     ]
     freed = await free(broker, serving)
     waiting = {held.token for (held, _), is_freed in zip(serving, freed, strict=True) if not is_freed}
-    await broker.locks.drop([token for token, _ in expired if token not in waiting])
+    await broker.locks.drop([(token, generation) for token, generation in expired if token not in waiting])
     return sum(freed)

@@ -42,7 +42,7 @@ def let_pass(url: str, duration: Duration) -> None:
 
 
 EARLIER = """
-for _, index in ipairs(redis.call('KEYS', '*:deadlines')) do
+for _, index in ipairs(redis.call('KEYS', '*:ends')) do
   for _, key in ipairs(redis.call('ZRANGE', index, 0, -1)) do
     redis.call('ZINCRBY', index, -ARGV[1], key)
   end
@@ -50,9 +50,9 @@ end
 local shifted = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local value = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-  local generation, deadline, bound = string.match(value, '^(%d+) (%d+) (%d+)$')
+  local generation, deadline, bound, rest = string.match(value, '^(%d+) (%d+) (%d+)( %d+ %d+)$')
   if generation then
-    value = string.format('%s %.0f %.0f', generation, deadline - ARGV[1], bound - ARGV[1])
+    value = string.format('%s %.0f %.0f%s', generation, deadline - ARGV[1], bound - ARGV[1], rest)
     redis.call('SET', key, value, 'KEEPTTL')
     shifted = shifted + 1
   end

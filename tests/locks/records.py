@@ -4,10 +4,11 @@ import re
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
+from app.broker.ports import Edition
 from app.domain.instant import SECOND, Duration, Instant
 from app.domain.settlement import LockToken
 from app.locks.connect import connect
@@ -16,10 +17,13 @@ from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 
-VALUE = re.compile(rb"(\d+) (\d+) (\d+)")
+VALUE = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+)")
 
 PROMISED = 4_000_000_000 * SECOND
 """A promise that ends later than any test."""
+
+EDITION = Edition(7, 3)
+"""A queue as it is now, where one will do."""
 
 # A busy machine must not look like a broken Redis where the answers are what is tested.
 PATIENCE_SECONDS = 10.0
@@ -32,6 +36,13 @@ class Record:
     generation: int
     deadline: Instant
     bound: Instant
+    queue: int
+    version: int
+
+    @property
+    def value(self) -> str:
+        """The record as Redis holds it."""
+        return f"{self.generation} {self.deadline} {self.bound} {self.queue} {self.version}"
 
 
 class Records:
@@ -55,8 +66,8 @@ class Records:
         """Move deadlines and bounds of these records into the past, as if so much time had gone by."""
         for token in tokens:
             record = await self.read(token)
-            value = f"{record.generation} {record.deadline - by} {record.bound - by}"
-            await self.redis.set(self.keys.record(token), value, keepttl=True)
+            older = replace(record, deadline=record.deadline - by, bound=record.bound - by)
+            await self.redis.set(self.keys.record(token), older.value, keepttl=True)
             index = self.keys.index(bucket_of(token))
             await self.redis.zadd(index, {self.keys.record(token): record.deadline - by})
 

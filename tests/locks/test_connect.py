@@ -17,7 +17,7 @@ from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.records import PATIENCE_SECONDS, PROMISED
+from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND
@@ -43,13 +43,13 @@ async def serves(url: str, new_token: NewToken) -> None:
     link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error))
     locks = RedisLocks(link, Keys())
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
-    await asyncio.gather(*(locks.record(token, LockRecord(1, D, FAR, PROMISED)) for token in tokens))
-    answers = await asyncio.gather(*(locks.renew(token, MINUTE) for token in tokens))
+    await asyncio.gather(*(locks.record(token, LockRecord(1, D, FAR, PROMISED, EDITION)) for token in tokens))
+    answers = await asyncio.gather(*(locks.renew(token, MINUTE, EDITION) for token in tokens))
     assert all(isinstance(answer, Renewed) for answer in answers)
     assert await locks.evidence(tokens) == [NO_EVIDENCE] * len(tokens)
     assert await locks.expired(100) == []
-    await locks.drop(tokens[:1])
-    assert not isinstance(await locks.renew(tokens[0], D), Renewed)
+    await locks.drop([(token, 9) for token in tokens[:1]])
+    assert not isinstance(await locks.renew(tokens[0], D, EDITION), Renewed)
     await locks.close()
     await link.close()
     assert failures == []

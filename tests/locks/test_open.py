@@ -12,7 +12,7 @@ from app.locks.open import LockRoom, open_locks
 from app.runtime.bell import Bell
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.records import PATIENCE_SECONDS, PROMISED
+from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED
 
 WAIT_SECONDS = 20.0
 
@@ -47,8 +47,8 @@ async def test_with_redis_processes_share_locks_and_wake_ups(
     rooms: list[LockRoom], bells: list[Bell[int]], new_token: NewToken
 ) -> None:
     token = new_token()
-    await rooms[0].locks.record(token, LockRecord(1, 30 * SECOND, 4_000_000_000 * SECOND, PROMISED))
-    assert (await rooms[1].locks.renew(token, 30 * SECOND)).remaining == 30 * SECOND
+    await rooms[0].locks.record(token, LockRecord(1, 30 * SECOND, 4_000_000_000 * SECOND, PROMISED, EDITION))
+    assert (await rooms[1].locks.renew(token, 30 * SECOND, EDITION)).remaining == 30 * SECOND
     with bells[1].waiter(12) as waiter:
         async with asyncio.timeout(WAIT_SECONDS):
             rooms[0].wake_ups.ring(12)

@@ -16,7 +16,7 @@ from app.locks.redis_locks import RedisLocks
 from tests.clock import VirtualClock
 from tests.locks.conftest import NewToken
 from tests.locks.peers import BlackHole, Delay
-from tests.locks.records import PATIENCE_SECONDS, PROMISED, Records
+from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED, Records
 from tests.servers import RedisServer, free_port
 
 D = 30 * SECOND
@@ -74,10 +74,10 @@ Open = Callable[..., Store]
 
 async def all_answers(locks: RedisLocks, token: LockToken) -> list[object]:
     return [
-        await locks.renew(token, D),
-        await locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED)),
+        await locks.renew(token, D, EDITION),
+        await locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION)),
         await locks.evidence([token, token]),
-        await locks.drop([token]),
+        await locks.drop([(token, 9)]),
         await locks.expired(100),
     ]
 
@@ -95,7 +95,7 @@ async def test_a_few_failures_in_a_row_degrade_it(open_store: Open, nowhere: str
     store = open_store(nowhere)
     for _ in range(FAILURES_TO_OPEN):
         assert (store.locks.state, store.locks.is_shared) == ("ok", True)
-        await store.locks.renew(new_token(), D)
+        await store.locks.renew(new_token(), D, EDITION)
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
 
 
@@ -103,7 +103,7 @@ async def test_failures_are_reported_once_in_a_while(open_store: Open, nowhere: 
     store = open_store(nowhere)
     for expected in (1, 2, 3):
         for _ in range(10):
-            await store.locks.renew(new_token(), D)
+            await store.locks.renew(new_token(), D, EDITION)
         assert len(store.failures) == expected
         await store.cool_down()
 
@@ -111,7 +111,7 @@ async def test_failures_are_reported_once_in_a_while(open_store: Open, nowhere: 
 async def test_a_black_hole_is_not_waited_for_and_soon_left_alone(open_store: Open, new_token: NewToken) -> None:
     async with BlackHole().open() as hole:
         store = open_store(hole.url)
-        assert await store.locks.renew(new_token(), D) == UNKNOWN
+        assert await store.locks.renew(new_token(), D, EDITION) == UNKNOWN
         assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
         asked = hole.connections
         for _ in range(20):
@@ -126,9 +126,9 @@ async def test_one_caller_after_each_cool_down_finds_out_whether_redis_is_back(
     async with BlackHole().open() as hole:
         store = open_store(hole.url)
         for _ in range(FAILURES_TO_OPEN):
-            await store.locks.renew(new_token(), D)
+            await store.locks.renew(new_token(), D, EDITION)
         await store.cool_down()
-        await asyncio.gather(*(store.locks.renew(new_token(number), D) for number in range(50)))
+        await asyncio.gather(*(store.locks.renew(new_token(number), D, EDITION) for number in range(50)))
         assert hole.connections == FAILURES_TO_OPEN + 1
         assert store.locks.state == "degraded"
         await store.close()
@@ -142,7 +142,7 @@ async def test_what_comes_too_late_is_no_answer(open_store: Open, redis_url: str
         assert store.locks.state == "degraded"
         way.seconds = 0.0
         await store.cool_down()
-        assert (await store.locks.renew(new_token(), D)).asked_at is not None
+        assert (await store.locks.renew(new_token(), D, EDITION)).asked_at is not None
         assert store.locks.state == "ok"
         await store.close()
 
@@ -154,12 +154,12 @@ async def test_a_late_answer_is_never_taken_for_that_of_another_question(
     alive, unknown = new_token(), new_token()
     async with Delay(port, 0.0).open() as way:
         store = open_store(way.url, SHORT)
-        await store.locks.record(alive, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
+        await store.locks.record(alive, LockRecord(1, D, await records.now() + MINUTE, PROMISED, EDITION))
         way.seconds = LONGER
-        assert await store.locks.renew(alive, D) == UNKNOWN
+        assert await store.locks.renew(alive, D, EDITION) == UNKNOWN
         way.seconds = 0.0
-        assert isinstance(await store.locks.renew(unknown, D), NotRenewed)
-        assert isinstance(await store.locks.renew(alive, D), Renewed)
+        assert isinstance(await store.locks.renew(unknown, D, EDITION), NotRenewed)
+        assert isinstance(await store.locks.renew(alive, D, EDITION), Renewed)
         await store.close()
 
 
@@ -168,15 +168,15 @@ async def test_killed_and_started_again_empty(
 ) -> None:
     server = private_server(RedisServer)
     store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
-    assert isinstance(await store.locks.renew(token, D), Renewed)
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
+    assert isinstance(await store.locks.renew(token, D, EDITION), Renewed)
     server.kill()
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
     assert store.locks.state == "degraded"
     server.start()
-    assert await store.locks.renew(token, D) == UNKNOWN, "the breaker waits for its cool-down"
+    assert await store.locks.renew(token, D, EDITION) == UNKNOWN, "the breaker waits for its cool-down"
     await store.cool_down()
-    answer = await store.locks.renew(token, D)
+    answer = await store.locks.renew(token, D, EDITION)
     assert isinstance(answer, NotRenewed)
     assert answer.asked_at is not None
     assert answer.evidence == NO_EVIDENCE, "an empty Redis proves nothing"
@@ -188,11 +188,11 @@ async def test_a_restart_between_two_calls_costs_at_most_one_answer(
 ) -> None:
     server = private_server(RedisServer)
     store = open_store(server.url, patience_seconds=PATIENCE_SECONDS)
-    await asyncio.gather(*(store.locks.renew(new_token(number), D) for number in range(20)))
+    await asyncio.gather(*(store.locks.renew(new_token(number), D, EDITION) for number in range(20)))
     server.kill()
     server.start()
-    await store.locks.renew(new_token(), D)
-    assert (await store.locks.renew(new_token(), D)).asked_at is not None
+    await store.locks.renew(new_token(), D, EDITION)
+    assert (await store.locks.renew(new_token(), D, EDITION)).asked_at is not None
     assert store.locks.state == "ok"
 
 
@@ -205,7 +205,7 @@ async def test_frozen_and_resumed(
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
     server.resume()
     await store.cool_down()
-    assert (await store.locks.renew(token, D)).asked_at is not None
+    assert (await store.locks.renew(token, D, EDITION)).asked_at is not None
 
 
 async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
@@ -213,13 +213,13 @@ async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
 ) -> None:
     server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
     store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
-    assert (await store.locks.renew(token, D)).asked_at is not None, "it still answers"
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
+    assert (await store.locks.renew(token, D, EDITION)).asked_at is not None, "it still answers"
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
     assert "maxmemory" in str(store.failures[0])
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("maxmemory", 0)
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED))
+    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
@@ -228,9 +228,9 @@ async def test_one_spoilt_record_does_not_spoil_its_neighbours(
 ) -> None:
     store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
     spoilt, sound = new_token(1), new_token(64)
-    await store.locks.record(sound, LockRecord(1, D, await records.now() + MINUTE, PROMISED))
+    await store.locks.record(sound, LockRecord(1, D, await records.now() + MINUTE, PROMISED, EDITION))
     await records.redis.hset(keys.record(spoilt), "not", "ours")
-    answers = await asyncio.gather(store.locks.renew(spoilt, D), store.locks.renew(sound, D))
+    answers = await asyncio.gather(store.locks.renew(spoilt, D, EDITION), store.locks.renew(sound, D, EDITION))
     assert answers[0] == UNKNOWN
     assert isinstance(answers[1], Renewed)
     assert "WRONGTYPE" in str(store.failures[0])
@@ -242,8 +242,8 @@ async def test_a_caller_who_gives_up_disturbs_nobody(
     store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
     tokens = [new_token(number) for number in range(200)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(store.locks.record(token, LockRecord(1, D, bound, PROMISED)) for token in tokens))
-    renewals = [asyncio.create_task(store.locks.renew(token, D)) for token in tokens]
+    await asyncio.gather(*(store.locks.record(token, LockRecord(1, D, bound, PROMISED, EDITION)) for token in tokens))
+    renewals = [asyncio.create_task(store.locks.renew(token, D, EDITION)) for token in tokens]
     await asyncio.sleep(0)
     for impatient in renewals[::2]:
         impatient.cancel()

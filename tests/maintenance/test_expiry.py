@@ -18,7 +18,7 @@ from app.domain.refusals import LockLost, StoreUnavailable
 from app.domain.retry import FixedDelay
 from app.domain.settlement import LockToken
 from app.maintenance.expiry import BITE, expire_locks
-from tests.locks.records import PROMISED, Records, locks_in_redis, own_keys
+from tests.locks.records import EDITION, PROMISED, Records, locks_in_redis, own_keys
 from tests.maintenance.house import D, House, token_of
 
 AVAILABLE, LOCKED = MessageState.AVAILABLE, MessageState.LOCKED
@@ -162,9 +162,7 @@ async def test_evidence_of_an_earlier_renewal_does_not_end_a_later_one(shared: S
     record = await shared.records.read(token)
     await shared.records.evict(token)
     await renew(shared.broker, queue, token)  # generation 2 in SQL
-    await shared.records.redis.set(
-        shared.records.keys.record(token), f"{record.generation} {record.deadline} {record.bound}"
-    )
+    await shared.records.redis.set(shared.records.keys.record(token), record.value)
     await shared.records.pass_time(token, by=D)
     await expire_locks(shared.broker)
     assert await shared.state(queue, token.sequence_number) is LOCKED
@@ -177,7 +175,9 @@ async def test_a_record_left_behind_by_a_settled_delivery_is_dropped(shared: Sha
     token = await shared.renewed(queue)
     record = await shared.records.read(token)
     await settle_one(shared.broker, queue, complete(queue, token))
-    await shared.broker.locks.record(token, LockRecord(record.generation, D, record.bound, PROMISED))  # written late
+    await shared.broker.locks.record(
+        token, LockRecord(record.generation, D, record.bound, PROMISED, EDITION)
+    )  # written late
     await shared.records.pass_time(token, by=D)
     await expire_locks(shared.broker)
     assert await shared.records.read(token) is None

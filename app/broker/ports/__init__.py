@@ -7,7 +7,7 @@ outcome.
 """
 
 from app.broker.ports.archive import Archive
-from app.broker.ports.locks import LockRecord, Locks, NotRenewed, Renewed
+from app.broker.ports.locks import Edition, LockRecord, Locks, NotRenewed, Renewed
 from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once, QueueGone
 from app.broker.ports.records import DeletedQueue, Keys, Queues, Taking
 from app.broker.ports.signals import Bells, Tally
@@ -21,6 +21,7 @@ __all__ = [
     "Bells",
     "DeletedQueue",
     "Edit",
+    "Edition",
     "Extended",
     "Extension",
     "Keys",

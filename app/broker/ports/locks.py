@@ -9,6 +9,14 @@ from app.domain.settlement import LockToken
 
 
 @dataclass(frozen=True, slots=True)
+class Edition:
+    """Which queue is meant, and as of which version: a queue that is made again has another id."""
+
+    queue_id: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Renewed:
     """The lock store prolonged the lock itself, inside its bound."""
 
@@ -30,13 +38,15 @@ class LockRecord:
     """What a renewal in SQL tells the lock store.
 
     `bound` is how far the lock store may prolong the lock by itself, `promised_until` how far the
-    renewal itself promises; both come from `asked_at`.
+    renewal itself promises; both come from `asked_at`. Only a renewal for the same edition of the
+    queue may be prolonged by it.
     """
 
     generation: int
     duration: Duration
     bound: Instant
     promised_until: Instant
+    edition: Edition
 
 
 class Locks(Protocol):
@@ -56,8 +66,11 @@ class Locks(Protocol):
         """`ok`, `degraded`, or `none` for a process on its own."""
         ...
 
-    async def renew(self, token: LockToken, duration: Duration) -> Renewed | NotRenewed:
-        """Prolong a lock to its own now + duration, only inside the record's bound (protocol step 1)."""
+    async def renew(self, token: LockToken, duration: Duration, edition: Edition) -> Renewed | NotRenewed:
+        """Prolong a lock to its own now + duration, only inside the bound of a record of this edition (protocol step 1).
+
+        A record of another queue, or of the queue before it was changed, cannot know of locks that were taken since.
+        """
         ...
 
     async def record(self, token: LockToken, record: LockRecord) -> None:
@@ -72,8 +85,8 @@ class Locks(Protocol):
         """For each token the generation of its *expired* record, else `NO_EVIDENCE`."""
         ...
 
-    async def drop(self, tokens: Sequence[LockToken]) -> None:
-        """Forget the records of settled deliveries."""
+    async def drop(self, ended: Sequence[tuple[LockToken, int]]) -> None:
+        """Forget records of deliveries that have ended, each unless it is of a higher generation than this one."""
         ...
 
     async def expired(self, most: int) -> list[tuple[LockToken, int]]:

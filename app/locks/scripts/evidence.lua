@@ -9,7 +9,8 @@ for place = 2, #KEYS do
     -- Evicted: nothing is left that could be evidence.
     redis.call('ZREM', index, KEYS[place])
   end
-  local expired = record and record.deadline <= now
+  local expired = record
+    and record.deadline <= now -- fence: deadline
   lines[#lines + 1] = expired and tostring(record.generation) or '-1'
 end
 

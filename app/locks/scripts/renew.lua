@@ -1,7 +1,8 @@
--- Prolong locks to now + duration, each while its record lives and inside its bound.
+-- Prolong locks to now + duration, each while its record lives, inside its bound, and for the queue as it is now.
 --
--- ARGV: a duration per record. Answers a line per record: now, the new end of the lock or 0, and the
--- generation of an expired record or -1.
+-- A record of another queue, or of an earlier version of the queue, prolongs nothing: the lock may have been taken
+-- since, and only SQL knows. ARGV: duration, queue and version per record. Answers a line per record: now, the new end
+-- of the lock or 0, and the generation of an expired record or -1.
 
 local now = read_clock()
 local lines = {}
@@ -9,14 +10,26 @@ local lines = {}
 for place = 2, #KEYS do
   local key = KEYS[place]
   local record = read(key)
-  local wanted = now + tonumber(ARGV[place - 1])
+  local first = 3 * (place - 2)
+  local wanted = now + tonumber(ARGV[first + 1])
+  local queue, version = tonumber(ARGV[first + 2]), tonumber(ARGV[first + 3])
   local granted, evidence = 0, -1
-  if record and record.deadline <= now then
+  if record
+    and record.deadline <= now -- fence: deadline
+  then
     evidence = record.generation
-  elseif record and wanted <= record.bound then
+  elseif record
+    and wanted <= record.bound -- fence: bound
+    and record.queue == queue -- fence: queue
+    and record.version == version -- fence: version
+  then
     granted = wanted
     -- An earlier, longer promise may still be believed by a holder who missed this answer.
-    record.deadline = math.max(record.deadline, wanted)
+    if true
+      and wanted > record.deadline -- fence: longer
+    then
+      record.deadline = wanted
+    end
     write(key, record, now)
   end
   lines[#lines + 1] = string.format('%.0f %.0f %d', now, granted, evidence)

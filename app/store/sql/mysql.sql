@@ -212,6 +212,7 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
   AND m.locked_until > @now -- fence: time
   AND m.lock_generation > asked.evidence -- fence: generation
+  AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at) -- fence: taking
 FOR UPDATE SKIP LOCKED;
 
 -- extend: prolong the locks that were found extendable

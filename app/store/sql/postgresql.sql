@@ -553,6 +553,7 @@ live AS MATERIALIZED (
           AND m.lock_token = asked.lock_token  -- fence: token
           AND (m.locked_until > clock.now) IS TRUE  -- fence: time
           AND m.lock_generation > asked.evidence  -- fence: generation
+          AND NOT EXISTS (SELECT FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at)  -- fence: taking
         FOR UPDATE SKIP LOCKED
     ) AS held
 )

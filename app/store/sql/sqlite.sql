@@ -155,6 +155,7 @@ WHERE sequence_number = :sequence_number
   AND lock_token = :lock_token  -- fence: token
   AND locked_until > @now  -- fence: time
   AND lock_generation > :evidence  -- fence: generation
+  AND NOT EXISTS (SELECT 1 FROM queue WHERE id = queue_id AND take_locks_until >= last_delivered_at)  -- fence: taking
 RETURNING lock_generation, locked_until, @now;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
