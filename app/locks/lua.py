@@ -16,9 +16,14 @@ class Script:
     digest: str
 
 
-def _load(name: str) -> Script:
-    text = (FOLDER / "records.lua").read_text() + "\n" + (FOLDER / f"{name}.lua").read_text()
+def script(name: str, own: str) -> Script:
+    """The script of this name with this text of its own, behind what every script begins with."""
+    text = (FOLDER / "records.lua").read_text() + "\n" + own
     return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _load(name: str) -> Script:
+    return script(name, (FOLDER / f"{name}.lua").read_text())
 
 
 RENEW = _load("renew")

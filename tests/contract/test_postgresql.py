@@ -2,16 +2,25 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
 import pytest
 
+from app.broker.ports import Attempt, Once
+from app.domain.instant import HOUR
+from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
+from app.runtime.clock import SystemClock
+from app.store.floors import Floor, Floors
+from app.store.open import open_store
 from app.store.pool import Pool
 from app.store.postgresql import PostgresStore
+from app.store.postgresql_attempts import receive
 from app.store.postgresql_session import Session, address, connect
+from app.store.rows import Row
 from app.store.statements import Engine, load
 from tests.contract.claims import WatchedClaims
 from tests.contract.subject import (
@@ -21,7 +30,9 @@ from tests.contract.subject import (
     bodies,
     claim,
     completion,
+    draft,
     numbers,
+    token,
 )
 
 Result = TypeVar("Result")
@@ -226,3 +237,61 @@ async def test_whoever_dies_while_sealing_has_sealed_nothing(subject: PostgresSu
     batch = await subject.store.archive.seal(first)
     assert batch is not None
     assert (batch.number, batch.row_count) == (1, 3)
+
+
+# ---- a transaction that the server has undone ------------------------------------------------------------------------
+
+
+class CancelledLater:
+    """A session whose second claim the server cancels, as it does with a statement that takes too long."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._claims = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        self._claims += name == "claim"
+        if name == "claim" and self._claims == 2:
+            await self._session._wire.execute("SET LOCAL statement_timeout = '1ms'")
+            return await self._session._ask(self._session._wire.fetch("SELECT pg_sleep(60)"))
+        return await self._session.fetch(name, **values)
+
+
+async def test_an_attempt_whose_transaction_was_undone_answers_that_the_store_is_unavailable(
+    subject: PostgresSubject, queue: Queue
+) -> None:
+    """It had served one of two messages, which the server has taken back with everything else."""
+    await subject.send(queue, b"body")
+    one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), Floors()
+    floors._floors[queue.id] = Floor(time.monotonic(), 0)
+
+    async def work(session: Session) -> Once[list[Message]]:
+        cancelled: Any = CancelledLater(session)
+        return await receive(cancelled, floors, claim(queue, 2), one)
+
+    with pytest.raises(StoreUnavailable):
+        await pool_of(subject).transaction(work)
+    once = await subject.store.claim_once(claim(queue, 2), one)
+    assert not once.replayed
+    assert bodies(once.answer) == [b"body"]
+
+
+async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(
+    postgres_url: str, queue: Queue, subject: PostgresSubject
+) -> None:
+    message = await subject.locked(queue)
+    late = await open_store(postgres_url, SystemClock(), 1)
+    await late.close()
+    for asked in (
+        late.send([draft(queue)]),
+        late.claim(claim(queue)),
+        late.claim_once(claim(queue), Attempt(b"k" * 32, b"f" * 32, HOUR)),
+        late.remove([completion(queue, message)]),
+        late.held([token(message)]),
+        late.read(queue.id, message.sequence_number),
+    ):
+        with pytest.raises(StoreUnavailable):
+            await asked
