@@ -72,10 +72,16 @@ class Wire(Way):
         self.losses = 0
         self._yet_to_ask = 0
         self._loses: Callable[[bytes], bool] | None = None
+        self._holds: Callable[[bytes], bool] | None = None
+        self.has_held = False
 
     def lose_answer_to(self, matches: Callable[[bytes], bool]) -> None:
         """Deliver the next bytes like these, swallow what is answered, and cut: the one who asked stays in doubt."""
         self._loses = matches
+
+    def hold_answer_to(self, matches: Callable[[bytes], bool]) -> None:
+        """Deliver the next bytes like these; once they are answered, fall silent. Then `has_held` is true."""
+        self._holds = matches
 
     def fall_silent(self) -> None:
         """Take everything from now on and pass nothing on."""
@@ -93,8 +99,8 @@ class Wire(Way):
         if self.is_closed:
             raise ConnectionRefusedError
         server = await self.connect()
-        doomed = asyncio.Event()
-        ways = (self._there(client[0], server[1], doomed), self._back(server[0], client[1], doomed))
+        doomed, awaited = asyncio.Event(), asyncio.Event()
+        ways = (self._there(client[0], server[1], doomed, awaited), self._back(server[0], client[1], doomed, awaited))
         tasks = [asyncio.create_task(way) for way in ways]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +111,13 @@ class Wire(Way):
             self._open.discard(server[1])
             server[1].close()
 
-    async def _there(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+    async def _there(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        awaited: asyncio.Event,
+    ) -> None:
         self._yet_to_ask += 1
         has_asked = False
         try:
@@ -113,14 +125,27 @@ class Wire(Way):
                 if self._loses and self._loses(piece):
                     self._loses = None
                     doomed.set()
+                if self._holds and self._holds(piece):
+                    self._holds = None
+                    awaited.set()
                 await self._pass(piece, target)
                 self._yet_to_ask -= not has_asked
                 has_asked = True
         finally:
             self._yet_to_ask -= not has_asked
 
-    async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+    async def _back(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        awaited: asyncio.Event,
+    ) -> None:
         while piece := await source.read(CHUNK):
+            if awaited.is_set():
+                awaited.clear()
+                self.fall_silent()
+                self.has_held = True
             if doomed.is_set():
                 self.losses += 1
                 target.transport.abort()
