@@ -128,6 +128,15 @@ async def a_generation_that_has_expired_cannot_be_used(scene: Scene) -> None:
         assert await ending.ask(scene.store, token_of(message), queue, cleared(0)), ending
 
 
+async def a_lock_that_a_change_is_to_take_is_not_prolonged(scene: Scene) -> None:
+    queue = await scene.queue()
+    message = await scene.lock(queue)
+    assert await scene.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
+    assert not await _extend(scene.store, token_of(message), queue, cleared(NO_EVIDENCE))
+    later = await scene.lock(queue)
+    assert await _extend(scene.store, token_of(later), queue, cleared(NO_EVIDENCE))
+
+
 async def a_living_lock_is_not_released(scene: Scene) -> None:
     queue = await scene.queue()
     message = await scene.lock(queue)
@@ -331,6 +340,7 @@ SCENARIOS: Sequence[Scenario] = (
     a_lock_that_ran_out_cannot_be_used,
     a_renewed_lock_asks_for_a_second_look,
     a_generation_that_has_expired_cannot_be_used,
+    a_lock_that_a_change_is_to_take_is_not_prolonged,
     a_living_lock_is_not_released,
     only_locks_that_ran_out_are_swept,
     a_repeated_receive_answers_only_locks_that_live,
