@@ -88,9 +88,13 @@ class FileLock:
 
 
 def make_private(path: Path) -> None:
-    """Make the file readable to its owner alone if it is not there yet; what SQLite puts beside it is made like it."""
+    """Create the file for its owner alone unless it exists. SQLite gives the files beside it the same mode.
+
+    A file that exists is not opened: SQLite's locks belong to the process, and closing any descriptor of the file would
+    end them. Another program that reads would then take itself for the last one and remove the write-ahead log.
+    """
     with suppress(OSError):  # SQLite tells better why it cannot be opened
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def connect(path: Path | None) -> sqlite3.Connection:

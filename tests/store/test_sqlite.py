@@ -78,6 +78,24 @@ async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_pat
     assert files == {f"new.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm", ".lock")}
 
 
+async def test_another_program_that_reads_and_goes_leaves_the_log_to_the_server(
+    store: SqliteStore, queue: Queue, path: Path
+) -> None:
+    seen: list[int] = []
+    for _ in range(3):
+        await store.send([draft(queue)])
+        seen.append(count_from_outside(path))
+    assert seen == [1, 2, 3]
+
+
+def count_from_outside(path: Path) -> int:
+    """The messages that another program finds in the file."""
+    code = (
+        "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM message').fetchone())"
+    )
+    return int(subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True).stdout)
+
+
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
