@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from app.broker.ports import DeletedQueue, Taking
 from app.domain.instant import Duration
 from app.domain.message import MessageState
-from app.domain.queue import DEFAULT_ARCHIVE_RETENTION, Queue, QueueCounts, QueueSettings, ends_locks
+from app.domain.queue import (
+    DEFAULT_ARCHIVE_RETENTION,
+    Queue,
+    QueueCounts,
+    QueueSettings,
+    ends_locks,
+    is_valid_name,
+)
 from app.domain.refusals import TooManyQueues
 from app.store import rows
 from app.store.database import Database, Session
@@ -37,8 +44,8 @@ class QueueRecords:
             raise TooManyQueues(f"There are {count} queues already, and PEEKLOCK_MAX_QUEUES is {most}.")
 
     async def find(self, name: str) -> Queue | None:
-        """See `Queues`."""
-        return await _one(self._database, "find_queue", name=name)
+        """See `Queues`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""
+        return await _one(self._database, "find_queue", name=name) if is_valid_name(name) else None
 
     async def by_id(self, queue_id: int) -> Queue | None:
         """See `Queues`."""

@@ -8,9 +8,18 @@ from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import Duration, from_seconds, to_seconds
 from app.domain.message import LONGEST_ID
 from app.domain.queue import LONGEST_TTL
-from app.wire.shapes import Id, Timestamp, only
+from app.wire.shapes import THE_END, Timestamp, only
 from app.wire.times import maybe_to_wire, to_wire
 
+PrincipalName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?{THE_END}",
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="Printable, without a blank at either end: MariaDB does not see one at the end.",
+    ),
+]
 Pattern: TypeAlias = Annotated[str, only(r"[A-Za-z0-9._*?-]", min_length=1, max_length=LONGEST_ID)]
 
 
@@ -22,7 +31,7 @@ Lifetime: TypeAlias = Annotated[
 class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
     """Who the key is for and what it allows: rights, on queues whose names match a pattern (`*`, `?`)."""
 
-    principal: Id
+    principal: PrincipalName
     rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
     patterns: Annotated[list[Pattern], msgspec.Meta(min_length=1, max_length=64)] = msgspec.field(
         default_factory=lambda: ["*"]

@@ -28,6 +28,7 @@ from app.wire.shapes import (
     Filter,
     HowMany,
     LockSeconds,
+    QueueName,
     StateName,
     Timestamp,
     TtlSeconds,
@@ -153,7 +154,7 @@ class Purged(msgspec.Struct):
 class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
     """Which dead-lettered messages go back to work, where to (their own queue), and how fast."""
 
-    to_queue: str | None = None
+    to_queue: QueueName | None = None
     filter: Filter | None = None
     limit: HowMany | None = None
     rate_per_second: Rate | None = None

@@ -19,7 +19,7 @@ from app.domain.message import (
     MOST_PROPERTIES,
     MessageState,
 )
-from app.domain.queue import LONGEST_LOCK, LONGEST_TTL, SHORTEST_LOCK
+from app.domain.queue import LONGEST_LOCK, LONGEST_NAME, LONGEST_TTL, NAME, SHORTEST_LOCK
 from app.domain.retry import LONGEST_DELAY
 
 LARGEST_INT64 = 2**63 - 1
@@ -44,6 +44,9 @@ PRINTABLE = r"[^\x00-\x1f\x7f]"
 ASCII = r"[\x20-\x7e]"
 NO_NUL = r"[^\x00]"
 
+QueueName: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=f"^{NAME.pattern}{THE_END}", min_length=1, max_length=LONGEST_NAME)
+]
 Id: TypeAlias = Annotated[str, only(PRINTABLE, min_length=1, max_length=LONGEST_ID)]
 HeaderText: TypeAlias = Annotated[str, only(PRINTABLE, max_length=LONGEST_TEXT)]
 ContentType: TypeAlias = Annotated[
