@@ -5,7 +5,7 @@ receiver can put the event together again. `Peeklock-*` headers say what an even
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -14,8 +14,9 @@ import msgspec
 from app.api.decoding import body_decoder
 from app.api.desk import Call, in_header
 from app.api.raw import Known, content_of, letter_of, text
-from app.domain.message import LONGEST_ID, MOST_PROPERTIES
+from app.domain.message import LARGEST_PROPERTIES, LONGEST_ID, MOST_PROPERTIES
 from app.domain.sending import Letter
+from app.wire.properties import LARGEST_WRITTEN
 from app.wire.shapes import Moment
 from app.wire.values import at, base64_bytes, says_json, step
 
@@ -37,13 +38,29 @@ NO_CHARACTERS = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{ENDS_OF_PLANES}]")
 SEGMENT = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 URI_REFERENCE = re.compile(
     rf"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):|(?![^/?#]*:))"
-    rf"(?://(?:{SEGMENT}|[\[\]])*)?(?:{SEGMENT}|/)*(?:\?(?:{SEGMENT}|[/?])*)?(?:#(?:{SEGMENT}|[/?])*)?"
+    rf"(?://(?:{SEGMENT}|[\[\]])*+(?:/(?:{SEGMENT}|/)*+)?|(?!//)(?:{SEGMENT}|/)*+)"
+    rf"(?:\?(?:{SEGMENT}|[/?])*+)?(?:#(?:{SEGMENT}|[/?])*+)?"
 )
-"""RFC 3986, 4.1; without a scheme no colon stands in the first segment."""
+"""RFC 3986, 4.1; without a scheme no colon stands in the first segment.
+
+Each character has one place: an authority ends at the first slash, and a path without one does not begin with two.
+"""
 TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:]{8}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})")
+
+LARGEST_REST = LARGEST_WRITTEN
+"""Bytes of a structured event without its data."""
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
+
+class _Data(msgspec.Struct):
+    """The data of a structured event; its other members are not built."""
+
+    data: msgspec.Raw = msgspec.Raw()
+    data_base64: msgspec.Raw = msgspec.Raw()
+
+
+_decode_data = body_decoder(_Data)
 _decode_members = body_decoder(dict[str, msgspec.Raw])
 _decode_attribute = msgspec.json.Decoder(str | Int32 | bool | None).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -73,6 +90,7 @@ def _binary(call: Call[bytes]) -> Letter:
             if name.removeprefix(PREFIX) in attributes:
                 raise in_header(name, "This header is given more than once.")
             attributes[name.removeprefix(PREFIX)] = _unquoted(text(value, name))
+    _count(list(attributes), _in_header)
     _check(attributes, _in_header)
     known = Known(_values(attributes, call.header(b"content-type")), _places(attributes, _in_header))
     letter = letter_of(call, known)
@@ -81,7 +99,11 @@ def _binary(call: Call[bytes]) -> Letter:
 
 def _structured(call: Call[bytes]) -> Letter:
     """An event that is one JSON object; its data is a member of it."""
+    given: _Data = _decode_data(call.raw)
+    if len(call.raw) - len(bytes(given.data)) - len(bytes(given.data_base64)) > LARGEST_REST:
+        raise at("", f"The members of an event besides its data have at most {LARGEST_REST} bytes.")
     members: dict[str, msgspec.Raw] = _decode_members(call.raw)
+    _count([name for name in members if name not in DATA], step)
     attributes = {name: _attribute(name, raw) for name, raw in members.items() if name not in DATA}
     attributes = {name: value for name, value in attributes.items() if value is not None}
     _check(attributes, step)
@@ -129,8 +151,12 @@ def _check(attributes: Mapping[str, Any], where: Callable[[str], str]) -> None:
     for name, value in attributes.items():
         if fault := _fault_in_name(name) or _fault_in_value(name, value):
             raise at(where(name), fault)
-    for name in list(attributes)[MOST_PROPERTIES:]:
-        raise at(where(name), f"An event has at most {MOST_PROPERTIES} attributes.")
+
+
+def _count(names: Sequence[str], where: Callable[[str], str]) -> None:
+    """Refuse with `InvalidRequest` more attributes than a message has properties."""
+    if len(names) > MOST_PROPERTIES:
+        raise at(where(names[MOST_PROPERTIES]), f"An event has at most {MOST_PROPERTIES} attributes.")
 
 
 def _fault_in_name(name: str) -> str | None:
@@ -142,6 +168,8 @@ def _fault_in_name(name: str) -> str | None:
 
 
 def _fault_in_value(name: str, value: Any) -> str | None:
+    if isinstance(value, str) and len(value) > LARGEST_PROPERTIES:
+        return f"An attribute has at most {LARGEST_PROPERTIES} characters."
     if isinstance(value, str) and NO_CHARACTERS.search(value):
         return "An attribute has no control characters, and no code points that Unicode gives to no character."
     if name not in TEXTS:

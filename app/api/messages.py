@@ -22,9 +22,10 @@ from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Fault, QueueNotFound
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, view
+from app.wire.properties import property_bytes, read_properties
 from app.wire.queues import RedriveDeadLetters, Redriven, states
 from app.wire.shapes import LARGEST_INT64, PropertyValue
-from app.wire.values import at, due_time, property_bytes
+from app.wire.values import at, due_time
 
 MESSAGES = "/v1/queues/{queue}/messages"
 MESSAGE = MESSAGES + "/{sequence_number}"
@@ -83,7 +84,9 @@ async def get_message_body(call: Call[None]) -> Reply:
 async def edit_message(call: Call[EditMessage]) -> Reply:
     """Change the due time, the priority or properties of a message that nobody holds, by a merge patch (RFC 7396)."""
     queue = await call.queue()
-    change = partial(_edit, body=call.body)
+    given = call.body.properties
+    properties = UNSET if given is UNSET else read_properties(given)
+    change = partial(_edit, body=call.body, properties=properties)
     edited = await edit(call.broker, queue, _sequence_number(call), change, call.if_match())
     return Reply(view(edited), headers=_tagged(edited))
 
@@ -134,14 +137,14 @@ async def _look(call: Call[None]) -> Message:
     return await look(call.broker, await call.queue(), _sequence_number(call))
 
 
-def _edit(seen: Message, body: EditMessage) -> Edit:
+def _edit(seen: Message, body: EditMessage, properties: Mapping[str, PropertyValue] | UnsetType | None) -> Edit:
     available_at, delay = _due(body)
     return Edit(
         seen=seen,
         available_at=available_at,
         delay=delay,
         priority=None if body.priority is UNSET else body.priority if body.priority is not None else DEFAULT_PRIORITY,
-        properties=_properties(seen.envelope.properties, body.properties),
+        properties=_properties(seen.envelope.properties, properties),
     )
 
 

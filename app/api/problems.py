@@ -104,7 +104,7 @@ def problem_of(error: Refusal | RoomUnavailable, tracking_id: str) -> Problem:
     problem = plain_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable or status in RETRYABLE
-        problem.errors = [ProblemFault(fault.pointer, _cut(fault.detail)) for fault in error.faults] or None
+        problem.errors = [ProblemFault(_nearest(fault.pointer), _cut(fault.detail)) for fault in error.faults] or None
     if isinstance(error, AlreadySettled):
         problem.outcome = error.outcome
     if isinstance(error, LockLost):
@@ -130,6 +130,11 @@ def plain_problem(status: int, code: str, detail: str, tracking_id: str) -> Prob
 def _cut(detail: str) -> str:
     """A sentence that quotes its request, without the rest of a long quotation."""
     return detail if len(detail) <= LONGEST_DETAIL else f"{detail[:LONGEST_DETAIL]} [...]"
+
+
+def _nearest(pointer: str) -> str:
+    """A pointer; of a long one the part that leads to the nearest object."""
+    return pointer if len(pointer) <= LONGEST_DETAIL else pointer[:LONGEST_DETAIL].rpartition("/")[0]
 
 
 def _below(kind: type[Kind]) -> list[type[Kind]]:

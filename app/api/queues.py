@@ -5,7 +5,6 @@ from functools import partial
 import msgspec
 
 from app.api.bodies import Headers
-from app.api.decoding import invalid
 from app.api.desk import Call, wrong_cursor
 from app.api.operation import MERGE_PATCH, Reply, operation
 from app.broker import queues as verbs
@@ -14,6 +13,7 @@ from app.broker.purge import Choice, purge
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings, is_valid_name
+from app.wire.complaints import invalid
 from app.wire.queue_changes import QueuePatch, patched
 from app.wire.queues import (
     Purged,

@@ -11,6 +11,7 @@ from app.api.decoding import converted, is_json
 from app.api.desk import Call, in_header
 from app.domain.message import BodyKind
 from app.domain.sending import Letter
+from app.wire.properties import written_properties
 from app.wire.sending import SendMessage
 from app.wire.values import at, says_json
 
@@ -58,7 +59,7 @@ def letter_of(call: Call[bytes], known: Known) -> Letter:
     """The letter that a request asks for, without its body; `Peeklock-*` headers win over what is known otherwise."""
     given = outside(call.headers)
     properties = {**known.values.get("properties", {}), **given.get("properties", {})}
-    values = {**known.values, **given, "properties": properties}
+    values = {**known.values, **given, "properties": written_properties(properties)}
 
     def locate(pointer: str) -> str:
         field, *names = pointer.split("/", 2)[1:]

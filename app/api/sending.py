@@ -5,6 +5,7 @@ from typing import Any
 
 from app.api.bodies import Headers
 from app.api.cloudevents import event_letter, is_event
+from app.api.decoding import body_decoder
 from app.api.desk import Call, in_header
 from app.api.operation import Reply, operation
 from app.api.problems import problem_of
@@ -14,7 +15,7 @@ from app.broker.send import post, send, send_each, send_once
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import Refusal
+from app.domain.refusals import Fault, InvalidRequest, Refusal
 from app.domain.sending import Letter
 from app.wire.sending import (
     AcceptedMessage,
@@ -31,6 +32,7 @@ from app.wire.values import at
 
 REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
+_decode_message = body_decoder(SendMessage)
 SEND_HEADERS = ("Idempotency-Key", "traceparent")
 
 
@@ -76,29 +78,53 @@ async def send_raw(call: Call[bytes]) -> Reply:
 async def send_batch(call: Call[SendBatch]) -> Reply:
     """Send many messages in one call: all or none, or each for itself with `atomic: false`.
 
-    A request that is not well formed is refused as a whole either way.
+    With `atomic: false` a message that is not well formed has the problem that a single send of it would have, with
+    pointers into that message. The request is refused as a whole only where it has no list of 1 to 1000 entries.
     """
-    letters = _letters(call)
+    entries = _entries(call)
     if call.body.atomic:
+        letters = _all_letters(entries)
         attempt = call.attempt("send_batch")
         receipts, headers = await _store(call, letters, attempt)
         return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
     if call.header(b"idempotency-key") is not None:
         raise in_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
-    answers = await send_each(call.broker, await _queue(call), letters)
+    answers = await _send_each(call, entries)
     return Reply(SendResults([_result(answer, call.request_id) for answer in answers]), 201)
 
 
-def _letters(call: Call[SendBatch]) -> list[Letter]:
-    new_id, traceparent = call.broker.new_id, call.traceparent()
-    letters = [
-        message.letter(new_id, traceparent, f"/messages/{place}".__add__)
-        for place, message in enumerate(call.body.messages)
-    ]
-    for place, letter in enumerate(letters):
-        if letter.durability is not Durability.DURABLE:
-            raise at(f"/messages/{place}/durability", "A batch is always durable.")
+def _entries(call: Call[SendBatch]) -> list[Letter | InvalidRequest]:
+    """The letter of each message, or the refusal of one that breaks a rule by itself."""
+    traceparent = call.traceparent()
+    return [_entry(call, bytes(written), traceparent) for written in call.body.messages]
+
+
+def _entry(call: Call[SendBatch], written: bytes, traceparent: str | None) -> Letter | InvalidRequest:
+    try:
+        message: SendMessage = _decode_message(written)
+        letter = message.letter(call.broker.new_id, traceparent)
+    except InvalidRequest as refusal:
+        return refusal
+    return letter if letter.durability is Durability.DURABLE else at("/durability", "A batch is always durable.")
+
+
+def _all_letters(entries: Sequence[Letter | InvalidRequest]) -> list[Letter]:
+    """The letters, where there is nothing else among the entries; refuses with the first that is none."""
+    letters: list[Letter] = []
+    for place, entry in enumerate(entries):
+        if isinstance(entry, InvalidRequest):
+            raise InvalidRequest(
+                faults=[Fault(f"/messages/{place}{fault.pointer}", fault.detail) for fault in entry.faults]
+            )
+        letters.append(entry)
     return letters
+
+
+async def _send_each(call: Call[SendBatch], entries: Sequence[Letter | InvalidRequest]) -> Sequence[Receipt | Refusal]:
+    """Store the letters, each by itself. Without any, the queue is neither looked up nor made, as for a single send."""
+    letters = [entry for entry in entries if isinstance(entry, Letter)]
+    stored = iter(await send_each(call.broker, await _queue(call), letters) if letters else ())
+    return [next(stored) if isinstance(entry, Letter) else entry for entry in entries]
 
 
 async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) -> Reply:

@@ -40,7 +40,8 @@ from app.wire.locks import (
     SettlementResults,
     SettleMessages,
 )
-from app.wire.shapes import STATE_NAMES
+from app.wire.properties import read_properties
+from app.wire.shapes import STATE_NAMES, PropertyValue
 from app.wire.times import to_wire
 from app.wire.values import at
 
@@ -79,7 +80,7 @@ async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
     queue = await call.queue()
     body = call.body
-    return await _settled(call, queue, dead_letter(queue, _token(call), body.reason, body.description, body.properties))
+    return await _settled(call, queue, dead_letter(queue, _token(call), body.reason, body.description, _changes(body)))
 
 
 @operation(
@@ -89,7 +90,7 @@ async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
 async def defer_lock(call: Call[DeferLock]) -> Reply:
     """Defer: the message is set aside, to be received by its sequence number."""
     queue = await call.queue()
-    return await _settled(call, queue, defer(queue, _token(call), call.body.properties))
+    return await _settled(call, queue, defer(queue, _token(call), _changes(call.body)))
 
 
 @operation(
@@ -119,7 +120,7 @@ async def settle_all(
     """Carry out a mixed batch, each settlement with its token; each has its own result, in order."""
     broker = call.broker
     asks = {
-        place: _ask(broker, queue, token, settlement)
+        place: _ask(broker, queue, token, settlement, f"/settlements/{place}")
         for place, (token, settlement) in enumerate(zip(tokens, settlements, strict=True))
         if not isinstance(settlement, RenewSettlement)
     }
@@ -154,21 +155,26 @@ async def _renewed(broker: Broker, queue: Queue, token: LockToken, settlement: R
         return refusal
 
 
-def _ask(broker: Broker, queue: Queue, token: LockToken, settlement: Settlement) -> Ask:
+def _ask(broker: Broker, queue: Queue, token: LockToken, settlement: Settlement, pointer: str) -> Ask:
     match settlement:
         case CompleteSettlement():
             return complete(queue, token)
         case AbandonSettlement():
-            return abandon(broker, queue, token, _abandonment(settlement))
+            return abandon(broker, queue, token, _abandonment(settlement, pointer))
         case DeadLetterSettlement():
-            return dead_letter(queue, token, settlement.reason, settlement.description, settlement.properties)
+            return dead_letter(queue, token, settlement.reason, settlement.description, _changes(settlement, pointer))
         case _:
-            return defer(queue, token, settlement.properties if isinstance(settlement, DeferLock) else None)
+            return defer(queue, token, _changes(settlement, pointer) if isinstance(settlement, DeferLock) else None)
 
 
-def _abandonment(body: AbandonLock) -> Abandonment:
+def _abandonment(body: AbandonLock, pointer: str = "") -> Abandonment:
     delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
-    return Abandonment(body.reason, body.count, delay, body.properties)
+    return Abandonment(body.reason, body.count, delay, _changes(body, pointer))
+
+
+def _changes(body: AbandonLock | DeadLetterLock | DeferLock, pointer: str = "") -> dict[str, PropertyValue] | None:
+    """What a settlement that stands at the pointer changes of the message's properties."""
+    return read_properties(body.properties, pointer.__add__)
 
 
 def _lock_duration(body: RenewLock) -> Duration | None:

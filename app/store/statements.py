@@ -122,7 +122,7 @@ LENGTHS = {
 """The length of a column of bytes. PostgreSQL and SQLite tell it without reading what is stored beside the row."""
 
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
-COMMENT = re.compile(r"[ \t]*--.*$", re.MULTILINE)
+COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
 OUTLINES = re.compile(r"@outlines\(([a-z_]+)\)")
 WHOLE = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHTS = re.compile(r"@([a-z]+\.)?weight\b")

@@ -8,12 +8,12 @@ import msgspec
 from app.domain.message import LARGEST_BATCH
 from app.domain.settlement import Outcome
 from app.wire.problems import Problem
+from app.wire.properties import WrittenProperties
 from app.wire.shapes import (
     DelaySeconds,
     Description,
     LockSeconds,
     LockTokenText,
-    Properties,
     Reason,
     StateName,
     Timestamp,
@@ -30,7 +30,7 @@ class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
     delay_seconds: DelaySeconds | None = None
     count: bool = True
     reason: Reason | None = None
-    properties: Properties | None = None
+    properties: WrittenProperties | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,13 +38,13 @@ class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
 
     reason: Reason | None = None
     description: Description | None = None
-    properties: Properties | None = None
+    properties: WrittenProperties | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeferLock(msgspec.Struct, forbid_unknown_fields=True):
     """Set the message aside, to be received by its sequence number."""
 
-    properties: Properties | None = None
+    properties: WrittenProperties | msgspec.UnsetType = msgspec.UNSET
 
 
 class RenewLock(msgspec.Struct, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from app.domain.instant import to_milliseconds
 from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message
 from app.domain.settlement import LockToken
 from app.wire.locks import Settlement, SettlementResult
+from app.wire.properties import StoredProperties, WrittenProperties
 from app.wire.shapes import (
     STATE_NAMES,
     AnyJson,
@@ -22,7 +23,6 @@ from app.wire.shapes import (
     Moment,
     Page,
     Priority,
-    Properties,
     ReceiveCount,
     SequenceNumber,
     StateName,
@@ -37,8 +37,6 @@ Numbers: TypeAlias = Annotated[
         min_length=1, max_length=LARGEST_RECEIVE, description="Deferred messages to receive; no number twice."
     ),
 ]
-StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=msgspec.json.schema(Properties))]
-"""Properties as they were checked when they came; they go out as the bytes they are."""
 
 
 class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -120,7 +118,7 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     available_at: Moment | UnsetType | None = UNSET
     delay_seconds: DelaySeconds | UnsetType | None = UNSET
     priority: Priority | UnsetType | None = UNSET
-    properties: Properties | UnsetType | None = UNSET
+    properties: WrittenProperties | UnsetType = UNSET
 
 
 def received(message: Message) -> MessageView:

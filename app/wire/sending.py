@@ -9,6 +9,7 @@ from app.domain.instant import Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, LARGEST_BATCH, BodyKind, Durability, Envelope, Receipt
 from app.domain.sending import Letter
 from app.wire.problems import Problem
+from app.wire.properties import WrittenProperties, property_bytes, read_properties
 from app.wire.shapes import (
     STATE_NAMES,
     AnyJson,
@@ -19,13 +20,12 @@ from app.wire.shapes import (
     Id,
     Moment,
     Priority,
-    Properties,
     StateName,
     Timestamp,
     TtlSeconds,
 )
 from app.wire.times import to_wire
-from app.wire.values import at, base64_bytes, due_time, property_bytes
+from app.wire.values import at, base64_bytes, due_time
 
 
 class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -44,7 +44,7 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     to: HeaderText | None = None
     group_id: Id | None = None
     priority: Priority = DEFAULT_PRIORITY
-    properties: Properties | None = None
+    properties: WrittenProperties | msgspec.UnsetType = msgspec.UNSET
     ttl_seconds: TtlSeconds | None = None
     available_at: Moment | None = None
     delay_seconds: DelaySeconds | None = None
@@ -68,7 +68,7 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 to=self.to,
                 group_id=self.group_id,
                 traceparent=traceparent,
-                properties=property_bytes(self.properties, locate("/properties")) if self.properties else b"",
+                properties=self._properties(locate),
             ),
             body=body,
             body_kind=kind,
@@ -88,6 +88,9 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             raise at(locate("/body_base64"), "Give body or body_base64, not both.")
         return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES
 
+    def _properties(self, locate: Callable[[str], str]) -> bytes:
+        return property_bytes(read_properties(self.properties, locate) or {}, locate("/properties"))
+
     def _due(self, locate: Callable[[str], str]) -> Instant | None:
         if self.available_at is None:
             return None
@@ -96,10 +99,16 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return due_time(self.available_at, locate("/available_at"))
 
 
+WrittenMessage: TypeAlias = Annotated[
+    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/SendMessage"})
+]
+"""A message of a batch, unread at first, because each may be refused alone."""
+
+
 class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Messages sent in one call: all or none, unless `atomic` is false."""
 
-    messages: Annotated[list[SendMessage], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
+    messages: Annotated[list[WrittenMessage], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
     atomic: bool = True
 
 

@@ -1,18 +1,12 @@
 """Values that a shape alone cannot vouch for; each refuses with `InvalidRequest` and says where."""
 
 import base64
-from collections.abc import Mapping
 from datetime import datetime
 
-import msgspec
-
 from app.domain.instant import Instant
-from app.domain.message import LARGEST_PROPERTIES, MOST_PROPERTIES
 from app.domain.refusals import Fault, InvalidRequest
-from app.wire.shapes import LATEST, PropertyValue
+from app.wire.shapes import LATEST
 from app.wire.times import from_wire
-
-_encode = msgspec.json.Encoder().encode
 
 
 def at(pointer: str, detail: str) -> InvalidRequest:
@@ -44,13 +38,3 @@ def base64_bytes(text: str, pointer: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError:
         raise at(pointer, "This is not base64.") from None
-
-
-def property_bytes(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:
-    """Properties as they are stored; empty where there are none."""
-    if not properties:
-        return b""
-    encoded = _encode(properties)
-    if len(properties) > MOST_PROPERTIES or len(encoded) > LARGEST_PROPERTIES:
-        raise at(pointer, f"A message has at most {MOST_PROPERTIES} properties in {LARGEST_PROPERTIES} bytes of JSON.")
-    return encoded

@@ -1,6 +1,7 @@
 """Sending: what is accepted is stored, once, and comes out as it went in."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -128,8 +129,8 @@ async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
         (b'{"properties": {"bad": 1e400}}', "/properties/bad"),
         (b'{"properties": {"bad": [], "bad": 1}}', "/properties"),
         (b'{"properties": {"bad": []}, "properties": 5}', "/properties"),
-        (b'{"properties": {"bad": []}, nonsense', "/properties"),
-        (b'{"properties": {"bad": []}, "body": %b' % (b"[" * 5000), "/properties"),
+        (b'{"properties": {"bad": []}, nonsense', ""),
+        (b'{"properties": {"bad": []}, "body": %b' % (b"[" * 5000), ""),
         (b'{"properties": {%b"bad": []}}' % b"".join(b'"%d":1,' % n for n in range(99)), "/properties"),
     ],
 )
@@ -225,23 +226,62 @@ async def test_a_loose_batch_takes_the_room_there_is(house: House) -> None:
     assert [message["body"] for message in await house.receive(max_messages=9)] == [1, 2]
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize(
-    ("bad", "pointer"),
-    [
-        ({"priority": 99}, "/messages/1/priority"),
-        ({"body": 1, "body_base64": ""}, "/messages/1/body_base64"),
-        ({"durability": "volatile"}, "/messages/1/durability"),
-        ({"properties": {"good": 1, "bad": [1]}}, "/messages/1/properties/bad"),
-        ({"nonsense": 1}, "/messages/1/nonsense"),
-    ],
-)
-async def test_a_batch_with_a_malformed_entry_stores_nothing(
-    house: House, bad: dict[str, Any], pointer: str, atomic: bool
-) -> None:
-    batch = {"messages": [{"body": 1}, bad], "atomic": atomic}
-    assert pointers(await house.call("POST", "/queues/orders/messages/batch", batch)) == [pointer]
+BATCH = "/queues/orders/messages/batch"
+MALFORMED: list[tuple[Any, str]] = [
+    ({"priority": 99}, "/priority"),
+    ({"body": 1, "body_base64": ""}, "/body_base64"),
+    ({"body_base64": "?"}, "/body_base64"),
+    ({"available_at": "9999-01-01T00:00:00Z"}, "/available_at"),
+    ({"properties": {"good": 1, "bad": [1]}}, "/properties/bad"),
+    ({"properties": {f"p{n}": n for n in range(65)}}, "/properties"),
+    ({"message_id": ""}, "/message_id"),
+    ({"nonsense": 1}, "/nonsense"),
+    (1, ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("bad", "pointer"), [*MALFORMED, ({"durability": "volatile"}, "/durability")])
+async def test_an_atomic_batch_with_a_malformed_entry_stores_nothing(house: House, bad: Any, pointer: str) -> None:
+    batch = {"messages": [{"body": 1}, bad]}
+    assert pointers(await house.call("POST", BATCH, batch)) == [f"/messages/1{pointer}"]
     assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+@pytest.mark.parametrize(("bad", "pointer"), MALFORMED)
+async def test_a_malformed_entry_of_a_batch_has_the_problem_of_a_single_send(
+    house: House, bad: Any, pointer: str
+) -> None:
+    batch = {"messages": [{"body": 1}, bad, {"body": 2}], "atomic": False}
+    results = (await house.ask("POST", BATCH, batch))["results"]
+    assert [result["result"] for result in results] == ["sent", "refused", "sent"]
+    single = await house.call("POST", "/queues/orders/messages", content=json.dumps(bad))
+    alone = problem(single, 422, "invalid-request")
+    assert results[1]["problem"] == {**alone, "tracking_id": results[1]["problem"]["tracking_id"]}
+    assert [fault["pointer"] for fault in alone["errors"]] == [pointer]
+    assert [message["body"] for message in await house.receive(max_messages=9)] == [1, 2]
+
+
+async def test_a_message_of_a_batch_is_never_volatile(house: House) -> None:
+    batch = {"messages": [{"durability": "volatile"}, {"body": 2}], "atomic": False}
+    refused, stored = (await house.ask("POST", BATCH, batch))["results"]
+    assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/durability"]
+    assert stored["result"] == "sent"
+
+
+async def test_a_batch_of_malformed_entries_makes_no_queue(house: House) -> None:
+    results = (await house.ask("POST", BATCH, {"messages": [{"priority": 99}] * 3, "atomic": False}))["results"]
+    assert [result["problem"]["code"] for result in results] == ["invalid-request"] * 3
+    assert (await house.ask("GET", "/queues"))["items"] == []
+
+
+async def test_problems_of_a_batch_do_not_repeat_long_parts_of_the_request(house: House) -> None:
+    long = "x" * 3000
+    for bad in ({long: 1}, {"durability": long}, {"properties": {long: [1]}}, {"properties": {long + "/" + long: [1]}}):
+        batch = {"messages": [bad] * 100, "atomic": False}
+        answer = await house.call("POST", BATCH, batch)
+        assert len(answer.content) < 100 * 2500
+        assert {result["problem"]["status"] for result in answer.json()["results"]} == {422}
 
 
 async def test_a_batch_has_one_to_a_thousand_messages(house: House) -> None:

@@ -1,0 +1,512 @@
+"""What reads requests takes time in proportion to their size: twice the input is at most 2.5 times the work.
+
+Every compiled pattern of the service stands in a table here, with inputs made to cost it most. So do the scans that
+are written by hand. The work is the CPU time of this thread, and the least of several runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import json
+import pkgutil
+import re
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import inspect
+
+import app
+from app.api.bodies import Event
+from app.api.cloudevents import event_letter
+from app.api.decoding import body_decoder, is_json, query_decoder
+from app.api.desk import Call
+from app.api.raw import identity, outside
+from app.api.routes import OPERATIONS
+from app.broker.filters import CelFilter
+from app.domain.access import OPEN_HOUSE, Grant, Right
+from app.domain.message import LARGEST_FILTER
+from app.domain.refusals import Refusal
+from app.domain.settlement import LockToken
+from app.store.mysql_text import literal
+from app.wire.complaints import pointer_and_detail
+from app.wire.messages import BrowseMessages
+from app.wire.sending import SendMessage
+from app.wire.values import base64_bytes, says_json, step
+from tests.api.house import House, open_house, problem
+
+FACTOR = 2.5
+ENOUGH_SECONDS = 0.002
+"""The clock of a thread measures this much work well."""
+LARGEST = 1 << 19
+RUNS = 5
+ROUNDS = 5
+
+Maker = Callable[[int], Any]
+
+
+def seconds(work: Callable[[Any], object], given: Any) -> float:
+    """The least CPU time that this work took of several runs."""
+    least = float("inf")
+    for _ in range(RUNS):
+        began = time.thread_time()
+        work(given)
+        least = min(least, time.thread_time() - began)
+    return least
+
+
+def growth(work: Callable[[Any], object], make: Maker) -> float:
+    """How many times more work twice the input is. Another load on the machine only ever adds, so the least counts."""
+    gc.disable()
+    try:
+        size = 64
+        while seconds(work, make(size)) < ENOUGH_SECONDS:
+            if size == LARGEST:
+                return 0.0  # half a million characters cost less than can be measured
+            size *= 2
+        least = float("inf")
+        for _ in range(ROUNDS):
+            least = min(least, seconds(work, make(2 * size)) / seconds(work, make(size)))
+            if least <= FACTOR:
+                break
+        return least
+    finally:
+        gc.enable()
+
+
+def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one() -> None:
+    assert growth(re.compile("(?:a)*(?:a)*b").fullmatch, "a".__mul__) > FACTOR
+    assert growth(re.compile("[ab]*c").fullmatch, "a".__mul__) <= FACTOR
+
+
+# ---- compiled patterns -----------------------------------------------------------------------------------------------
+
+SLASHES = "\\"
+DATE = "2026-01-01T00:00:00"
+PATTERNS: dict[str, tuple[str, list[Maker]]] = {
+    "app.api.cloudevents.NAME": ("fullmatch", [lambda n: "a" * n + "-"]),
+    "app.api.cloudevents.NO_CHARACTERS": ("search", [lambda n: "a" * n, lambda n: "\ud7ff" * n]),
+    "app.api.cloudevents.URI_REFERENCE": (
+        "fullmatch",
+        [
+            lambda n: "a" * n + "<",
+            lambda n: "//" + "a" * n + "<",
+            lambda n: "x://" + "[" * n + "<",
+            lambda n: "//" + "%41" * n + "<",
+            lambda n: "/" * n + "<",
+            lambda n: "//" + "/a" * n + "<",
+            lambda n: "a:" * n + "<",
+            lambda n: "?" * n + "<",
+            lambda n: "#" + "?" * n + "#",
+            lambda n: "//a" * n + "?" + "/?" * n + "#" + "/?" * n + "<",
+        ],
+    ),
+    "app.api.cloudevents.TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
+    "app.api.decoding.HALF_A_PAIR": (
+        "search",
+        [
+            lambda n: (SLASHES * n).encode(),
+            lambda n: (SLASHES * (2 * n) + "u").encode(),
+            lambda n: b"\\ud800\\udc00" * n,
+            lambda n: b"\\\\u" * n,
+            lambda n: b"\\ud8" * n,
+        ],
+    ),
+    "app.api.desk.WAIT": (
+        "search",
+        [
+            lambda n: "wait=" + "1" * n + "x",
+            lambda n: "wait" + " " * n,
+            lambda n: "wait=" + " " * n + '"',
+            lambda n: " " * n + "wait",
+            lambda n: "wait=1" + " " * n + "x",
+            lambda n: 'wait="' + "1" * n,
+            lambda n: ",wait= " * n,
+            lambda n: ",wait=1 " * n + "x",
+        ],
+    ),
+    "app.api.desk.ENTITY_TAG": (
+        "findall",
+        [lambda n: '"' + "a" * n, lambda n: '"' * n, lambda n: '" ' * n, lambda n: 'W/"a",' * n],
+    ),
+    "app.api.desk.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.api.front.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
+    "app.broker.filters.MACROS": (
+        "findall",
+        [lambda n: "exists_" * n, lambda n: "exists(" * n, lambda n: "exists_on" * n],
+    ),
+    "app.domain.queue.NAME": ("fullmatch", [lambda n: "a" * n, lambda n: "a" + "-" * n, lambda n: "a-" * n]),
+    "app.domain.settlement.WRITTEN_TOKEN": (
+        "fullmatch",
+        [lambda n: "1" * n, lambda n: "1." + "a" * n, lambda n: "1." * n],
+    ),
+    "app.store.mysql_text.INSERT": (
+        "fullmatch",
+        [
+            lambda n: b"a" * n,
+            lambda n: b"\nVALUES " * n,
+            lambda n: b"\nVALUES " + b"\nON DUPLICATE KEY " * n,
+            lambda n: b"\nVALUES " * n + b"\nON DUPLICATE KEY " * n + b"\n",
+        ],
+    ),
+    "app.store.statements.HEADING": (
+        "findall",
+        [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
+    ),
+    "app.store.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
+    "app.store.statements.OUTLINES": ("findall", [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n]),
+    "app.store.statements.WHOLE": ("findall", [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.statements.LIST": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
+    "app.store.statements.COLUMN_LIST": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.statements.PARAMETER": ("findall", [lambda n: ":" * n, lambda n: ":" + "a" * n, lambda n: ":a" * n]),
+    "app.wire.complaints.PATH": (
+        "match",
+        [
+            lambda n: " - at `$" + ".a" * n,
+            lambda n: " - at `$." + "a" * n,
+            lambda n: " - at `key` in `$" + "[...]" * n,
+            lambda n: " - at `$[" + "1" * n,
+        ],
+    ),
+    "app.wire.complaints.FIELD": (
+        "fullmatch",
+        [lambda n: "Object contains unknown field `" + "`" * n + "x", lambda n: "Object contains unknown field " * n],
+    ),
+    "app.wire.complaints.PATTERN": ("sub", [lambda n: "Expected `str` matching regex '" + "x" * n + "'"]),
+}
+"""By the place where each is compiled: how it is used, and the inputs that would cost it most."""
+
+
+def modules() -> Iterator[str]:
+    """The names of all modules of the service but those that act when they are imported."""
+    for found in pkgutil.walk_packages(app.__path__, "app."):
+        if not found.name.endswith("__main__"):
+            yield found.name
+
+
+def compiled() -> dict[str, re.Pattern[Any]]:
+    """Every compiled pattern by its place. A pattern that is imported elsewhere keeps the place that compiles it."""
+    found: dict[str, re.Pattern[Any]] = {}
+    for name in modules():
+        module = importlib.import_module(name)
+        written = Path(str(module.__file__)).read_text()
+        for variable, value in vars(module).items():
+            if isinstance(value, re.Pattern) and re.search(rf"^{variable}\b.* = re\.compile\(", written, re.MULTILINE):
+                found[f"{name}.{variable}"] = value
+    return found
+
+
+def test_every_compiled_pattern_stands_in_the_table() -> None:
+    assert sorted(compiled()) == sorted(PATTERNS)
+
+
+def test_no_pattern_is_compiled_where_the_table_cannot_see_it() -> None:
+    hidden: list[str] = []
+    for file in sorted(Path(str(app.__file__)).parent.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        at_the_top = {id(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)}
+        hidden += [
+            f"{file.name}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and re.fullmatch(r"re\.[a-z]+", ast.unparse(node.func))
+            and id(node) not in at_the_top
+        ]
+    assert not hidden, "compile a pattern at the top of its module, and give the table inputs for it"
+
+
+@pytest.mark.parametrize("place", PATTERNS)
+def test_a_pattern_takes_time_in_proportion_to_its_input(place: str) -> None:
+    act, makers = PATTERNS[place]
+    pattern = compiled()[place]
+    work = (lambda text: pattern.sub("", text)) if act == "sub" else getattr(pattern, act)
+    for number, make in enumerate(makers):
+        assert growth(work, make) <= FACTOR, f"{place}, input {number}"
+
+
+# ---- the patterns and containers of the shapes -----------------------------------------------------------------------
+
+
+def parts(info: inspect.Type, seen: set[int]) -> Iterator[inspect.Type]:
+    """A type and all types inside it."""
+    if id(info) in seen:
+        return
+    seen.add(id(info))
+    yield info
+    inner: list[Any] = []
+    match info:
+        case inspect.Metadata():
+            inner = [info.type]
+        case inspect.UnionType():
+            inner = [*info.types]
+        case inspect.StructType():
+            inner = [field.type for field in info.fields]
+        case inspect.ListType():
+            inner = [info.item_type]
+        case inspect.DictType():
+            inner = [info.key_type, info.value_type]
+        case _:
+            pass
+    for one in inner:
+        yield from parts(one, seen)
+
+
+def requested() -> list[inspect.Type]:
+    """Every type that a request can carry."""
+    shapes = [shape for one in OPERATIONS for shape in (one.body, one.query) if shape not in (None, bytes)]
+    return [part for shape in [*shapes, SendMessage] for part in parts(inspect.type_info(shape), set())]
+
+
+SHAPE_PATTERNS = sorted({part.pattern for part in requested() if isinstance(part, inspect.StrType) and part.pattern})
+HOSTILE: list[Maker] = [
+    lambda n: "a" * n + "\0",
+    lambda n: "a" + "-" * n,
+    lambda n: "a " * n,
+    lambda n: "a" + " " * n,
+    lambda n: "0" * n + "\n",
+]
+
+
+@pytest.mark.parametrize("pattern", SHAPE_PATTERNS)
+def test_the_pattern_of_a_field_takes_time_in_proportion_to_its_input(pattern: str) -> None:
+    for make in HOSTILE:
+        assert growth(re.compile(pattern).search, make) <= FACTOR
+
+
+def test_no_shape_builds_an_object_of_any_number_of_members() -> None:
+    assert not [part for part in requested() if isinstance(part, inspect.DictType)]
+
+
+WITHOUT_A_LIMIT = {"LiteralType", "EnumType"}
+"""A list of these holds words that exist once, so an entry costs no more than its place."""
+
+
+def test_every_list_of_a_request_has_a_limit() -> None:
+    lists = [part for part in requested() if isinstance(part, inspect.ListType)]
+    unlimited = [one for one in lists if one.max_length is None]
+    assert {type(one.item_type).__name__ for one in unlimited} <= WITHOUT_A_LIMIT
+    assert len(lists) > len(unlimited)
+
+
+# ---- scans that are written by hand ----------------------------------------------------------------------------------
+
+
+def refused(read: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Read what may well be refused."""
+
+    def work(given: Any) -> None:
+        try:
+            read(given)
+        except Refusal:
+            return
+
+    return work
+
+
+def body_of(name: str) -> Callable[[Any], None]:
+    """What reads the body of this operation."""
+    (found,) = [one for one in OPERATIONS if one.name == name]
+    return refused(body_decoder(found.body))
+
+
+def numbered(n: int) -> bytes:
+    """Members of different names."""
+    return b",".join(b'"k%d":1' % number for number in range(n))
+
+
+SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
+    "complaint that quotes a path": (pointer_and_detail, lambda n: "Object contains unknown field `" + " - at `$" * n),
+    "complaint that quotes half a path": (pointer_and_detail, lambda n: " - at `key` in `$" * n),
+    "unknown field": (body_of("send_message"), lambda n: b'{"' + b" - at `$" * n + b'":1}'),
+    "unknown field of a batch": (body_of("send_batch"), lambda n: b'{"messages":[],"' + b"[" * n + b'":1}'),
+    "wrong word": (body_of("send_message"), lambda n: b'{"durability":"' + b" - at `$.a" * n + b'"}'),
+    "nested body": (body_of("send_message"), lambda n: b'{"body":' + b"[" * n),
+    "nested objects": (body_of("send_message"), lambda n: b'{"body":' + b'{"a":' * n),
+    "half pairs": (body_of("send_message"), lambda n: b'{"body":"' + b"\\ud800" * n + b'"}'),
+    "back-slashes": (body_of("send_message"), lambda n: b'{"body":"' + b"\\\\" * n),
+    "one name again and again": (body_of("send_message"), lambda n: b"{" + b'"priority":1,' * n + b'"body":1}'),
+    "properties again and again": (
+        body_of("send_message"),
+        lambda n: b"{" + b'"properties":{"a":1},' * n + b'"to":""}',
+    ),
+    "many properties": (body_of("send_message"), lambda n: b'{"properties":{' + numbered(n) + b"}}"),
+    "many messages": (body_of("send_batch"), lambda n: b'{"messages":[' + b"{}," * n + b"{}]}"),
+    "many settlements": (body_of("settle_messages"), lambda n: b'{"settlements":[' + b"{}," * n + b"{}]}"),
+    "many numbers": (body_of("receive_messages"), lambda n: b'{"sequence_numbers":[' + b"1," * n + b"1]}"),
+    "many states": (body_of("purge_queue"), lambda n: b'{"states":[' + b'"locked",' * n + b'"locked"]}'),
+    "many delays": (
+        body_of("put_queue"),
+        lambda n: b'{"retry":{"kind":"list","delays_seconds":[' + b"1," * n + b"1]}}",
+    ),
+    "many batches": (body_of("trim_archive"), lambda n: b'{"batches":[' + b"{}," * n + b"{}]}"),
+    "JSON of any kind": (is_json, lambda n: b"[" + b"1," * n + b"1]"),
+    "query of many states": (refused(query_decoder(BrowseMessages)), lambda n: b"&".join([b"state=locked"] * n)),
+    "query of many names": (
+        refused(query_decoder(BrowseMessages)),
+        lambda n: b"&".join(b"a%d=" % number for number in range(n)),
+    ),
+    "query of escapes": (refused(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%41" * n),
+    "query of broken escapes": (refused(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%" * n),
+    "many property headers": (
+        outside,
+        lambda n: [(b"peeklock-property-%d" % number, b"x") for number in range(n)],
+    ),
+    "lock token": (refused(LockToken.parse), lambda n: "1" * n + "." + "0" * n),
+    "base64": (refused(lambda text: base64_bytes(text, "")), lambda n: "A" * n + "!"),
+    "media type": (says_json, lambda n: " " * n + "+json"),
+    "name in a pointer": (step, lambda n: "~/" * n),
+    "text in a statement": (literal, lambda n: "'\\" * n),
+    "bytes in a statement": (literal, lambda n: b"'\\" * n),
+    "many grants": (
+        lambda patterns: Grant(frozenset([Right.SEND]), patterns).allows(Right.SEND, "a" * 128),
+        lambda n: ("a?",) * n,
+    ),
+}
+"""Each with the input that would cost it most."""
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_a_scan_takes_time_in_proportion_to_its_input(scan: str) -> None:
+    assert growth(*SCANS[scan]) <= FACTOR
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    """A server that needs no key."""
+    async with open_house() as house:
+        yield house
+
+
+# ---- CloudEvents -----------------------------------------------------------------------------------------------------
+
+EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.placed"}
+STRUCTURED = (b"content-type", b"application/cloudevents+json")
+
+
+async def _receive_nothing() -> Event:
+    return {"type": "http.disconnect"}
+
+
+def event_call(house: House, raw: bytes, headers: list[tuple[bytes, bytes]]) -> Call[bytes]:
+    return Call(house.desk, OPEN_HOUSE, "id", {"queue": "orders"}, None, headers, _receive_nothing, raw, raw)
+
+
+def structured(**members: Any) -> bytes:
+    return json.dumps(EVENT | members).encode()
+
+
+def with_members(n: int) -> bytes:
+    return structured()[:-1] + b"," + numbered(n) + b"}"
+
+
+EVENTS: dict[str, Maker] = {
+    "source": lambda n: structured(source="//" + "a" * n + "<"),
+    "dataschema": lambda n: structured(dataschema="x://" + "a" * n + "<"),
+    "time": lambda n: structured(time=f"{DATE}." + "0" * n),
+    "attributes": with_members,
+    "one attribute again and again": lambda n: structured()[:-1] + b',"a":1' * n + b"}",
+    "data again and again": lambda n: structured()[:-1] + b',"data":1' * n + b"}",
+    "base64": lambda n: structured(data_base64="A" * n),
+    "a long name": lambda n: structured()[:-1] + b',"' + b"a" * n + b'":1}',
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_a_structured_event_takes_time_in_proportion_to_its_size(house: House, event: str) -> None:
+    def read(raw: bytes) -> None:
+        event_letter(event_call(house, raw, [STRUCTURED]))
+
+    assert growth(refused(read), EVENTS[event]) <= FACTOR
+
+
+async def test_a_binary_event_takes_time_in_proportion_to_its_size(house: House) -> None:
+    def read(headers: list[tuple[bytes, bytes]]) -> None:
+        event_letter(event_call(house, b"", headers))
+
+    known = [(b"ce-specversion", b"1.0"), (b"ce-id", b"1"), (b"ce-type", b"t")]
+    makers: list[Maker] = [
+        lambda n: [*known, (b"ce-source", b"//" + b"a" * n + b"<")],
+        lambda n: [*known, (b"ce-source", b"%2f%2f" + b"%61" * n + b"<")],
+        lambda n: [*known, (b"ce-source", b'"' + b"\\" * n + b'"')],
+        lambda n: [*known, *((b"ce-a%d" % number, b"x") for number in range(n))],
+    ]
+    for make in makers:
+        assert growth(refused(read), make) <= FACTOR
+        assert growth(lambda headers: identity(event_call(house, b"", headers)), make) <= FACTOR
+
+
+async def test_a_filter_is_measured_before_it_is_compiled(house: House) -> None:
+    assert growth(refused(CelFilter), lambda n: "(" * (n + LARGEST_FILTER)) <= FACTOR
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+BODY_BYTES = 3 << 20
+MOST_MEMORY = 4
+"""Times the size of a body. Its text, and one copy of each of its parts, are three."""
+
+LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "messages": ("send_batch", lambda: b'{"messages":[' + b"{}," * (BODY_BYTES // 3) + b"{}]}"),
+    "properties": ("send_message", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
+    "properties of a batch": (
+        "send_batch",
+        lambda: b'{"messages":[{"properties":{' + numbered(BODY_BYTES // 11) + b"}}]}",
+    ),
+    "settlements": ("settle_messages", lambda: b'{"settlements":[' + b"{}," * (BODY_BYTES // 3) + b"{}]}"),
+    "sequence numbers": (
+        "receive_messages",
+        lambda: b'{"sequence_numbers":[' + b"9999," * (BODY_BYTES // 5) + b"9]}",
+    ),
+    "delays": (
+        "put_queue",
+        lambda: b'{"retry":{"kind":"list","delays_seconds":[' + b"1," * (BODY_BYTES // 2) + b"1]}}",
+    ),
+    "delays of a patch": (
+        "patch_queue",
+        lambda: b'{"retry":{"kind":"list","delays_seconds":[' + b"1," * (BODY_BYTES // 2) + b"1]}}",
+    ),
+    "batches": ("trim_archive", lambda: b'{"batches":[' + b"{}," * (BODY_BYTES // 3) + b"{}]}"),
+    "patterns": (
+        "create_key",
+        lambda: b'{"principal":"a","rights":["send"],"patterns":[' + b'"ab",' * (BODY_BYTES // 5) + b'"a"]}',
+    ),
+    "properties of a settlement": ("defer_lock", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
+    "properties of an edit": ("edit_message", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
+    "attributes": ("send_raw", lambda: with_members(BODY_BYTES // 11)),
+}
+PATHS = {one.name: (one.method, one.path) for one in OPERATIONS}
+
+
+@pytest.mark.parametrize("large", LARGE)
+async def test_millions_of_entries_are_refused_before_they_are_built(house: House, large: str) -> None:
+    name, make = LARGE[large]
+    method, path = PATHS[name]
+    await house.send()
+    await house.receive()
+    path = path.removeprefix("/v1").format(queue="orders", sequence_number=1, lock_token=f"1.{'0' * 32}")
+    content = make()
+    media = "application/cloudevents+json" if name == "send_raw" else "application/json"
+    tracemalloc.start()
+    try:
+        answer = await house.call(method, path, content=content, headers={"content-type": media})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    (fault,) = problem(answer, 422, "invalid-request")["errors"]
+    assert "at most" in fault["detail"]
+    assert most <= MOST_MEMORY * len(content)
+    assert len(answer.content) < 4096
+
+
+def test_a_list_at_its_limit_is_read_however_large_the_body_is() -> None:
+    read = body_decoder(next(one.body for one in OPERATIONS if one.name == "send_batch"))
+    body = b"[" + b"1," * 20 + b"1]"
+    given = read(b'{"messages":[' + b",".join([b'{"body":%s}' % body] * 1000) + b"]}")
+    assert len(given.messages) == 1000
+    with pytest.raises(Refusal):
+        read(b'{"messages":[' + b",".join([b'{"body":%s}' % body] * 1001) + b"]}")
