@@ -173,22 +173,32 @@ async def test_a_path_that_is_badly_written_is_answered(server: PeeklockServer, 
 async def test_a_receiver_that_goes_while_it_waits_holds_nothing(
     server: PeeklockServer, http: httpx.AsyncClient
 ) -> None:
-    await http.put("/queues/left")
-    for _ in range(5):
-        socket = await Socket.open(server)
-        asked = b'{"wait_seconds": 20}'
-        await socket.say("POST /v1/queues/left/messages/receive HTTP/1.1", f"Content-Length: {len(asked)}", body=asked)
-        await until(partial(somebody_waits, http))
-        await socket.close()
-        await until(partial(nobody_waits, http))
-    await http.post("/queues/left/messages", json={"body": "mine"})
+    """The message and the end of the connection reach the server at the same moment, in both orders."""
+    await http.put("/queues/left", json={"lock_duration_seconds": 3600})
+    asked = b'{"wait_seconds": 20}'
 
-    async def nobody_holds_it() -> bool:
+    async def nothing_is_held() -> bool:
         return await counts(http, "left") == {"available": 1}
 
-    await until(nobody_holds_it)
-    (message,) = (await http.post("/queues/left/messages/receive", json={"wait_seconds": 5})).json()["messages"]
-    assert message["failure_count"] == 0
+    for leaves_first in (True, False) * 3:
+        receiver, sender = await Socket.open(server), await Socket.open(server)
+        length = f"Content-Length: {len(asked)}"
+        await receiver.say("POST /v1/queues/left/messages/receive HTTP/1.1", length, body=asked)
+        await until(partial(somebody_waits, http))
+        server.pause()
+        if leaves_first:
+            await receiver.close()
+        await sender.say("POST /v1/queues/left/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+        if not leaves_first:
+            await receiver.close()
+        server.resume()
+        assert (await sender.hear())[0] == 201
+        await sender.close()
+        await until(partial(nobody_waits, http))
+        await until(nothing_is_held)
+        (message,) = (await http.post("/queues/left/messages/receive")).json()["messages"]
+        assert message["failure_count"] == 0
+        await http.post(f"/queues/left/locks/{message['lock_token']}/complete")
 
 
 async def test_a_waiting_receiver_is_woken_by_the_send_itself(http: httpx.AsyncClient) -> None:

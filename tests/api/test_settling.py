@@ -121,7 +121,7 @@ async def test_a_message_given_back_unprocessed_is_not_held_against_it(house: Ho
     assert (await house.ask("GET", "/queues/orders/messages/1"))["failure_count"] == 0
 
 
-@pytest.mark.behaviour("S3.18", "S2.8", "S2.34")
+@pytest.mark.behaviour("S3.18", "S2.8")
 async def test_the_last_failure_dead_letters_the_message(house: House) -> None:
     await house.ask("PUT", "/queues/orders", {"max_delivery_count": 2})
     message = await locked(house)
@@ -172,7 +172,7 @@ async def test_renewing_prolongs_the_lock_for_its_holder_alone(house: House) -> 
     assert (await house.settle(message, "complete")).status_code == 200
 
 
-@pytest.mark.behaviour("S3.23", "S2.20", "S0.21", "S0.22", "S2.23", "S0.1")
+@pytest.mark.behaviour("S3.23", "S2.20", "S0.21", "S2.23", "S0.1")
 async def test_doing_nothing_lets_the_message_come_back(house: House) -> None:
     await locked(house, body="again")
     await house.pass_time(29)

@@ -173,15 +173,26 @@ async def test_a_lock_may_end_in_a_delay_or_among_the_dead_letters(subject: Subj
     await subject.pass_time(ENDED)
     took = await subject.store.release(
         [
-            expiry(waits, state=MessageState.SCHEDULED, delay=MINUTE),
+            expiry(waits, state=MessageState.SCHEDULED, delay=MINUTE, last_failure=LOCK_EXPIRED),
             expiry(dies, state=MessageState.DEAD_LETTERED, dead_letter_reason=LIMIT_REACHED),
         ]
     )
     assert took == [True, True]
-    assert await subject.state(waits) is MessageState.SCHEDULED
+    delayed = await subject.store.read(queue.id, waits.sequence_number)
+    assert delayed is not None
+    assert (delayed.state, delayed.failure_count, delayed.last_failure) == (MessageState.SCHEDULED, 1, LOCK_EXPIRED)
+    assert is_close(delayed.available_at, await subject.store.now() + MINUTE)
+    assert (delayed.lock_token, delayed.locked_until) == (None, None)
+    await subject.pass_time(55)
+    assert await subject.claim(queue) == []
     dead = await subject.store.read(queue.id, dies.sequence_number)
     assert dead is not None
     assert (dead.state, dead.dead_letter_reason) == (MessageState.DEAD_LETTERED, LIMIT_REACHED)
+    assert (dead.failure_count, dead.lock_token, dead.locked_until) == (1, None, None)
+    assert await subject.claim(queue, source=MessageState.DEAD_LETTERED) != []
+    await subject.pass_time(10)
+    await subject.store.awaken(10)
+    assert numbers(await subject.claim(queue)) == [waits.sequence_number]
 
 
 async def test_many_sweepers_free_a_message_once(subject: Subject, stores: list[Store], queue: Queue) -> None:
@@ -196,7 +207,7 @@ async def test_many_sweepers_free_a_message_once(subject: Subject, stores: list[
     assert {message.failure_count for message in again} == {1}
 
 
-@pytest.mark.behaviour("S0.20", "S0.22", "S0.23", "S0.24")
+@pytest.mark.behaviour("S0.23", "S0.24")
 async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
     subject: Subject, stores: list[Store], queue: Queue
 ) -> None:
@@ -213,6 +224,37 @@ async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
         assert stone is not None
         assert stone.outcome is (Outcome.COMPLETED if removed else Outcome.LOCK_EXPIRED)
         await subject.store.move([abandonment(m, state=MessageState.DEFERRED) for m in await subject.claim(queue)])
+
+
+@pytest.mark.behaviour("S0.20", "S0.21", "S0.22")
+async def test_whichever_of_an_abandonment_and_a_release_wins_the_message_ends_unlocked(
+    subject: Subject, stores: list[Store], queue: Queue
+) -> None:
+    """Each of them comes first some of the time, so each wins."""
+    outcomes: set[Outcome] = set()
+    for first in ("abandonment", "release", "both") * 5:
+        message = await subject.locked(queue)
+        await subject.store.extend([extension(queue, message)])
+        given_back = replace(abandonment(message, last_failure="gave up"), fence=cleared(0))
+        ended = replace(expiry(message, last_failure=LOCK_EXPIRED), fence=cleared(1))
+        if first == "abandonment":
+            abandoned, released = await stores[0].move([given_back]), await stores[1].release([ended])
+        elif first == "release":
+            released, abandoned = await stores[1].release([ended]), await stores[0].move([given_back])
+        else:
+            abandoned, released = await asyncio.gather(stores[0].move([given_back]), stores[1].release([ended]))
+        assert [*abandoned, *released].count(True) == 1
+        after = await subject.store.read(queue.id, message.sequence_number)
+        assert after is not None
+        assert (after.state, after.lock_token, after.locked_until) == (MessageState.AVAILABLE, None, None)
+        assert (after.delivery_count, after.failure_count) == (1, 1)
+        assert after.last_failure == ("gave up" if abandoned == [True] else LOCK_EXPIRED)
+        (stone,) = await subject.store.tombstones([token(message)])
+        assert stone is not None
+        outcomes.add(stone.outcome)
+        (again,) = await subject.claim(queue)
+        await subject.store.remove([completion(queue, again)])
+    assert outcomes == {Outcome.ABANDONED, Outcome.LOCK_EXPIRED}
 
 
 # ---- taken away ------------------------------------------------------------------------------------------------------

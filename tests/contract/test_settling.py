@@ -80,7 +80,7 @@ async def test_a_completion_is_remembered_for_an_hour_at_least(subject: Subject,
 # ---- back into a queue -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("S0.14", "S3.22", "S2.33", "S2.34")
+@pytest.mark.behaviour("S0.14", "S3.22", "S2.33")
 async def test_an_abandoned_message_is_free_at_once_and_unchanged_but_for_its_counts(
     subject: Subject, queue: Queue
 ) -> None:
@@ -185,7 +185,7 @@ async def test_of_two_endings_in_one_call_the_first_takes_effect(subject: Subjec
     assert len(await subject.archived(one.sequence_number, "outcome")) == 1
 
 
-@pytest.mark.behaviour("S0.6", "S0.22", "S0.23", "S3.21")
+@pytest.mark.behaviour("S0.6", "S0.23", "S3.21")
 async def test_of_many_endings_at_once_one_takes_effect(subject: Subject, stores: list[Store], queue: Queue) -> None:
     for _ in range(10):
         message = await subject.locked(queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from tests.main.asking import ask, meter, until
 from tests.main.conftest import Serve
 from tests.servers import PATIENCE
-from tests.service import Service
 
 WAITING = "peeklock_waiting_receivers"
 RECEIVERS = 6
@@ -86,7 +86,16 @@ def test_a_stop_is_no_failure_and_says_so(serve: Serve) -> None:
     assert {line["level"] for line in service.lines()} == {"info"}
 
 
-def test_what_two_processes_shared_is_removed(pair: Service) -> None:
-    assert ask(pair, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
-    pair.terminate()
-    assert pair.wait() == 0
+def test_what_two_processes_shared_is_removed(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    service = serve(workers=2, database_url=postgres_url, redis_url=redis_url)
+    assert ask(service, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
+    (shared,) = temporary.glob("peeklock-metrics-*")
+    assert list(shared.glob("*.db")) != []
+    service.terminate()
+    assert service.wait() == 0
+    assert list(temporary.iterdir()) == []
