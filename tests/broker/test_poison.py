@@ -102,6 +102,7 @@ async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue
         await ending(broker, queue, message)
 
 
+@pytest.mark.behaviour("S2.29")
 async def test_a_limit_of_one_allows_one_attempt_that_fails(broker: Broker, queue: Queue) -> None:
     (number,) = await sent(broker, queue)
     await drain(broker, queue, await one_by_one(broker, queue))

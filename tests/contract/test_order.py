@@ -39,7 +39,7 @@ ENDS = {
 }
 
 
-@pytest.mark.behaviour("S1.79", "S1.85", "S1.88", "S2.14", "S2.35", "S3.17")
+@pytest.mark.behaviour("S1.85", "S1.88", "S2.14", "S2.35", "S3.17")
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lives=st.lists(LIVES, min_size=1, max_size=25), bites=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 async def test_messages_are_claimed_in_the_order_of_the_rules(
