@@ -2,8 +2,9 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tests.bounds import bounded
 
@@ -11,6 +12,11 @@ from tests.bounds import bounded
 TURNS = 50
 # Steps of one advance: more than one a second in a day.
 MOST_STEPS = 100_000
+
+STEP_SECONDS = 0.05
+"""A small part of any lock, so that work that takes long by the machine's clock outlives none."""
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(order=True, slots=True)
@@ -85,3 +91,14 @@ async def settle() -> None:
     """Let every task go on until it waits for something that only the test can bring about."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
+
+
+async def through(clock: VirtualClock, work: Awaitable[Answer]) -> Answer:
+    """The answer of work that pauses by the virtual clock and waits for a server in between."""
+    task = asyncio.ensure_future(work)
+    for _ in bounded("the work ends"):
+        if task.done():
+            break
+        await clock.advance(STEP_SECONDS)
+        await asyncio.sleep(0.01)
+    return await task

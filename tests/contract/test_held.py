@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import pytest
 
@@ -20,7 +20,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageBusy, StoreUnavailable
 from app.domain.settlement import NO_EVIDENCE, Outcome, Settled, token_of
 from app.maintenance.expiry import expire_locks
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, through
 from tests.contract.subject import (
     LOCK,
     MariaSubject,
@@ -34,11 +34,6 @@ from tests.contract.subject import (
 )
 from tests.faults.waiting import until
 from tests.rooms import assemble
-
-Answer = TypeVar("Answer")
-
-ALL_LOOKS = 5.0
-"""More seconds than a settlement looks again for."""
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -210,12 +205,3 @@ async def test_a_purge_counts_what_it_removed(subject: ServerSubject, queue: Que
         assert await purge(broker, queue, choice) == 2
     assert await purge(broker, queue, choice) == 2
     await broker.catalogue.close()
-
-
-async def through(clock: VirtualClock, work: Awaitable[Answer]) -> Answer:
-    """The answer of work that pauses by the virtual clock."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        await clock.advance(ALL_LOOKS)
-        await asyncio.sleep(0.01)
-    return await task

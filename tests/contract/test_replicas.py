@@ -22,9 +22,8 @@ from app.locks.connect import connect
 from app.locks.link import Link
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, through
 from tests.contract.subject import Subject
-from tests.contract.test_held import through
 from tests.locks.records import Records, locks_in_redis, own_keys
 from tests.rooms import assemble
 

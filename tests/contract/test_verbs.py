@@ -29,7 +29,7 @@ from app.domain.sending import Letter
 from app.domain.settlement import LIMIT_REACHED, Held, LockToken, Outcome, Settled, token_of
 from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, through
 from tests.contract.subject import Subject
 from tests.locks.records import PATIENCE_SECONDS, Records, locks_in_redis, own_keys
 from tests.rooms import assemble
@@ -43,6 +43,7 @@ class House:
     """A broker over a store and a lock store, and time for both."""
 
     broker: Broker
+    clock: VirtualClock
     subject: Subject
     records: Records | None
 
@@ -67,13 +68,14 @@ class House:
 
 @pytest.fixture(params=["alone", "redis"])
 async def house(request: pytest.FixtureRequest, subject: Subject) -> AsyncIterator[House]:
-    broker = assemble(subject.store, VirtualClock())
+    clock = VirtualClock()
+    broker = assemble(subject.store, clock)
     if request.param == "alone":
-        yield House(broker, subject, None)
+        yield House(broker, clock, subject, None)
     else:
         url, keys = request.getfixturevalue("redis_url"), own_keys()
         async with connect(url, patience_seconds=PATIENCE_SECONDS) as redis, locks_in_redis(url, keys) as locks:
-            yield House(replace(broker, locks=locks), subject, Records(redis, keys))
+            yield House(replace(broker, locks=locks), clock, subject, Records(redis, keys))
     await broker.catalogue.close()
 
 
@@ -131,7 +133,8 @@ async def test_of_endings_at_once_one_takes_effect(house: House, queue: Queue, r
         defer(queue, token),
         abandon(house.broker, queue, token, Abandonment()),
     ]
-    answers = await asyncio.gather(*(settle(house.broker, queue, [ask]) for ask in asks * 2))
+    settling = asyncio.gather(*(settle(house.broker, queue, [ask]) for ask in asks * 2))
+    answers = await through(house.clock, settling)
     effective = [one for (one,) in answers if isinstance(one, Settled) and not one.replayed]
     assert len(effective) == 1
 
