@@ -250,7 +250,11 @@ class MariaSubject(ServerSubject):
         with closing(self._connect(autocommit=False)) as other, other.cursor() as cursor:
             for statement in ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *statements):
                 cursor.execute(statement)
-            yield
+            try:
+                yield
+            finally:
+                # A connection that is only closed holds its rows until the server notices.
+                other.rollback()
 
     def literal(self, value: bytes) -> str:
         return f"X'{value.hex()}'"
