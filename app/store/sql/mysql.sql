@@ -288,6 +288,7 @@ FROM message AS m FORCE INDEX (PRIMARY)
 WHERE m.sequence_number @in(:numbers)
   AND m.content_digest IS NOT NULL
 GROUP BY m.queue_id, m.enqueued_at DIV 86400000000
+ORDER BY NULL
 ON DUPLICATE KEY UPDATE accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
 
 -- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
@@ -297,6 +298,7 @@ FROM message AS m FORCE INDEX (PRIMARY)
 WHERE m.sequence_number @in(:numbers)
   AND m.content_digest IS NOT NULL
 GROUP BY m.enqueued_at DIV 86400000000
+ORDER BY NULL
 ON DUPLICATE KEY UPDATE accepted_count.moved = accepted_count.moved + VALUES(moved);
 
 -- changed_counts: lock changes of counts that are not added up yet, past those that others hold
@@ -432,6 +434,9 @@ FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id
 ORDER BY sequence_number;
+
+-- outlines_of: the same messages without their bodies
+@outlines(read_these)
 
 -- still_locked: messages whose lock runs on
 SELECT @message
