@@ -14,7 +14,7 @@ from app.domain.queue import (
     ends_locks,
     is_valid_name,
 )
-from app.domain.refusals import TooManyQueues
+from app.domain.refusals import InvalidRequest, TooManyQueues
 from app.store import rows
 from app.store.database import Database, Session
 from app.store.documents import write_settings
@@ -28,6 +28,8 @@ class QueueRecords:
 
     async def create(self, name: str, settings: QueueSettings, most: int | None = None) -> tuple[Queue, bool]:
         """See `Queues`. Of several who create one name at once, one makes it and all get it."""
+        if not is_valid_name(name):
+            raise InvalidRequest(f"{name} cannot be the name of a queue.")
         while True:
             if present := await self.find(name):
                 return present, False

@@ -354,8 +354,7 @@ SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :num
 SELECT @row_digest, @now - settled_at
 FROM archive
 WHERE export_batch = :number
--- The sum keeps the planner from walking the whole archive in this order.
-ORDER BY sequence_number + 0;
+ORDER BY +sequence_number;
 
 -- expired_batch: a batch past its time whose messages are there, and nobody else's until the transaction ends
 SELECT number
