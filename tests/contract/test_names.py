@@ -49,6 +49,8 @@ async def house(subject: Subject) -> AsyncIterator[House]:
     broker = assemble(subject.store, clock)
     await subject.store.queues.create("orders", QueueSettings())
     house = House(broker, clock, None)
+    # A server without keys lets a request make or revoke one only with this header.
+    house.http.headers["Peeklock-Local-Admin"] = "true"
     async with house.http:
         yield house
     await broker.catalogue.close()
