@@ -166,7 +166,9 @@ async def test_claims_that_share_a_statement_are_served_in_order_of_arrival(subj
 async def test_claims_of_more_than_a_statement_holds_are_all_served(subject: PostgresSubject, queue: Queue) -> None:
     await subject.send(queue, *[b"body"] * 1000)
     taken = await asyncio.gather(*(subject.claim(queue, 700) for _ in range(3)))
-    assert sorted(map(len, taken)) == [0, 300, 700]
+    # Two statements at once pass over what the other one holds, so the shares are a matter of chance.
+    assert sum(map(len, taken)) == 1000
+    assert max(map(len, taken)) <= 700
 
 
 async def test_two_who_wait_for_each_other_are_both_served(subject: PostgresSubject, queue: Queue) -> None:
