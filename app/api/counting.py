@@ -69,6 +69,6 @@ def _struct(fields: dict[str, Any]) -> Any:
 
 @cache
 def _at_most(limit: int) -> Any:
-    """An array of so many places. The decoder stops at the first entry that has none, and builds none of them."""
+    """An array of a given length. The decoder stops at the first entry beyond it, and builds no entry."""
     places = [(f"place_{number}", msgspec.Raw, msgspec.Raw()) for number in range(limit)]
     return cast("Any", msgspec.defstruct("AtMost", places, array_like=True, forbid_unknown_fields=True))

@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 1.0
 
 KEEP_SECONDS = 1.0
 
-BITE = 500
+BATCH_SIZE = 500
 """Queues counted per statement."""
 
 
@@ -47,8 +47,8 @@ class Figures:
 
     async def _collect(self, _: None) -> list[Listed]:
         listed: list[Listed] = []
-        while bite := await list_queues(self._broker, listed[-1].queue.name if listed else "", BITE):
-            listed += bite
-            if len(bite) < BITE:
+        while batch := await list_queues(self._broker, listed[-1].queue.name if listed else "", BATCH_SIZE):
+            listed += batch
+            if len(batch) < BATCH_SIZE:
                 break
         return listed

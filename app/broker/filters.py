@@ -24,7 +24,7 @@ MACROS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter)\b")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGE_SCAN = 50
 LARGE_PROPERTIES = 64 << 10
-"""From so many messages or bytes on the evaluation leaves the event loop (about 10 µs a message)."""
+"""Above this number of messages or bytes the evaluation leaves the event loop (about 10 µs a message)."""
 
 EVALUATION = ThreadPoolExecutor(1, "filters")
 """One thread for all large evaluations of a process: more would only take the interpreter from the event loop."""
