@@ -65,7 +65,7 @@ async def test_the_age_of_the_oldest_message_is_shown(house: House) -> None:
 
 
 async def test_every_queue_is_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.figures.BITE", 2)
+    monkeypatch.setattr("app.api.figures.BATCH_SIZE", 2)
     for n in range(5):
         await house.ask("PUT", f"/queues/q{n}")
     metrics = (await house.http.get("/metrics")).text
