@@ -45,10 +45,10 @@ class Cluster:
         self._wait(lambda: self.workers() == workers)
 
     def workers(self) -> int | None:
-        """How many workers have come to the master; None while it does not answer."""
+        """How many workers have come to the master; None while it does not answer, or not yet in JSON."""
         try:
             return int(httpx.get(f"http://127.0.0.1:{self.page}/json/").json()["aliveworkers"])
-        except httpx.TransportError:
+        except (httpx.TransportError, json.JSONDecodeError):
             return None
 
     def end(self) -> None:
