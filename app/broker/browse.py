@@ -10,10 +10,10 @@ from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 from app.domain.weight import fitting, weight_behind
 
-BITE = 200
+BATCH_SIZE = 200
 """Outlines read per statement while a filter looks for matches."""
 
-MOST_BITES = 50
+MOST_BATCHES = 50
 MOST_BYTES = 64 << 20
 MOST_SECONDS = 2.0
 """Statements, bytes without bodies and time spent on one page, so that a filter that matches next to nothing still
@@ -44,9 +44,9 @@ async def _choose(
     chosen: list[Outline] = []
     deadline = broker.clock.monotonic() + MOST_SECONDS
     left = MOST_BYTES
-    for _ in range(MOST_BITES):
+    for _ in range(MOST_BATCHES):
         # One more than the page holds tells whether there is another.
-        look = min(most + 1, BITE) if isinstance(matching, Everything) else BITE
+        look = min(most + 1, BATCH_SIZE) if isinstance(matching, Everything) else BATCH_SIZE
         async with broker.searches.share:
             seen = await broker.store.outlines(queue.id, states, after, look)
             chosen += await matching.select(seen)

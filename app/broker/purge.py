@@ -1,4 +1,4 @@
-"""Purge and redrive: many messages at once, in bounded bites, each fenced by the state it was seen in."""
+"""Purge and redrive: many messages at once, in bounded batches, each fenced by the state it was seen in."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from app.domain.refusals import Fault, InvalidRequest, QueueFull
 from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Outcome, Removal, token_of
 from app.runtime.clock import Clock
 
-BITE = 500
+BATCH_SIZE = 500
 """Messages per statement: a purge of millions never holds more than this many rows."""
 
 
@@ -41,9 +41,9 @@ async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: 
     """
     removed = 0
     deadline = broker.clock.monotonic() + patience_seconds
-    async for bite in _bites(broker, queue, choice):
-        removed += await _purge_unlocked(broker, queue, [m for m in bite if m.state is not MessageState.LOCKED])
-        removed += await _purge_locked(broker, queue, [m for m in bite if m.state is MessageState.LOCKED])
+    async for batch in _batches(broker, queue, choice):
+        removed += await _purge_unlocked(broker, queue, [m for m in batch if m.state is not MessageState.LOCKED])
+        removed += await _purge_locked(broker, queue, [m for m in batch if m.state is MessageState.LOCKED])
         if broker.clock.monotonic() >= deadline:
             break
     broker.tally.count("messages_purged", removed)
@@ -83,7 +83,7 @@ async def redrive(
     pace = _Pace(broker.clock, rate, patience_seconds)
     moved = 0
     try:
-        async for piece in _pieces(_bites(broker, queue, choice), pace.size):
+        async for piece in _pieces(_batches(broker, queue, choice), pace.size):
             if moved and not pace.has_time_for(moved + len(piece)):
                 break
             moved += await where_present(broker, to_queue, partial(_send_back, broker, piece), broker.catalogue.named)
@@ -139,7 +139,7 @@ class _Pace:
         self._rate = rate
         self._begun = clock.monotonic()
         self._deadline = self._begun + patience_seconds
-        self.size = BITE if rate is None else max(1, int(rate * min(1.0, patience_seconds)))
+        self.size = BATCH_SIZE if rate is None else max(1, int(rate * min(1.0, patience_seconds)))
         """Messages that may go at once: a second's worth."""
 
     def has_time_for(self, count: int) -> bool:
@@ -156,18 +156,18 @@ class _Pace:
         return self._begun if self._rate is None else self._begun + count / self._rate
 
 
-async def _pieces(bites: AsyncIterator[list[Outline]], size: int) -> AsyncIterator[Sequence[Outline]]:
-    async for bite in bites:
-        for start in range(0, len(bite), size):
-            yield bite[start : start + size]
+async def _pieces(batches: AsyncIterator[list[Outline]], size: int) -> AsyncIterator[Sequence[Outline]]:
+    async for batch in batches:
+        for start in range(0, len(batch), size):
+            yield batch[start : start + size]
 
 
-async def _bites(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
-    """The chosen messages that were there when the walk began to pass them, a bite at a time."""
+async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
+    """The chosen messages that were there when the walk began to pass them, a batch at a time."""
     after = 0
     left = choice.limit
     while left is None or left > 0:
-        seen = await broker.store.outlines(queue.id, choice.states, after, BITE)
+        seen = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
         if not seen:
             return
         after = seen[-1].sequence_number

@@ -17,7 +17,7 @@ from app.domain.queue import Queue, QueueCounts, QueueSettings, ends_locks, is_o
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Held, Move, Outcome
 
-BITE = 500
+BATCH_SIZE = 500
 """Locks taken per statement when settings change."""
 
 MOST_TAKINGS = 100
@@ -163,7 +163,7 @@ async def take_locks(broker: Broker) -> int:
     """
     taken = 0
     for taking in await broker.store.queues.takings(MOST_TAKINGS):
-        held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BITE)
+        held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BATCH_SIZE)
         if held:
             taken += await _take(broker, held)
         else:

@@ -30,7 +30,7 @@ FilterText = Annotated[str | None, typer.Option("--filter", help="CEL over `mess
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many.")]
 
 COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered")
-BITE = 1000
+BATCH_SIZE = 1000
 """Messages per request of long work, so that the bar moves and every request stays short."""
 
 
@@ -102,7 +102,7 @@ def purge_queue(
     """Remove messages to the archive; locked ones stay unless --state locked is given."""
     wanted = _given(states=state, filter=filter_)
     server = connect(url, key, as_json)
-    removed = _in_bites(server, queue_path(name, "purge"), wanted, "removed", limit)
+    removed = _in_batches(server, queue_path(name, "purge"), wanted, "removed", limit)
     _say(server, "removed", removed)
 
 
@@ -116,7 +116,7 @@ def list_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """Dead-lettered messages of a queue, with the reasons."""
-    query = _given(state="dead_lettered", filter=filter_, limit=min(limit or BITE, BITE))
+    query = _given(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
     found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
     if as_json:
         for one in found:
@@ -140,17 +140,17 @@ def redrive_dead_letters(
     """Send dead-lettered messages back to work, with their counts anew."""
     wanted = _given(to_queue=to_queue, filter=filter_, rate_per_second=rate)
     server = connect(url, key, as_json)
-    _say(server, "moved", _in_bites(server, queue_path(name, "dead-letter", "redrive"), wanted, "moved", limit))
+    _say(server, "moved", _in_batches(server, queue_path(name, "dead-letter", "redrive"), wanted, "moved", limit))
 
 
-def _in_bites(server: Server, path: str, wanted: dict[str, Any], word: str, limit: int | None) -> int:
-    """Ask for a bite at a time until a bite comes back empty or the limit is reached."""
+def _in_batches(server: Server, path: str, wanted: dict[str, Any], word: str, limit: int | None) -> int:
+    """Ask for a batch at a time until a batch comes back empty or the limit is reached."""
     done = 0
     with progress() as bar:
         task = bar.add_task(word, total=limit)
         while limit is None or done < limit:
-            bite = BITE if limit is None else min(BITE, limit - done)
-            went = server.call("POST", path, {**wanted, "limit": bite})[word]
+            batch = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
+            went = server.call("POST", path, {**wanted, "limit": batch})[word]
             done += went
             bar.update(task, completed=done)
             if went == 0:

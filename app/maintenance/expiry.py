@@ -7,7 +7,7 @@ from app.broker.expire import free
 from app.broker.queues import take_locks
 from app.domain.settlement import NO_EVIDENCE
 
-BITE = 500
+BATCH_SIZE = 500
 """Locks freed per pass: one statement's worth, so that no pass holds rows for long."""
 
 
@@ -24,11 +24,11 @@ async def expire_locks(broker: Broker) -> float | None:
         if isinstance(part, BaseException):
             raise part
         swept += part
-    return 0.0 if swept >= BITE else None
+    return 0.0 if swept >= BATCH_SIZE else None
 
 
 async def _by_time(broker: Broker) -> int:
-    ended = await broker.store.ended_locks(BITE)
+    ended = await broker.store.ended_locks(BATCH_SIZE)
     return sum(await free(broker, [(held, NO_EVIDENCE) for held in ended]))
 
 
@@ -38,7 +38,7 @@ async def _by_evidence(broker: Broker) -> int:
     It is dropped when it has served, or never will. A row that somebody changed at the same moment is not freed yet:
     without its record it would stay locked for the whole lead.
     """
-    expired = await broker.locks.expired(BITE)
+    expired = await broker.locks.expired(BATCH_SIZE)
     if not expired:
         return 0
     rows = await broker.store.held([token for token, _ in expired])

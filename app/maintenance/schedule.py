@@ -5,7 +5,7 @@ from app.broker.broker import Broker
 from app.domain.instant import to_seconds
 from app.domain.message import MessageState
 
-BITE = 1000
+BATCH_SIZE = 1000
 """Messages made available per statement."""
 
 LONGEST_REST_SECONDS = 1.0
@@ -17,7 +17,7 @@ SHORTEST_REST_SECONDS = 0.005
 
 async def awaken_scheduled(broker: Broker) -> float | None:
     """Make due messages available and wake their receivers; rests until the next one is due."""
-    awoken = await broker.store.awaken(BITE)
+    awoken = await broker.store.awaken(BATCH_SIZE)
     announce(
         broker,
         (
@@ -28,7 +28,7 @@ async def awaken_scheduled(broker: Broker) -> float | None:
     )
     total = sum(map(len, awoken.by_queue.values()))
     broker.tally.count("messages_awoken", total)
-    if total >= BITE:
+    if total >= BATCH_SIZE:
         return 0.0
     if awoken.rest is None:
         return LONGEST_REST_SECONDS

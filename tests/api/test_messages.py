@@ -74,8 +74,8 @@ class TestBrowse:
     async def test_a_filter_that_matches_little_still_answers_in_time(
         self, house: House, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.broker.browse.BITE", 2)
-        monkeypatch.setattr("app.broker.browse.MOST_BITES", 2)
+        monkeypatch.setattr("app.broker.browse.BATCH_SIZE", 2)
+        monkeypatch.setattr("app.broker.browse.MOST_BATCHES", 2)
         for n in range(9):
             await house.send(properties={"n": n})
         page = await self.browse(house, filter="message.properties.n == 8")

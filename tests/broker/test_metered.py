@@ -179,7 +179,7 @@ async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: S
 async def test_a_page_behind_a_filter_ends_with_its_time_and_says_where_to_go_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browsing, "BITE", 10)
+    monkeypatch.setattr(browsing, "BATCH_SIZE", 10)
     monkeypatch.setattr(browsing, "MOST_BYTES", 1)
     await scene.fill(20)
     await scene.fill(1, "wanted")

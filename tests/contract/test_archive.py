@@ -143,13 +143,13 @@ async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
     subject: Subject, queue: Queue, stores: list[Store]
 ) -> None:
     """Eight writers and two who seal: no message is lost, none is in two batches, and numbers come in order."""
-    writers, rounds, bite = 8, 12, 5
+    writers, rounds, together = 8, 12, 5
 
     async def write(store: Store) -> list[int]:
         ended: list[int] = []
         for _ in range(rounds):
-            await store.send([draft(queue) for _ in range(bite)])
-            messages = await subject.claim(queue, bite)
+            await store.send([draft(queue) for _ in range(together)])
+            messages = await subject.claim(queue, together)
             done = await store.remove([completion(queue, message) for message in messages])
             ended += [message.sequence_number for message, gone in zip(messages, done, strict=True) if gone]
         return ended

@@ -1,4 +1,4 @@
-"""What is past its time goes, in bites, and nothing else does."""
+"""What is past its time goes, in batches, and nothing else does."""
 
 import asyncio
 import secrets
@@ -127,7 +127,7 @@ async def test_messages_of_a_deleted_queue_go_in_whatever_state(subject: Subject
 
 
 async def test_messages_of_a_deleted_queue_keep_nothing_else_from_its_end(subject: Subject, queue: Queue) -> None:
-    """Each pass takes a bite of what ended first; what it cannot end would be in its way again next time."""
+    """Each pass takes a batch of what ended first; what it cannot end would be in its way again next time."""
     broker = assemble(subject.store, VirtualClock())
     doomed = await subject.queue()
     for place, short in enumerate((doomed, doomed, queue), start=1):

@@ -41,9 +41,9 @@ ENDS = {
 
 @pytest.mark.behaviour("S1.85", "S1.88", "S2.14", "S2.35", "S3.17")
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lives=st.lists(LIVES, min_size=1, max_size=25), bites=st.lists(st.integers(1, 9), min_size=1, max_size=4))
+@given(lives=st.lists(LIVES, min_size=1, max_size=25), batches=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 async def test_messages_are_claimed_in_the_order_of_the_rules(
-    subject: Subject, lives: list[Life], bites: list[int]
+    subject: Subject, lives: list[Life], batches: list[int]
 ) -> None:
     queue = await subject.queue()
     await live(subject, queue, lives)
@@ -51,18 +51,18 @@ async def test_messages_are_claimed_in_the_order_of_the_rules(
     everything = await subject.store.browse(queue.id, list(MessageState), 0, 1000)
     now = await subject.store.now()
     expected = [m for m in sorted(everything, key=place_in_order) if is_deliverable(m, now)]
-    assert await candidates(subject, queue, bites[0]) == numbers(expected)
-    claimed = [await subject.claim(queue, most) for most in (*bites, 1000)]
-    assert numbers([message for bite in claimed for message in bite]) == numbers(expected)
+    assert await candidates(subject, queue, batches[0]) == numbers(expected)
+    claimed = [await subject.claim(queue, most) for most in (*batches, 1000)]
+    assert numbers([message for batch in claimed for message in batch]) == numbers(expected)
 
 
-async def candidates(subject: Subject, queue: Queue, bite: int) -> list[int]:
-    """The numbers of what may be claimed, looked at in bites."""
+async def candidates(subject: Subject, queue: Queue, batch: int) -> list[int]:
+    """The numbers of what may be claimed, looked at in batches."""
     found: list[int] = []
     after = AHEAD_OF_ALL
     for _ in bounded("nothing is left to look at"):
-        seen = await subject.store.candidates(queue.id, MessageState.AVAILABLE, after, bite)
-        assert len(seen) <= bite
+        seen = await subject.store.candidates(queue.id, MessageState.AVAILABLE, after, batch)
+        assert len(seen) <= batch
         if not seen:
             break
         found += [one.sequence_number for one in seen]

@@ -42,11 +42,11 @@ async def test_due_messages_become_available_and_the_next_is_foretold(subject: S
     assert bodies(await subject.claim(two)) == [b"c"]
 
 
-async def test_what_is_due_is_taken_in_bites_earliest_first(subject: Subject, queue: Queue) -> None:
+async def test_what_is_due_is_taken_in_batches_earliest_first(subject: Subject, queue: Queue) -> None:
     await subject.store.send([draft(queue, b"%d" % place, delay=(5 - place) * SECOND) for place in range(5)])
     await subject.pass_time(10)
-    bite = await subject.store.awaken(2)
-    assert (counted(bite), bite.rest) == ({queue.id: 2}, 0)
+    batch = await subject.store.awaken(2)
+    assert (counted(batch), batch.rest) == ({queue.id: 2}, 0)
     assert bodies(await subject.claim(queue)) == [b"4", b"3"]
 
 

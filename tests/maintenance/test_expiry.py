@@ -17,7 +17,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import LockLost, StoreUnavailable
 from app.domain.retry import FixedDelay
 from app.domain.settlement import LockToken
-from app.maintenance.expiry import BITE, expire_locks
+from app.maintenance.expiry import BATCH_SIZE, expire_locks
 from tests.locks.records import EDITION, PROMISED, Records, locks_in_redis, own_keys
 from tests.maintenance.house import D, House, token_of
 
@@ -81,12 +81,12 @@ async def test_two_sweepers_at_once_free_each_message_once(house: House) -> None
 
 async def test_it_does_not_rest_while_more_has_ended_than_one_pass_frees(house: House) -> None:
     queue = await house.queue()
-    await house.send(queue, count=BITE + 1)
-    await house.receive(queue, most=BITE + 1)
+    await house.send(queue, count=BATCH_SIZE + 1)
+    await house.receive(queue, most=BATCH_SIZE + 1)
     await house.clock.advance(30)
     assert await expire_locks(house.broker) == 0.0
     assert await expire_locks(house.broker) is None
-    assert house.tally["locks_expired"] == BITE + 1
+    assert house.tally["locks_expired"] == BATCH_SIZE + 1
 
 
 # ---- on evidence -----------------------------------------------------------------------------------------------------
@@ -208,13 +208,13 @@ async def test_evidence_stays_where_the_row_was_changed_at_the_same_moment(share
 
 async def test_a_burst_of_dead_receivers_is_freed_without_rest(shared: SharedHouse) -> None:
     queue = await shared.queue()
-    await shared.send(queue, count=BITE + 20)
-    tokens = [token_of(message) for message in await shared.receive(queue, most=BITE + 20)]
+    await shared.send(queue, count=BATCH_SIZE + 20)
+    tokens = [token_of(message) for message in await shared.receive(queue, most=BATCH_SIZE + 20)]
     await asyncio.gather(*(renew(shared.broker, queue, token) for token in tokens))
     await shared.pass_time(*tokens, seconds=30)
     assert await expire_locks(shared.broker) == 0.0
     assert await expire_locks(shared.broker) is None
-    assert shared.tally["locks_expired"] == BITE + 20
+    assert shared.tally["locks_expired"] == BATCH_SIZE + 20
 
 
 class CannotRelease:

@@ -7,7 +7,7 @@ from app.broker.settling import settle_one
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.refusals import MessageNotFound
-from app.maintenance.retention import BITE, FORGET_REST_SECONDS, forget_the_past, retire_messages
+from app.maintenance.retention import BATCH_SIZE, FORGET_REST_SECONDS, forget_the_past, retire_messages
 from app.maintenance.seal import Sealing
 from tests.bounds import bounded
 from tests.maintenance.house import House
@@ -50,11 +50,11 @@ async def test_a_message_in_somebodys_hands_is_not_taken_away(house: House) -> N
 
 async def test_it_does_not_rest_while_more_is_overdue_than_one_pass_ends(house: House) -> None:
     queue = await house.queue()
-    await house.send(queue, count=BITE + 1, ttl=SECOND)
+    await house.send(queue, count=BATCH_SIZE + 1, ttl=SECOND)
     await house.clock.advance(1)
     assert await retire_messages(house.broker) == 0.0
     assert await retire_messages(house.broker) is None
-    assert house.tally["messages_expired"] == BITE + 1
+    assert house.tally["messages_expired"] == BATCH_SIZE + 1
 
 
 async def test_what_is_remembered_of_a_settled_message_goes_with_the_archive(house: House) -> None:
@@ -78,8 +78,8 @@ async def test_what_is_remembered_of_a_settled_message_goes_with_the_archive(hou
 
 async def test_it_does_not_rest_while_more_can_be_forgotten(house: House) -> None:
     queue = await house.queue()
-    await house.send(queue, count=BITE + 1)
+    await house.send(queue, count=BATCH_SIZE + 1)
     await house.broker.store.queues.delete(queue)
     assert await forget_the_past(house.broker) == 0.0
     assert await forget_the_past(house.broker) == FORGET_REST_SECONDS
-    assert house.tally["rows_forgotten"] == BITE + 1
+    assert house.tally["rows_forgotten"] == BATCH_SIZE + 1

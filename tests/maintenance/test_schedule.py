@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
-from app.maintenance.schedule import BITE, LONGEST_REST_SECONDS, SHORTEST_REST_SECONDS, awaken_scheduled
+from app.maintenance.schedule import BATCH_SIZE, LONGEST_REST_SECONDS, SHORTEST_REST_SECONDS, awaken_scheduled
 from tests.maintenance.house import House
 
 
@@ -41,8 +41,8 @@ async def test_with_nothing_scheduled_it_looks_now_and_then(house: House) -> Non
 
 async def test_it_does_not_rest_while_more_is_due_than_one_pass_awakens(house: House) -> None:
     queue = await house.queue()
-    await house.send(queue, count=BITE + 1, delay=SECOND)
+    await house.send(queue, count=BATCH_SIZE + 1, delay=SECOND)
     await house.clock.advance(1)
     assert await awaken_scheduled(house.broker) == 0.0
     assert await awaken_scheduled(house.broker) == LONGEST_REST_SECONDS
-    assert house.tally["messages_awoken"] == BITE + 1
+    assert house.tally["messages_awoken"] == BATCH_SIZE + 1
