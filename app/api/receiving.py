@@ -8,11 +8,13 @@ from app.api.bodies import ClientGone, Headers, is_gone, until_gone
 from app.api.desk import Call, in_header
 from app.api.operation import Reply, operation
 from app.api.sending import REPLAYED
-from app.api.settling import settle_all, tokens_of
+from app.api.settling import results_of, settle_all, tokens_of
 from app.broker.filters import CelFilter
 from app.broker.give_back import give_back
 from app.broker.ports import Attempt
 from app.broker.receive import Wish, foresee, receive, receive_and_delete, receive_once
+from app.broker.renew import Promise
+from app.broker.settling import Answer
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
@@ -40,13 +42,16 @@ async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
     """
     queue = await call.queue()
     wish, attempt = _wish(call), call.attempt("receive")
-    settled = None
-    if call.body.settlements:
-        tokens = tokens_of(call.body.settlements, "/settlements")
+    settlements = call.body.settlements or ()
+    answers: Sequence[Answer | Promise] = ()
+    if settlements:
+        tokens = tokens_of(settlements, "/settlements")
         await foresee(call.broker, queue, attempt)
-        settled = await settle_all(call, queue, call.body.settlements, tokens)
+        answers = await settle_all(call.broker, queue, settlements, tokens)
     messages, headers = await _while_client_waits(call, queue, wish, attempt)
-    return Reply(ReceivedMessages([received(message) for message in messages], settled), headers=headers)
+    views = received(messages, call.broker.clock.monotonic)
+    settled = results_of(call, settlements, answers) if settlements else None
+    return Reply(ReceivedMessages(views, settled), headers=headers)
 
 
 async def _while_client_waits(

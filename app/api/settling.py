@@ -100,7 +100,8 @@ async def defer_lock(call: Call[DeferLock]) -> Reply:
 async def renew_lock(call: Call[RenewLock]) -> Reply:
     """Renew: the lock lasts longer, counted from now."""
     promise = await renew(call.broker, await call.queue(), _token(call), _lock_duration(call.body))
-    return Reply(LockRenewed(to_wire(promise.locked_until), to_milliseconds(promise.remaining)))
+    left = promise.remaining(call.broker.clock.monotonic())
+    return Reply(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
 
 @operation(
@@ -110,15 +111,15 @@ async def renew_lock(call: Call[RenewLock]) -> Reply:
 async def settle_messages(call: Call[SettleMessages]) -> Reply:
     """Settle many deliveries in one call; each has its own result, in order."""
     queue = await call.queue()
-    tokens = tokens_of(call.body.settlements, "/settlements")
-    return Reply(SettlementResults(await settle_all(call, queue, call.body.settlements, tokens)))
+    settlements = call.body.settlements
+    answers = await settle_all(call.broker, queue, settlements, tokens_of(settlements, "/settlements"))
+    return Reply(SettlementResults(results_of(call, settlements, answers)))
 
 
 async def settle_all(
-    call: Call[Any], queue: Queue, settlements: Sequence[Settlement], tokens: Sequence[LockToken]
-) -> list[SettlementResult]:
-    """Carry out a mixed batch, each settlement with its token; each has its own result, in order."""
-    broker = call.broker
+    broker: Broker, queue: Queue, settlements: Sequence[Settlement], tokens: Sequence[LockToken]
+) -> list[Answer | Promise]:
+    """Carry out a mixed batch, each settlement with its token; each has its own answer, in order."""
     asks = {
         place: _ask(broker, queue, token, settlement, f"/settlements/{place}")
         for place, (token, settlement) in enumerate(zip(tokens, settlements, strict=True))
@@ -139,8 +140,17 @@ async def settle_all(
         **dict(zip(asks, settled, strict=True)),
         **dict(zip(renewals, renewed, strict=True)),
     }
+    return [answers[place] for place in range(len(settlements))]
+
+
+def results_of(
+    call: Call[Any], settlements: Sequence[Settlement], answers: Sequence[Answer | Promise]
+) -> list[SettlementResult]:
+    """What a batch is answered. What remains of renewed locks is counted now, so make it when the answer leaves."""
+    now = call.broker.clock.monotonic()
     return [
-        _result(settlement.lock_token, answers[place], call.request_id) for place, settlement in enumerate(settlements)
+        _result(settlement.lock_token, answer, call.request_id, now)
+        for settlement, answer in zip(settlements, answers, strict=True)
     ]
 
 
@@ -204,13 +214,14 @@ def tokens_of(settlements: Sequence[Settlement], pointer: str) -> list[LockToken
     return list(seen)
 
 
-def _result(token: str, answer: Answer | Promise, tracking_id: str) -> SettlementResult:
+def _result(token: str, answer: Answer | Promise, tracking_id: str, now: float) -> SettlementResult:
     match answer:
         case Settled():
             done = _done(answer)
             return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
         case Promise():
-            return RenewedResult(to_wire(answer.locked_until), to_milliseconds(answer.remaining), lock_token=token)
+            left = to_milliseconds(answer.remaining(now))
+            return RenewedResult(to_wire(answer.locked_until), left, lock_token=token)
         case Refusal() | MessageBusy():
             return RefusedResult(token, problem_of(answer, tracking_id))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from app.broker.broker import Broker
 from app.broker.ports import Edition, Extended, Extension, LockRecord, NotRenewed, Renewed
 from app.broker.settling import MOST_LOOKS, let_others_end, lose, what_happened
-from app.domain.instant import SECOND, Duration, Instant
+from app.domain.instant import SECOND, Duration, Instant, remaining
 from app.domain.queue import Queue, lead
 from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
@@ -31,10 +31,18 @@ MARGIN: Duration = 2 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a holder may rely on: the lock is its own until then."""
+    """What a holder may rely on: the lock is its own until then.
+
+    `duration` is counted from a moment of the monotonic clock before the clock was read that `locked_until` comes from.
+    """
 
     locked_until: Instant
-    remaining: Duration
+    duration: Duration
+    counted_from: float
+
+    def remaining(self, now: float) -> Duration:
+        """What is certainly left of the lock at `now` of the monotonic clock."""
+        return remaining(self.duration, self.counted_from, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +64,27 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
     for look in range(MOST_LOOKS):
         if look:
             await let_others_end(broker, look - 1)
+        asked = broker.clock.monotonic()
         answer = await broker.locks.renew(token, duration, renewal.edition)
         if isinstance(answer, Renewed):
             broker.tally.count("renewals_without_sql")
-            return Promise(answer.locked_until, answer.remaining)
+            return Promise(answer.locked_until, answer.remaining, asked)
         (held,) = await broker.store.held([token])
         if held is None or held.queue_id != queue.id:
             raise await _refusal(broker, queue, token)
         ahead = lead(duration, shared_locks=broker.locks.is_shared and answer.asked_at is not None)
         (extended,) = await broker.store.extend([Extension(token, queue.id, ahead, answer.evidence)])
         if extended is not None:
-            return await _promise(broker, renewal, answer, extended, ahead)
+            until = await _promised_until(broker, renewal, answer, extended, ahead)
+            return Promise(until, duration, extended.read_after if answer.asked_at is None else asked)
         if lost := await lose(broker, held, answer.evidence):
             raise lost
     raise MessageBusy
 
 
-async def _promise(
+async def _promised_until(
     broker: Broker, renewal: Renewal, answer: NotRenewed, extended: Extended, ahead: Duration
-) -> Promise:
+) -> Instant:
     """What the holder is promised, and what the lock store is told of it.
 
     The deadline that may serve as evidence lies beyond every earlier promise too: whatever was
@@ -84,13 +94,13 @@ async def _promise(
     """
     duration = renewal.duration
     if answer.asked_at is None:
-        return Promise(extended.read_at + duration, duration)
+        return extended.read_at + duration
     promised_until = answer.asked_at + duration
     lasting = max(duration, extended.before - extended.read_at)
     bound = answer.asked_at + ahead - MARGIN
     record = LockRecord(extended.generation, lasting, bound, promised_until, renewal.edition)
     await broker.locks.record(renewal.token, record)
-    return Promise(promised_until, duration)
+    return promised_until
 
 
 async def _refusal(broker: Broker, queue: Queue, token: LockToken) -> Refusal:

@@ -28,6 +28,11 @@ def to_seconds(duration: Duration) -> float:
     return duration / SECOND
 
 
+def remaining(duration: Duration, counted_from: float, now: float) -> Duration:
+    """What is left of a duration, never below zero; both moments are seconds of one monotonic clock."""
+    return max(0, duration - from_seconds(now - counted_from))
+
+
 def to_milliseconds(duration: Duration) -> int:
     """The duration in whole milliseconds, rounded down so that no promise grows by rounding."""
     return duration // 1_000

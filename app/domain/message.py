@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 
-from app.domain.instant import Duration, Instant
+from app.domain.instant import Duration, Instant, remaining
 
 LOWEST_PRIORITY = 0
 HIGHEST_PRIORITY = 9
@@ -105,8 +105,9 @@ class Receipt:
 class Message:
     """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
 
-    `home_state` is where a release returns a locked message. `read_at` is the store's clock when
-    the row was read, from which the remaining lock time follows.
+    `home_state` is where a release returns a locked message. `read_at` is the store's clock when the row was read, and
+    `read_after` this process's monotonic clock, in seconds, before the store was asked; None where no lock is answered
+    from what was read.
     """
 
     sequence_number: int
@@ -132,6 +133,17 @@ class Message:
     dead_letter_description: str | None
     dead_lettered_at: Instant | None
     read_at: Instant
+    read_after: float | None = None
+
+    def lock_remaining(self, now: float) -> Duration | None:
+        """What is certainly left of the lock at `now` of the monotonic clock; None where it is not known.
+
+        The store read its clock after it was asked, so the time that has passed since then is counted too long and never
+        too short.
+        """
+        if self.locked_until is None or self.read_after is None:
+            return None
+        return remaining(self.locked_until - self.read_at, self.read_after, now)
 
     @property
     def edition(self) -> str:

@@ -8,6 +8,7 @@ from app.broker.ports import Attempt, Extended, Extension, Once
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import Move, Removal
+from app.runtime.clock import Clock
 from app.store import mysql_attempts as attempts
 from app.store import mysql_counts as counts
 from app.store import mysql_receiving as receiving
@@ -46,8 +47,9 @@ class MysqlStore(ServerStore[Session]):
 
     weaknesses = WEAKNESSES
 
-    def __init__(self, pool: Pool[Session], presence: Presence, observe: Observe) -> None:
+    def __init__(self, pool: Pool[Session], presence: Presence, clock: Clock, observe: Observe) -> None:
         super().__init__(pool, pool, presence, observe)
+        self._clock = clock
         self._pace: Pace[receiving.Line] = Pace()
 
     # ---- sending -----------------------------------------------------------------------------------------------------
@@ -76,8 +78,8 @@ class MysqlStore(ServerStore[Session]):
         async def work(session: Session) -> Once[list[Message]]:
             earlier = await attempts.begin(session, attempt)
             if earlier is not None:
-                return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
-            messages = await receiving.claim_alone(session, claim, session.ask, self._pace)
+                return Once(await receiving.still_locked(session, self._clock, read_tokens(earlier)), replayed=True)
+            messages = await receiving.claim_alone(session, self._clock, claim, session.ask, self._pace)
             if messages:
                 await session.finish(attempts.kept(session, attempt, write_tokens(messages)))
             else:
@@ -87,10 +89,12 @@ class MysqlStore(ServerStore[Session]):
         return await self._transact(work)
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        return await self._transact(lambda session: receiving.claim(session, claims, session.finish, self._pace))
+        return await self._transact(
+            lambda session: receiving.claim(session, self._clock, claims, session.finish, self._pace)
+        )
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        return await self._transact(partial(receiving.claim_these, wish=claim, numbers=numbers))
+        return await self._transact(partial(receiving.claim_these, clock=self._clock, wish=claim, numbers=numbers))
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
@@ -104,7 +108,7 @@ class MysqlStore(ServerStore[Session]):
         return await self._transact(partial(settling.release, moves=moves))
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
-        return await self._transact(partial(settling.extend, extensions=extensions))
+        return await self._transact(partial(settling.extend, clock=self._clock, extensions=extensions))
 
     # ---- counts ------------------------------------------------------------------------------------------------------
 
@@ -119,7 +123,7 @@ class MysqlStore(ServerStore[Session]):
         return await self._pool.repeat(lambda session: session.transact(work))
 
 
-async def open_mysql(url: str, connections: int, observe: Observe) -> MysqlStore:
+async def open_mysql(url: str, clock: Clock, connections: int, observe: Observe) -> MysqlStore:
     """The store at this address, once it has answered.
 
     Raises `StoreUnavailable` when it does not. Refuses with `ServerTooOld`.
@@ -138,7 +142,7 @@ async def open_mysql(url: str, connections: int, observe: Observe) -> MysqlStore
     except ServerTooOld:
         await pool.close()
         raise
-    return MysqlStore(pool, presence, observe)
+    return MysqlStore(pool, presence, clock, observe)
 
 
 def allow(version: str) -> None:

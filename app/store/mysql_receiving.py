@@ -11,6 +11,7 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken
+from app.runtime.clock import Clock
 from app.runtime.coalescer import LeftOverError
 from app.store import rows
 from app.store.mysql_session import Ask, Session
@@ -39,6 +40,8 @@ class Delivery:
     row: Row
     claim: Claim
     secret: bytes
+    asked: float
+    """The monotonic clock before the row was asked for."""
 
     @property
     def sequence_number(self) -> int:
@@ -81,11 +84,11 @@ class Delivery:
         row[COLUMN["lock_generation"]] = 0
         row[COLUMN["receiver_id"]] = self.claim.receiver_id
         row[COLUMN["last_delivered_at"]] = self.read_at
-        return rows.message(row)
+        return rows.message(row, self.asked)
 
 
 async def claim(
-    session: Session, claims: Sequence[Claim], ask: Ask, pace: Pace[Line]
+    session: Session, clock: Clock, claims: Sequence[Claim], ask: Ask, pace: Pace[Line]
 ) -> list[list[Message] | Exception]:
     """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
 
@@ -96,41 +99,44 @@ async def claim(
     for wish in claims:
         asked[wish.queue_id, wish.source] += wish.most
     budget = max(wish.budget for wish in claims)
+    began = clock.monotonic()
     found = await _find(session, asked, budget, pace)
-    shares, is_cut = _share(claims, found, budget)
+    shares, is_cut = _share(claims, found, budget, began)
     if is_cut:
         _learn(claims, found, shares, pace)
     delivered = await _deliver(session, shares, ask)
     return [messages or LeftOverError() for messages in delivered] if is_cut else [*delivered]
 
 
-async def claim_alone(session: Session, wish: Claim, ask: Ask, pace: Pace[Line]) -> list[Message]:
+async def claim_alone(session: Session, clock: Clock, wish: Claim, ask: Ask, pace: Pace[Line]) -> list[Message]:
     """Lock the next messages for one claim."""
-    (answer,) = await claim(session, [wish], ask, pace)
+    (answer,) = await claim(session, clock, [wish], ask, pace)
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-async def claim_these(session: Session, wish: Claim, numbers: Sequence[int]) -> list[Message]:
+async def claim_these(session: Session, clock: Clock, wish: Claim, numbers: Sequence[int]) -> list[Message]:
     """Lock these messages as far as they are where the claim takes from, in this order."""
     wanted = list(dict.fromkeys(numbers))
+    began = clock.monotonic()
     found = await session.fetch(
         "these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value, most=wish.most
     )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = [by_number[number] for number in wanted if number in by_number]
-    shares, _ = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget)
+    shares, _ = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget, began)
     (messages,) = await _deliver(session, shares, session.finish)
     return messages
 
 
-async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Message]:
+async def still_locked(session: Session, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages of these deliveries whose locks still live, in order."""
     if not tokens:
         return []
+    asked = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.held_by(tokens, found)
+    return rows.held_by(tokens, found, asked)
 
 
 async def _find(
@@ -154,7 +160,7 @@ async def _find(
 
 
 def _share(
-    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], budget: int
+    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], budget: int, asked: float
 ) -> tuple[list[list[Delivery]], bool]:
     """What each claim gets, and whether the budget has left something out: then nothing follows what it left out."""
     lines = {line: iter(rows_found) for line, rows_found in found.items()}
@@ -165,7 +171,7 @@ def _share(
             if total and total + row[WEIGHT] > budget:
                 return shares, True
             total += row[WEIGHT]
-            share.append(Delivery(row[:WEIGHT], wish, secrets.token_bytes(SECRET_BYTES)))
+            share.append(Delivery(row[:WEIGHT], wish, secrets.token_bytes(SECRET_BYTES), asked))
     return shares, False
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.broker.ports import Extended, Extension
 from app.domain.settlement import TOMBSTONE_KEEP, LockToken, Move, Removal
+from app.runtime.clock import Clock
 from app.store.endings import move_values, tombstone_values
 from app.store.mysql_session import Session
 from app.store.mysql_text import column, table
@@ -37,14 +38,15 @@ async def release(session: Session, moves: Sequence[Move]) -> list[bool]:
     return await _move(session, "out_of_force", moves)
 
 
-async def extend(session: Session, extensions: Sequence[Extension]) -> list[Extended | None]:
+async def extend(session: Session, clock: Clock, extensions: Sequence[Extension]) -> list[Extended | None]:
     """Prolong locks; None where one has ended. Of several for one lock each builds on the one before."""
     asked = [
         {**_of_token(extension.token), "queue_id": extension.queue_id, "evidence": extension.evidence}
         for extension in extensions
     ]
+    began = clock.monotonic()
     extendable = await _fetch_locked(session, "extendable", asked)
-    found = {place: Extended(generation, until, now, until) for place, generation, until, now in extendable}
+    found = {place: Extended(generation, until, now, until, began) for place, generation, until, now in extendable}
     latest: dict[LockToken, Extended] = {}
     answers: list[Extended | None] = []
     for place, extension in enumerate(extensions):
@@ -99,7 +101,7 @@ def _of_token(token: LockToken) -> dict[str, Any]:
 
 def _prolonged(before: Extended, extension: Extension) -> Extended:
     until = max(before.locked_until, before.read_at + extension.by)
-    return Extended(before.generation + 1, until, before.read_at, before.locked_until)
+    return Extended(before.generation + 1, until, before.read_at, before.locked_until, before.read_after)
 
 
 def _extended(token: LockToken, extended: Extended) -> Mapping[str, Any]:

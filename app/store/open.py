@@ -18,7 +18,8 @@ def ignore_batches(_statement: str, _entries: int) -> None:
 async def open_store(url: str, clock: Clock, connections: int = 8, observe: Observe = ignore_batches) -> Store:
     """Open the store at a URL as `read_url` reads it.
 
-    `clock` is the clock of a SQLite database; servers have their own. `connections` are to a server. `observe` hears
+    `clock` is the clock of a SQLite database; servers have their own, beside which the time of this process is taken.
+    `connections` are to a server. `observe` hears
     of every group of callers that were served at once. Refuses with `BadStoreUrl`, `StoreUnavailable` or, where
     another process serves the SQLite file, `FileInUse`.
     """
@@ -28,6 +29,6 @@ async def open_store(url: str, clock: Clock, connections: int = 8, observe: Obse
         case Engine.SQLITE:
             return await engine.open_sqlite(where.path, clock, observe)
         case Engine.POSTGRESQL:
-            return await engine.open_postgresql(url, connections, observe)
+            return await engine.open_postgresql(url, clock, connections, observe)
         case Engine.MYSQL:
-            return await engine.open_mysql(url, connections, observe)
+            return await engine.open_mysql(url, clock, connections, observe)

@@ -8,6 +8,7 @@ from app.broker.ports import Attempt, Awoken, Edit, Extended, Extension, Once, R
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_KEEP, Move, Removal
+from app.runtime.clock import Clock
 from app.store import postgresql_attempts as attempts
 from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
@@ -32,8 +33,9 @@ class PostgresStore(ServerStore[Session]):
 
     weaknesses = WEAKNESSES
 
-    def __init__(self, pool: Pool[Session], presence: Presence | None, observe: Observe) -> None:
+    def __init__(self, pool: Pool[Session], presence: Presence | None, clock: Clock, observe: Observe) -> None:
         super().__init__(CountingDatabase(pool), pool, presence, observe)
+        self._clock = clock
         self._floors = Floors()
 
     # ---- sending -----------------------------------------------------------------------------------------------------
@@ -63,17 +65,19 @@ class PostgresStore(ServerStore[Session]):
     async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
         """See `Messages`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
         try:
-            return await self._transact(partial(attempts.receive, floors=self._floors, claim=claim, attempt=attempt))
+            return await self._transact(
+                lambda session: attempts.receive(session, self._floors, self._clock, claim, attempt)
+            )
         except BaseException:
             # What it had claimed is free again, perhaps below a floor that rose over it.
             self._floors.forget(claim.queue_id)
             raise
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        return await receiving.claim(self._pool, self._floors, claims)
+        return await receiving.claim(self._pool, self._floors, self._clock, claims)
 
     async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        return await receiving.claim_these(self._pool, claim, numbers)
+        return await receiving.claim_these(self._pool, self._clock, claim, numbers)
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
@@ -97,8 +101,9 @@ class PostgresStore(ServerStore[Session]):
         return [row is not None for row in ended]
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
+        asked = self._clock.monotonic()
         extended = await settling.settle(extensions, settling.of_extensions, partial(self._pool.fetch, "extend"))
-        return [None if row is None else Extended(*row[1:]) for row in extended]
+        return [None if row is None else Extended(*row[1:], read_after=asked) for row in extended]
 
     # ---- what else puts messages below a floor -----------------------------------------------------------------------
 
@@ -138,7 +143,7 @@ class PostgresStore(ServerStore[Session]):
         return await self._pool.repeat(lambda session: session.transact(work))
 
 
-async def open_postgresql(url: str, connections: int, observe: Observe) -> PostgresStore:
+async def open_postgresql(url: str, clock: Clock, connections: int, observe: Observe) -> PostgresStore:
     """The store at this address, once it has answered. Raises `StoreUnavailable` when it does not."""
     where = address(url)
     statements = {name: PreparedStatement(statement) for name, statement in load(Engine.POSTGRESQL).items()}
@@ -153,6 +158,6 @@ async def open_postgresql(url: str, connections: int, observe: Observe) -> Postg
 
     # Behind a pooler the lock would be that of whoever comes next over the same connection.
     presence = None if where.is_pooled else Presence(new_session)
-    store = PostgresStore(Pool(new_session_while_present, connections), presence, observe)
+    store = PostgresStore(Pool(new_session_while_present, connections), presence, clock, observe)
     await store.now()
     return store

@@ -6,6 +6,7 @@ from app.broker.ports import Attempt, Once
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.refusals import KeyReused, RequestInProgress
+from app.runtime.clock import Clock
 from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
@@ -24,12 +25,14 @@ async def send(session: Session, drafts: Sequence[Draft], attempt: Attempt) -> O
     return Once(receipts, replayed=False)
 
 
-async def receive(session: Session, floors: Floors, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
+async def receive(
+    session: Session, floors: Floors, clock: Clock, claim: Claim, attempt: Attempt
+) -> Once[list[Message]]:
     """Within a transaction: claim, or answer again those of the first try's messages that are still locked for it."""
     earlier = await begin(session, attempt)
     if earlier is not None:
-        return Once(await receiving.still_locked(session, read_tokens(earlier)), replayed=True)
-    messages = await receiving.claim_alone(session, floors, claim)
+        return Once(await receiving.still_locked(session, clock, read_tokens(earlier)), replayed=True)
+    messages = await receiving.claim_alone(session, floors, clock, claim)
     if messages:
         await session.change("answer_attempt", key=attempt.key, answer=write_tokens(messages))
     else:

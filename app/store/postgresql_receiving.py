@@ -10,6 +10,7 @@ from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES, LockToken
 from app.domain.weight import weight_of
+from app.runtime.clock import Clock
 from app.runtime.coalescer import LeftOverError
 from app.store import rows
 from app.store.database import Session
@@ -25,7 +26,9 @@ PLACE, PASSED, IS_CUT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
 whether the budget left something out."""
 
 
-async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> list[list[Message] | Exception]:
+async def claim(
+    session: Session, floors: Floors, clock: Clock, claims: Sequence[Claim]
+) -> list[list[Message] | Exception]:
     """The next messages for all these claims, each in order, together within one budget.
 
     A claim that the budget left nothing for is answered with `LeftOverError`. The first one never is.
@@ -33,7 +36,7 @@ async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> li
     A claim that got nothing although something is ready is tried once more: rows that another statement held for a
     moment were skipped, and not all of them need be gone.
     """
-    table = Table(claims)
+    table = Table(claims, clock)
     try:
         await _serve_all(session, floors, table)
     except StoreUnavailable:
@@ -43,9 +46,9 @@ async def claim(session: Session, floors: Floors, claims: Sequence[Claim]) -> li
     return table.answers()
 
 
-async def claim_alone(session: Session, floors: Floors, wish: Claim) -> list[Message]:
+async def claim_alone(session: Session, floors: Floors, clock: Clock, wish: Claim) -> list[Message]:
     """The next messages for one claim in a transaction, which a statement that fails has undone: nothing is served then."""
-    table = Table([wish])
+    table = Table([wish], clock)
     await _serve_all(session, floors, table)
     (answer,) = table.answers()
     if isinstance(answer, Exception):
@@ -56,8 +59,9 @@ async def claim_alone(session: Session, floors: Floors, wish: Claim) -> list[Mes
 class Table:
     """Claims and what each has been served so far."""
 
-    def __init__(self, claims: Sequence[Claim]) -> None:
+    def __init__(self, claims: Sequence[Claim], clock: Clock) -> None:
         self.claims = claims
+        self.clock = clock
         self.is_cut = False
         self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
@@ -135,6 +139,7 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
             seats.extend(repeat(guest, table.missing(guest)))
         most.append(len(seats) - before[-1])
     places = look.places()
+    asked = table.clock.monotonic()
     try:
         found = await session.fetch(
             "claim",
@@ -150,7 +155,7 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
         )
         for row in found:
             place: int = row[PLACE]
-            table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH]))
+            table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH], asked))
         table.is_cut = bool(found) and found[-1][IS_CUT]
         if found and floors.can_learn(passed := found[-1][PASSED] - len(found)):
             floors.learn(look, _seen(look, most, found, is_cut=table.is_cut), passed, found[-1][READ_AT])
@@ -207,6 +212,7 @@ def _seen(look: Look, most: Sequence[int], found: Sequence[Row], *, is_cut: bool
 async def _serve_dead_letters(session: Session, table: Table) -> None:
     """Serve the next messages of dead-letter queues, by number."""
     for guest, claim in enumerate(table.claims):
+        asked = table.clock.monotonic()
         found = await session.fetch(
             "claim_dead_letters",
             queue_id=claim.queue_id,
@@ -216,13 +222,14 @@ async def _serve_dead_letters(session: Session, table: Table) -> None:
             receiver_id=claim.receiver_id,
             budget=claim.budget,
         )
-        for message in _in_place(found):
+        for message in _in_place(found, asked):
             table.serve(guest, message)
 
 
-async def claim_these(session: Session, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+async def claim_these(session: Session, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
     """These messages, as far as they are in the state that is claimed from, in this order."""
     wanted = list(dict.fromkeys(numbers))
+    asked = clock.monotonic()
     found = await session.fetch(
         "claim_these",
         number=wanted,
@@ -234,14 +241,15 @@ async def claim_these(session: Session, claim: Claim, numbers: Sequence[int]) ->
         receiver_id=claim.receiver_id,
         budget=claim.budget,
     )
-    return _in_place(found)
+    return _in_place(found, asked)
 
 
-async def still_locked(session: Session, tokens: Sequence[LockToken]) -> list[Message]:
+async def still_locked(session: Session, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages of these deliveries whose locks still live, in order."""
+    asked = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.held_by(tokens, found)
+    return rows.held_by(tokens, found, asked)
 
 
-def _in_place(found: Iterable[Row]) -> list[Message]:
-    return [rows.message(row[:MESSAGE_WIDTH]) for row in sorted(found, key=lambda row: row[PLACE])]
+def _in_place(found: Iterable[Row], asked: float) -> list[Message]:
+    return [rows.message(row[:MESSAGE_WIDTH], asked) for row in sorted(found, key=lambda row: row[PLACE])]

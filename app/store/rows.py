@@ -66,8 +66,8 @@ LIGHT_COLUMNS = tuple(f"light_{name}" if name in ("body", "properties") else nam
 """The same, without body and properties where these are large."""
 
 
-def message(row: Row) -> Message:
-    """The message of a row of `MESSAGE_COLUMNS`."""
+def message(row: Row, read_after: float | None = None) -> Message:
+    """The message of a row of `MESSAGE_COLUMNS`; `read_after` is the monotonic clock before the row was asked for."""
     (
         sequence_number,
         queue_id,
@@ -120,12 +120,14 @@ def message(row: Row) -> Message:
         dead_letter_description,
         dead_lettered_at,
         read_at,
+        read_after,
     )
 
 
-def held_by(tokens: Iterable[LockToken], found: Iterable[Row]) -> list[Message]:
+def held_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
     """The messages of these rows of `MESSAGE_COLUMNS` that are locked by the tokens, in the order of these."""
-    messages = {(held.sequence_number, held.lock_token): held for held in map(message, found)}
+    held = (message(row, read_after) for row in found)
+    messages = {(one.sequence_number, one.lock_token): one for one in held}
     keys = ((token.sequence_number, token.secret) for token in tokens)
     return [messages[key] for key in keys if key in messages]
 

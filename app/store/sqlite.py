@@ -229,14 +229,15 @@ def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[
     transaction.answered += sum(weights[:count])
     numbers = [number for number, _ in found[:count]]
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
-    by_number = {message.sequence_number: message for message in map(rows.message, locked)}
+    received = (rows.message(row, transaction.began) for row in locked)
+    by_number = {message.sequence_number: message for message in received}
     return [by_number[number] for number in numbers]
 
 
 def _still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages that are still locked by these tokens, in their order."""
     found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.held_by(tokens, found)
+    return rows.held_by(tokens, found, transaction.began)
 
 
 def _remove(transaction: Transaction, removal: Removal) -> bool:
@@ -300,7 +301,7 @@ def _extend(transaction: Transaction, extension: Extension) -> Extended | None:
         by=extension.by,
         evidence=extension.evidence,
     )
-    return Extended(*found[0], *before[0]) if found else None
+    return Extended(*found[0], *before[0], read_after=transaction.began) if found else None
 
 
 def _fold_accepted(transaction: Transaction) -> None:

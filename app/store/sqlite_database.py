@@ -31,12 +31,14 @@ LARGEST_BATCH = 256
 class Transaction:
     """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
 
-    __slots__ = ("_connection", "_statements", "answered", "now")
+    __slots__ = ("_connection", "_statements", "answered", "began", "now")
 
-    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], now: Instant) -> None:
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], clock: Clock) -> None:
         self._connection = connection
         self._statements = statements
-        self.now = now
+        self.began = clock.monotonic()
+        """Before `now`, so that no lock that begins then is promised for too long."""
+        self.now: Instant = clock.now()
         self.answered = 0
         """The weight of the messages that are answered."""
 
@@ -201,7 +203,7 @@ class SqliteDatabase:
             if answered >= LARGEST_ANSWER:
                 results.append(LeftOverError())
                 continue
-            transaction = Transaction(writer, self._statements, self._clock.now())
+            transaction = Transaction(writer, self._statements, self._clock)
             try:
                 results.append(step.do(transaction))
             except Refusal as refusal:
@@ -257,7 +259,7 @@ class SqliteDatabase:
             return found
 
     def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
-        return Transaction(connection, self._statements, self._clock.now()).rows(name, **values)
+        return Transaction(connection, self._statements, self._clock).rows(name, **values)
 
     async def _in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
         if self._closed:

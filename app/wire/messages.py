@@ -1,6 +1,7 @@
 """Messages as receivers and browsers read them, and as administrators change them."""
 
 import base64
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -121,13 +122,24 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     properties: WrittenProperties | UnsetType = UNSET
 
 
-def received(message: Message) -> MessageView:
-    """A message under lock, with the token that settles it."""
+def received(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
+    """Messages as their receiver sees them: those under lock with the token that settles them.
+
+    What remains of the locks is counted last, because bodies take time to be written.
+    """
+    views = [_with_lock(message) for message in messages]
+    now = monotonic()
+    for message, shown in zip(messages, views, strict=True):
+        left = message.lock_remaining(now)
+        shown.lock_remaining_ms = None if left is None else to_milliseconds(left)
+    return views
+
+
+def _with_lock(message: Message) -> MessageView:
     shown = view(message)
     if message.lock_token is not None and message.locked_until is not None:
         shown.lock_token = str(LockToken(message.sequence_number, message.lock_token))
         shown.locked_until = to_wire(message.locked_until)
-        shown.lock_remaining_ms = to_milliseconds(message.locked_until - message.read_at)
     return shown
 
 

@@ -87,7 +87,7 @@ def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
         ENVELOPE_COLUMNS.get(name, value)
         for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
     ]
-    assert rows.message(row) == expected(Message, envelope=ENVELOPE)
+    assert rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_after=7.0)
 
 
 def test_every_column_of_an_outline_lands_in_the_field_of_its_name() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.domain.queue import Queue
+from app.runtime.clock import SystemClock
 from app.store import postgresql_receiving as receiving
 from app.store.floors import Floors
 from app.store.postgresql import PostgresStore
@@ -23,7 +24,7 @@ class WatchedClaims:
 
     async def claim(self, queue: Queue, most: int) -> list[bytes]:
         """The bodies of the next messages."""
-        (messages,) = await receiving.claim(self, self.floors, [claim(queue, most)])
+        (messages,) = await receiving.claim(self, self.floors, SystemClock(), [claim(queue, most)])
         return bodies(messages)
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:

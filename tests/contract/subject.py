@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
@@ -20,10 +20,10 @@ from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import LockToken, Move, Outcome, Removal
-from app.runtime.clock import SystemClock
 from app.store.open import open_store
 from app.store.sqlite import SqliteStore
 from app.store.tables import SQLModel
+from tests.bounds import bounded
 from tests.clock import VirtualClock
 
 TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables}
@@ -141,6 +141,16 @@ class ServerSubject(Subject):
     def holding(self, *statements: str) -> AbstractAsyncContextManager[None]:
         """Another transaction runs these statements and stays open until the block ends, when it is undone."""
 
+    async def until_somebody_waits(self) -> None:
+        """Return when a statement waits for what another transaction holds."""
+        for _ in bounded("a statement waits"):
+            if await self.execute(self.waiting):
+                return
+            await asyncio.sleep(0.01)
+
+    waiting: ClassVar[str]
+    """A row for each statement that waits."""
+
     @abstractmethod
     def literal(self, value: bytes) -> str:
         """These bytes as they stand in a statement."""
@@ -148,6 +158,8 @@ class ServerSubject(Subject):
 
 class PostgresSubject(ServerSubject):
     """PostgreSQL has its own clock."""
+
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -164,16 +176,8 @@ class PostgresSubject(ServerSubject):
         await self._connection.close()
         assert untrue == []
 
-    async def until_somebody_waits(self) -> None:
-        """Return when a statement waits for a row that another transaction holds."""
-        for _ in range(6000):
-            if await self.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("nobody waits")
-
     async def open_another(self) -> Store:
-        return await open_store(self._url, SystemClock(), observe=self.note)
+        return await open_store(self._url, self.clock, observe=self.note)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._connection.fetch(sql)]
@@ -217,6 +221,8 @@ WHERE (coalesce(kept.total, 0), coalesce(kept.scheduled, 0), coalesce(kept.defer
 class MariaSubject(ServerSubject):
     """MariaDB and MySQL have their own clock."""
 
+    waiting = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
@@ -238,7 +244,7 @@ class MariaSubject(ServerSubject):
         )
 
     async def open_another(self) -> Store:
-        return await open_store(self._url, SystemClock(), observe=self.note)
+        return await open_store(self._url, self.clock, observe=self.note)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:

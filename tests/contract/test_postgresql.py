@@ -272,7 +272,7 @@ async def test_an_attempt_whose_transaction_was_undone_answers_that_the_store_is
 
     async def work(session: Session) -> Once[list[Message]]:
         cancelled: Any = CancelledLater(session)
-        return await receive(cancelled, floors, claim(queue, 2), one)
+        return await receive(cancelled, floors, subject.clock, claim(queue, 2), one)
 
     with pytest.raises(StoreUnavailable):
         await pool_of(subject).transaction(work)

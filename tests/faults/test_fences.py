@@ -56,13 +56,13 @@ async def postgresql_scene(url: str, statements: Mapping[str, Any]) -> Scene:
         return Session(await connect(where), statements)
 
     pool = Pool(new_session, CONNECTIONS)
-    return Scene(PostgresStore(pool, None, ignore_batches), pool)
+    return Scene(PostgresStore(pool, None, SystemClock(), ignore_batches), pool)
 
 
 async def mysql_scene(url: str, statements: Mapping[str, Any]) -> Scene:
     connector = Connector(url, statements)
     pool = Pool(connector, CONNECTIONS)
-    return Scene(MysqlStore(pool, Presence(connector), ignore_batches), pool)
+    return Scene(MysqlStore(pool, Presence(connector), SystemClock(), ignore_batches), pool)
 
 
 PREPARE: Mapping[Engine, Callable[[Statement], Any]] = {

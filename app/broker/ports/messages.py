@@ -52,12 +52,16 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """A lock as a renewal left it in SQL, the store's clock when it did, and the end that the lock had before."""
+    """A lock as a renewal left it in SQL, the store's clock when it did, and the end that the lock had before.
+
+    `read_after` is this process's monotonic clock, in seconds, before the store was asked.
+    """
 
     generation: int
     locked_until: Instant
     read_at: Instant
     before: Instant
+    read_after: float
 
 
 class Messages(Protocol):
