@@ -1,4 +1,8 @@
-"""Schemathesis makes up requests from the OpenAPI document: none may find a bug, or an answer not promised."""
+"""Schemathesis makes up requests from the OpenAPI document: none may find a bug, or an answer not promised.
+
+The requests to an operation are made up when its test runs. Schemathesis' own decorator makes up many of them while
+pytest collects, in each of its workers.
+"""
 
 from collections.abc import Iterator
 
@@ -6,6 +10,8 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from app.api.document import openapi_document
@@ -13,10 +19,15 @@ from tests.api.loose_batches import refuses_each_bad_message
 from tests.databases import Run
 from tests.faults.fleet import PeeklockServer
 
-EXAMPLES = 25
-"""Requests per operation: what fits beside everything else in a run."""
-
 KEY = "pk_" + "made-for-this-test" * 2
+
+DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mariadb": "mariadb_url"}
+"""The fixture that lends a database of each kind."""
+
+EVERYTHING = (list(HypothesisTestMode), 25)
+"""The examples of the document, every limit of its schemas from both sides, and 25 random requests per operation."""
+LITTLE = ([HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING], 4)
+"""What fits beside everything else in a run. A request beyond a limit is refused before it reaches a database."""
 
 NOT_HELD = [
     positive_data_acceptance,  # a schema cannot say which cursors, tags and filters are good
@@ -25,34 +36,62 @@ NOT_HELD = [
 TAKES_ANYTHING = "POST /v1/queues/{queue}/messages/raw"
 SENDS_A_BATCH = "POST /v1/queues/{queue}/messages/batch"
 
-schema = schemathesis.openapi.from_dict(openapi_document())
+SETTINGS = settings(
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+OPERATIONS = [found["operationId"] for methods in openapi_document()["paths"].values() for found in methods.values()]
+
+
+@pytest.fixture(scope="module", params=list(DATABASES))
+def store(request: pytest.FixtureRequest) -> str:
+    """The kind of database that the requests end in."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def server(run: Run) -> Iterator[PeeklockServer]:
-    """`peeklock serve` with its embedded database and one key, so that it needs one."""
-    options = ("PEEKLOCK_DATA_DIR=store", "PEEKLOCK_LONG_POLL_CAP_SECONDS=0.05", f"PEEKLOCK_BOOTSTRAP_KEY={KEY}")
+def server(run: Run, store: str, request: pytest.FixtureRequest) -> Iterator[PeeklockServer]:
+    """`peeklock serve` on an empty database, with one key, so that it needs one."""
+    url = request.getfixturevalue(DATABASES[store])
+    options = (f"PEEKLOCK_DATABASE_URL={url}", "PEEKLOCK_LONG_POLL_CAP_SECONDS=0.05", f"PEEKLOCK_BOOTSTRAP_KEY={KEY}")
     server = PeeklockServer(run.new_directory(), *options)
     server.start()
     yield server
     server.stop()
 
 
-@schema.parametrize()
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_no_request_finds_a_bug_or_a_broken_promise(case: schemathesis.Case, server: PeeklockServer) -> None:
-    case.call_and_validate(
-        base_url=server.url,
-        headers={"Authorization": f"Bearer {KEY}"},
-        additional_checks=[bad_data_is_refused],
-        excluded_checks=NOT_HELD,
-    )
+@pytest.fixture(scope="module")
+def document() -> BaseSchema:
+    """What the requests are made from."""
+    return schemathesis.openapi.from_dict(openapi_document())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_request_finds_a_bug_or_a_broken_promise(
+    operation: str, document: BaseSchema, server: PeeklockServer, store: str, pytestconfig: pytest.Config
+) -> None:
+    modes, examples = EVERYTHING if store == "sqlite" or pytestconfig.getoption("--faults") == "all" else LITTLE
+
+    def is_answered_well(case: schemathesis.Case) -> None:
+        case.call_and_validate(
+            base_url=server.url,
+            headers={"Authorization": f"Bearer {KEY}"},
+            additional_checks=[bad_data_is_refused],
+            excluded_checks=NOT_HELD,
+        )
+
+    create_test(
+        operation=document.find_operation_by_id(operation),
+        test_func=is_answered_well,
+        config=HypothesisTestConfig(
+            modes=modes,
+            settings=settings(SETTINGS, max_examples=examples),
+            project=document.config,
+        ),
+    )()
 
 
 def bad_data_is_refused(
