@@ -47,7 +47,7 @@ async def _choose(
     for _ in range(MOST_BATCHES):
         # One more than the page holds tells whether there is another.
         look = min(most + 1, BATCH_SIZE) if isinstance(matching, Everything) else BATCH_SIZE
-        async with broker.searches.share:
+        async with broker.searches.turn(matching):
             seen = await broker.store.outlines(queue.id, states, after, look)
             chosen += await matching.select(seen)
         left -= bytes_of(seen)

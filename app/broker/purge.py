@@ -1,5 +1,6 @@
 """Purge and redrive: many messages at once, in bounded batches, each fenced by the state it was seen in."""
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,29 +14,34 @@ from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.broker.present import where_present
 from app.broker.queues import renew_edition
+from app.broker.searches import LARGEST_LOOK
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
 from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Outcome, Removal, token_of
 from app.runtime.clock import Clock
 
-BATCH_SIZE = 500
+BATCH_SIZE = LARGEST_LOOK
 """Messages per statement: a purge of millions never holds more than this many rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages: in these states, let through by the filter, at most `limit` of them (None: all)."""
+    """Which messages: in these states, let through by the filter, at most `limit` of them (None: all).
+
+    None whose body and properties together have more than `largest` bytes is among them.
+    """
 
     states: Sequence[MessageState]
     matching: Filter
     limit: int | None = None
+    largest: int = sys.maxsize
 
 
 async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: float = inf) -> int:
     """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
 
-    Locked ones go only where `locked` is among the states, also where their lock has ended and is not swept yet:
+    A walk that has found none yet goes on until it finds one, because an answer of 0 says that none is left. Locked ones go only where `locked` is among the states, also where their lock has ended and is not swept yet:
     their holders hear `lock-lost` with the cause `settled_by_administrator`. A message that another request holds at
     this moment stays.
     """
@@ -44,7 +50,7 @@ async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: 
     async for batch in _batches(broker, queue, choice):
         removed += await _purge_unlocked(broker, queue, [m for m in batch if m.state is not MessageState.LOCKED])
         removed += await _purge_locked(broker, queue, [m for m in batch if m.state is MessageState.LOCKED])
-        if broker.clock.monotonic() >= deadline:
+        if removed and broker.clock.monotonic() >= deadline:
             break
     broker.tally.count("messages_purged", removed)
     return removed
@@ -72,6 +78,7 @@ async def redrive(
 ) -> int:
     """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
 
+    A walk that has found none yet goes on, as that of a purge does.
     At most `rate` a second (None: no limit), also over calls one after the other, because the answer waits until the
     next message may go. Into another queue go no more than fit, and none that is too large for it. Refuses with
     `InvalidRequest` a rate at which one message takes longer than the patience, with `SendDisabled` as a send does, and
@@ -79,14 +86,16 @@ async def redrive(
     """
     allow_send(to_queue)
     if to_queue.id != queue.id:
-        choice = replace(choice, matching=_SmallEnough(choice.matching, to_queue.settings.max_message_bytes))
+        choice = replace(choice, largest=to_queue.settings.max_message_bytes)
     pace = _Pace(broker.clock, rate, patience_seconds)
     moved = 0
     try:
         async for piece in _pieces(_batches(broker, queue, choice), pace.size):
             if moved and not pace.has_time_for(moved + len(piece)):
                 break
-            moved += await where_present(broker, to_queue, partial(_send_back, broker, piece), broker.catalogue.named)
+            if piece:
+                send_back = partial(_send_back, broker, piece)
+                moved += await where_present(broker, to_queue, send_back, broker.catalogue.named)
             await pace.keep(moved)
     except QueueFull:
         if not moved:
@@ -111,18 +120,6 @@ async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) 
         (Arrival(to_queue.id, one.sequence_number, MessageState.AVAILABLE) for one in compress(fitting, moved)),
     )
     return sum(moved)
-
-
-@dataclass(frozen=True, slots=True)
-class _SmallEnough:
-    """Lets through what another filter does, as far as a queue with this limit takes it."""
-
-    matching: Filter
-    max_message_bytes: int
-
-    async def select(self, messages: Sequence[Outline]) -> list[Outline]:
-        matches = await self.matching.select(messages)
-        return [one for one in matches if one.body_bytes + len(one.envelope.properties) <= self.max_message_bytes]
 
 
 class _Pace:
@@ -158,24 +155,28 @@ class _Pace:
 
 async def _pieces(batches: AsyncIterator[list[Outline]], size: int) -> AsyncIterator[Sequence[Outline]]:
     async for batch in batches:
-        for start in range(0, len(batch), size):
+        for start in range(0, max(1, len(batch)), size):
             yield batch[start : start + size]
 
 
 async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
-    """The chosen messages that were there when the walk began to pass them, a batch at a time."""
+    """The chosen messages that were there when the walk began to pass them, by looks that are metered as all others.
+
+    A look of which none is chosen gives an empty batch.
+    """
     after = 0
     left = choice.limit
     while left is None or left > 0:
-        seen = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
+        async with broker.searches.turn(choice.matching):
+            seen = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
+            matches = await choice.matching.select(seen)
         if not seen:
             return
         after = seen[-1].sequence_number
-        chosen = (await choice.matching.select(seen))[:left]
+        chosen = [one for one in matches if one.body_bytes + len(one.envelope.properties) <= choice.largest][:left]
         if left is not None:
             left -= len(chosen)
-        if chosen:
-            yield chosen
+        yield chosen
 
 
 def _withdrawal(queue: Queue, message: Outline) -> Withdrawal:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
-from app.broker.searches import Search
+from app.broker.searches import LARGEST_LOOK, Search
 from app.broker.waiting import rung
 from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_order
 from app.domain.message import Message, Outline
@@ -23,12 +23,8 @@ from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.domain.weight import ROW_BYTES, weight_behind, weight_of
 
-LARGEST_LOOK = 500
-"""Messages without their bodies that are read at a time."""
-
 LOOK_BYTES = 2 << 20
-"""What a look should read. Messages that are larger than those before them may make it read more, once:
-at most `LARGEST_LOOK` times the properties of a message."""
+"""What a look should read. Messages that are larger than those before them may make it read more, once."""
 
 MOST_MESSAGES = 200_000
 MOST_BYTES = 256 << 20
@@ -152,7 +148,7 @@ class Hunt:
         """Look at the messages that became receivable where the walk has been."""
         if self._is_done or not (numbers := self._search.take_news(LARGEST_LOOK)):
             return
-        async with self._broker.searches.share:
+        async with self._broker.searches.turn(self._matching):
             found = await self._broker.store.outlines_of(self._claim.queue_id, numbers)
             there = [one for one in found if one.state is self._claim.source]
             matches = await self._matching.select(there)
@@ -194,7 +190,7 @@ class Hunt:
         return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
 
     async def _look(self, after: Place) -> Look:
-        async with self._broker.searches.share:
+        async with self._broker.searches.turn(self._matching):
             most = self._search.size_of_look(LARGEST_LOOK, LOOK_BYTES)
             seen = await self._broker.store.candidates(self._claim.queue_id, self._claim.source, after, most)
             matches = await self._matching.select(seen)

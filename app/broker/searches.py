@@ -7,9 +7,9 @@ line for it, slowly.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 
-from app.broker.filters import Filter
+from app.broker.filters import Everything, Filter
 from app.domain.delivery import AHEAD_OF_ALL, Place
 from app.domain.message import LARGEST_PROPERTIES
 from app.domain.refusals import RateLimited
@@ -27,7 +27,11 @@ ROUND_SECONDS = 1.0
 """How often a search that has come to the end looks again at what it has passed."""
 
 SHARE_OF_TIME = 0.5
-"""How much of its time a process may look through filters."""
+"""How much of its time a process may look through filters: for receivers, pages, purges and redrives together."""
+
+LARGEST_LOOK = 200
+"""Messages that one look reads, without their bodies. The properties of each have at most 32 KiB, so those of a look have
+less than 8 MiB; and no two looks are under way at once."""
 
 
 class Search:
@@ -89,7 +93,7 @@ class Searches:
     """
 
     def __init__(self, clock: Clock, most_receivers: int) -> None:
-        self.share = Share(clock, SHARE_OF_TIME)
+        self._share = Share(clock, SHARE_OF_TIME)
         self._clock = clock
         self._most_receivers = most_receivers
         self._receivers = 0
@@ -112,6 +116,13 @@ class Searches:
             search.receivers -= 1
             if not search.receivers:
                 self._keep_idle(line, matching)
+
+    def turn(self, matching: Filter) -> AbstractAsyncContextManager[None]:
+        """The turn of one look through this filter, whatever the look is for: no two are under way at once.
+
+        A look that lets everything through costs next to nothing and waits for no turn.
+        """
+        return nullcontext() if isinstance(matching, Everything) else self._share
 
     def note(self, line: int, number: int, place: Place | None) -> None:
         """Tell the searches of a line of a message that became receivable, and of its place where that is known."""

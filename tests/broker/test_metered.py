@@ -1,28 +1,34 @@
 """Looking through filters costs a bounded amount, and finds all the same what matches and stays available."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from app.broker import browse as browsing
+from app.broker import purge as purging
 from app.broker import search
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.browse import browse
-from app.broker.filters import CelFilter
+from app.broker.filters import CelFilter, Everything
+from app.broker.ports import Unlocked
+from app.broker.purge import Choice
 from app.broker.receive import Wish, receive
+from app.broker.searches import LARGEST_LOOK as LARGEST_LOOK_OF_ALL
 from app.broker.searches import Searches
 from app.broker.send import send
 from app.broker.settling import settle_one
 from app.domain.delivery import Place
-from app.domain.message import Envelope, Message, MessageState, Outline
+from app.domain.message import LARGEST_PROPERTIES, Envelope, Message, MessageState, Outline
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import RateLimited
 from app.domain.sending import Letter
 from app.domain.settlement import given_back, token_of
+from app.domain.weight import LARGEST_ANSWER, ROW_BYTES
 from app.maintenance.look import let_one_look
 from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
@@ -48,12 +54,19 @@ class Slow:
         return getattr(self._store, name)
 
     async def candidates(self, queue_id: int, source: MessageState, after: Place, most: int) -> Sequence[Outline]:
+        self.largest = max(self.largest, most)
+        return await self._look(partial(self._store.candidates, queue_id, source, after, most))
+
+    async def outlines(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> Sequence[Outline]:
+        self.largest = max(self.largest, most)
+        return await self._look(partial(self._store.outlines, queue_id, states, after, most))
+
+    async def _look(self, look: Callable[[], Awaitable[Sequence[Outline]]]) -> Sequence[Outline]:
         self.looks += 1
         self._under_way += 1
         self.at_once = max(self.at_once, self._under_way)
-        self.largest = max(self.largest, most)
         await self._clock.sleep(LOOK_SECONDS)
-        seen = await self._store.candidates(queue_id, source, after, most)
+        seen = await look()
         self._under_way -= 1
         self.read += len(seen)
         return seen
@@ -95,6 +108,7 @@ def wish(subject: str, seconds: float = 0.0) -> Wish:
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(search, "LARGEST_LOOK", LARGEST_LOOK)
+    monkeypatch.setattr(purging, "BATCH_SIZE", LARGEST_LOOK)
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
@@ -188,10 +202,74 @@ async def test_a_page_behind_a_filter_ends_with_its_time_and_says_where_to_go_on
     found: list[Message] = []
     after: int | None = 0
     while after is not None:
-        page, after = await browse(scene.broker, scene.queue, [MessageState.AVAILABLE], matching, after, 5)
+        call = asyncio.create_task(browse(scene.broker, scene.queue, [MessageState.AVAILABLE], matching, after, 5))
+        await scene.clock.advance(1)
+        page, after = call.result()
         found += page
         pages += 1
     assert (len(found), pages) == (1, 3)
+
+
+async def test_a_purge_and_a_redrive_through_filters_take_turns_with_receivers(scene: Scene) -> None:
+    await scene.fill(1000)
+    nothing = Choice([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
+    calls = [
+        asyncio.create_task(purging.purge(scene.broker, scene.queue, nothing)),
+        asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, nothing, None)),
+    ]
+    scene.wait("wanted")
+    await scene.clock.advance(1)
+    assert scene.store.at_once == 1
+    assert scene.store.looks == pytest.approx(1 / LOOK_SECONDS / 2, abs=1)
+    await scene.clock.advance(10)
+    assert [call.result() for call in calls] == [0, 0]
+
+
+async def test_what_is_done_without_a_filter_waits_for_no_turn(scene: Scene) -> None:
+    await scene.fill(1000)
+    for number in range(100):
+        scene.wait(f"wanted-{number}")
+    await scene.clock.advance(1)
+    everything = Choice([MessageState.AVAILABLE], Everything(), limit=5)
+    purged = asyncio.create_task(purging.purge(scene.broker, scene.queue, everything))
+    await scene.clock.advance(LOOK_SECONDS)
+    assert purged.result() == 5
+    page = asyncio.create_task(browse(scene.broker, scene.queue, [MessageState.AVAILABLE], Everything(), 0, 5))
+    await scene.clock.advance(LOOK_SECONDS)
+    assert len(page.result()[0]) == 5
+
+
+async def test_a_purge_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
+    await scene.fill(1, "wanted")
+    await scene.fill(500)
+    await scene.fill(1, "wanted")
+    choice = Choice([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
+    patience = 10 * LOOK_SECONDS
+    first = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
+    await scene.clock.advance(2 * patience)
+    assert first.result() == 1
+    # An answer of 0 says that none is left, so a walk that has found none goes on.
+    for expected in (1, 0):
+        again = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
+        await scene.clock.advance(2)
+        assert again.result() == expected
+
+
+async def test_a_redrive_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
+    await scene.fill(1, "wanted")
+    await scene.fill(500)
+    await scene.broker.store.bury([Unlocked(n, scene.queue.id, MessageState.AVAILABLE) for n in range(1, 502)], "test")
+    choice = Choice([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
+    patience = 10 * LOOK_SECONDS
+    first = asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, choice, None, patience))
+    await scene.clock.advance(2 * patience)
+    assert first.result() == 1
+    assert scene.store.looks <= 12
+
+
+def test_a_look_is_bounded_in_bytes_by_its_number() -> None:
+    """Of bodies nothing is read, so what is left are properties and what stands beside them."""
+    assert LARGEST_LOOK_OF_ALL * (LARGEST_PROPERTIES + ROW_BYTES) <= LARGEST_ANSWER
 
 
 # ---- what it finds ---------------------------------------------------------------------------------------------------
