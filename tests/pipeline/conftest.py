@@ -19,6 +19,13 @@ HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 900
 """Longer than a test waits for a process with a JVM of its own."""
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For a handful of rows, compiling each query costs more than it saves. Programs that tests start do what a job does."""
+
 os.environ["SPARK_CONF_DIR"] = str(HERE / "spark")  # for the session here, and for every process that tests start
 
 
@@ -36,12 +43,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of this run, as a job opens it on one machine of two cores."""
+    """The session of this run, as a job opens it on one machine of two cores, but without compiled queries."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = open_session("local[2]", "peeklock-tests")
+        for name, value in INTERPRETED.items():
+            session.conf.set(name, value)
         yield session
         session.stop()
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Queries compiled as in a job, where a test is of what expressions compute."""
+    for name in INTERPRETED:
+        spark.conf.unset(name)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def history(archive: Archive) -> Database:
     return Database.at(archive.url)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_where_nothing_is_wrong_accepted_is_the_sum_of_all_that_became_of_messages(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
@@ -67,6 +68,7 @@ FULL = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, archive: Archive, lake: Lake) -> None:
     numbers = [2, 3, 10, 11, 100, 2**40]
     rows = [*[archived(number) for number in numbers], archived(1, **FULL), archived(5, content_digest=None)]
