@@ -11,6 +11,7 @@ from benchmarks.rows import (
     backlog,
     batch,
     counts,
+    filters,
     lifecycle,
     renewals,
     sealing,
@@ -30,6 +31,7 @@ Measure: TypeAlias = Callable[[Bench], Iterator[Row]]
 ROWS: dict[str, Measure] = {
     "waiting": waiting.measure,
     "woken": woken.measure,
+    "filters": filters.measure,
     "lifecycle": lifecycle.measure,
     "send": send.measure,
     "batch": batch.measure,

@@ -1,0 +1,125 @@
+"""A hundred receivers with filters over a full queue in which nothing matches: what everybody else notices of them."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from benchmarks.bench import Bench
+from benchmarks.filling import fill
+from benchmarks.load import SEND_BODY, Connection
+from benchmarks.measure import percentile
+from benchmarks.receivers import until_waiting
+from benchmarks.systems import System, call
+from benchmarks.table import Row, at_most
+
+RECEIVERS = 100
+MESSAGES = 100_000
+PROBES = 400
+TURNS = 3
+PAUSE_SECONDS = 0.01
+"""Between two probes, so that they meet looks in all their phases."""
+
+SETTLE_SECONDS = 1.0
+
+
+@dataclass
+class Answers:
+    """Seconds that answers took, by what was asked for."""
+
+    alive: list[float] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"/livez {_spread(self.alive)}; send {_spread(self.sent)}"
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """The same server without receivers and with all of them, in turn."""
+    receivers, messages = bench.units(RECEIVERS), bench.units(MESSAGES)
+    with bench.peeklock() as ours:
+        for name in ("full", "other"):
+            call(ours, "PUT", f"/v1/queues/{name}", {})
+        fill(ours, "full", messages)
+        idle, looking = asyncio.run(_in_turn(ours, receivers, bench.units(PROBES)))
+        yield Row(
+            "beside filters",
+            f"{receivers} receivers, each with a filter of its own that matches none of {messages:,} messages; "
+            f"{len(idle.alive)} probes of each kind, one at a time",
+            str(looking),
+            f"no receivers, in turn with them: {idle}",
+            [
+                at_most(5, "× /livez p50", _times(looking.alive, idle.alive, 50)),
+                at_most(5, "× send p50", _times(looking.sent, idle.sent, 50)),
+                at_most(10, "× send p95", _times(looking.sent, idle.sent, 95)),
+            ],
+        )
+
+
+async def _in_turn(ours: System, receivers: int, probes: int) -> tuple[Answers, Answers]:
+    idle, looking = Answers(), Answers()
+    for _ in range(TURNS):
+        await _probe(ours, idle, probes // TURNS)
+        async with _receivers(ours, receivers):
+            await _probe(ours, looking, probes // TURNS)
+        await asyncio.sleep(SETTLE_SECONDS)
+    return idle, looking
+
+
+async def _probe(ours: System, answers: Answers, probes: int) -> None:
+    target = ours.on("other").target
+    connection = await Connection(target.host, target.port, target.headers).open()
+    try:
+        for _ in range(probes):
+            answers.alive.append(await _timed(connection, "GET", "/livez", b"", 200))
+            answers.sent.append(await _timed(connection, "POST", target.path("messages"), SEND_BODY, 201))
+            await asyncio.sleep(PAUSE_SECONDS)
+    finally:
+        connection.close()
+
+
+async def _timed(connection: Connection, method: str, path: str, body: bytes, wanted: int) -> float:
+    began = time.monotonic()
+    status, answer = await connection.call(method, path, body)
+    if status != wanted:
+        raise RuntimeError(f"{method} {path} was answered {status}: {answer!r}")
+    return time.monotonic() - began
+
+
+@asynccontextmanager
+async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
+    """So many receivers that look and wait; they leave with the block."""
+    target = ours.on("full").target
+
+    async def receive(number: int) -> None:
+        connection = await Connection(target.host, target.port, target.headers).open()
+        wanted = json.dumps({"wait_seconds": 50, "filter": f"message.subject == 'wanted-{number}'"}).encode()
+        try:
+            while True:
+                status, answer = await connection.call("POST", target.path("messages/receive"), wanted)
+                if status != 200:
+                    raise RuntimeError(f"a receive was answered {status}: {answer!r}")
+        finally:
+            connection.close()
+
+    tasks = [asyncio.create_task(receive(number)) for number in range(receivers)]
+    await until_waiting(ours, receivers)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
+
+
+def _times(measured: list[float], reference: list[float], percent: int) -> float:
+    return percentile(measured, percent) / percentile(reference, percent)
+
+
+def _spread(seconds: list[float]) -> str:
+    return ", ".join(f"p{percent} {percentile(seconds, percent) * 1000:.1f} ms" for percent in (50, 95, 99))
