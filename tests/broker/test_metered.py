@@ -23,7 +23,7 @@ from app.broker.searches import Searches
 from app.broker.send import send
 from app.broker.settling import settle_one
 from app.domain.delivery import Place
-from app.domain.message import LARGEST_PROPERTIES, Envelope, Message, MessageState, Outline
+from app.domain.message import LARGEST_PROPERTIES, BodyKind, Envelope, Message, MessageState, Outline
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import RateLimited
 from app.domain.sending import Letter
@@ -132,6 +132,20 @@ async def test_all_receivers_together_look_one_at_a_time_and_half_of_the_time(sc
     await scene.clock.advance(5)
     assert scene.store.at_once == 1
     assert scene.store.looks == pytest.approx(5 / LOOK_SECONDS / 2, rel=0.02)
+
+
+async def test_a_hundred_receivers_leave_half_of_the_time_and_every_other_queue_to_the_rest(scene: Scene) -> None:
+    await scene.fill(1000)
+    for number in range(100):
+        scene.wait(f"wanted-{number}")
+    await scene.clock.advance(5)
+    assert scene.store.looks == pytest.approx(5 / LOOK_SECONDS / 2, rel=0.02)
+    other, _ = await scene.broker.store.queues.create("other", QueueSettings())
+    # The clock stands still, so none of this waits for a look to end.
+    async with asyncio.timeout(PATIENCE):
+        await send(scene.broker, other, [Letter(Envelope("at-once"))])
+        (message,) = await receive(scene.broker, other, Wish())
+    assert message.envelope.message_id == "at-once"
 
 
 async def test_a_wake_up_costs_a_look_at_what_is_new_and_not_at_the_whole_queue(scene: Scene) -> None:
@@ -270,6 +284,20 @@ async def test_a_redrive_through_a_filter_ends_with_its_patience_once_it_has_fou
 def test_a_look_is_bounded_in_bytes_by_its_number() -> None:
     """Of bodies nothing is read, so what is left are properties and what stands beside them."""
     assert LARGEST_LOOK_OF_ALL * (LARGEST_PROPERTIES + ROW_BYTES) <= LARGEST_ANSWER
+
+
+@pytest.mark.parametrize("apart", [0, 3 * LARGEST_LOOK], ids=["in one look", "in looks of their own"])
+async def test_a_call_looks_no_further_once_the_next_match_has_no_room_in_its_answer(scene: Scene, apart: int) -> None:
+    large = Letter(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
+    for _ in range(5):
+        await send(scene.broker, scene.queue, [large])
+        await scene.fill(apart)
+    await scene.fill(20 * LARGEST_LOOK)
+    broker = replace(scene.broker, largest_answer=250_000)
+    call = asyncio.create_task(receive(broker, scene.queue, replace(wish("wanted"), most=100)))
+    await scene.clock.advance(5)
+    assert [message.sequence_number for message in call.result()] == [1, 2 + apart]
+    assert scene.store.looks == 1 + 2 * apart // LARGEST_LOOK
 
 
 # ---- what it finds ---------------------------------------------------------------------------------------------------

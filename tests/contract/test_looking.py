@@ -50,6 +50,18 @@ async def test_messages_are_read_by_number_where_they_are_still_in_the_queue(sub
     assert await subject.store.read_these(queue.id, []) == []
 
 
+async def test_outlines_are_read_by_number_where_messages_are_still_in_the_queue(
+    subject: Subject, queue: Queue
+) -> None:
+    by_state = await one_in_every_state(subject, queue)
+    (elsewhere,) = await subject.send(await subject.queue(), b"body")
+    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    found = await subject.store.outlines_of(queue.id, asked)
+    assert found == await subject.store.outlines(queue.id, list(MessageState), 0, 100)
+    assert {one.state: one.sequence_number for one in found} == by_state
+    assert await subject.store.outlines_of(queue.id, []) == []
+
+
 @pytest.mark.parametrize("state", list(MessageState))
 async def test_only_the_states_asked_for_are_shown(subject: Subject, queue: Queue, state: MessageState) -> None:
     by_state = await one_in_every_state(subject, queue)
