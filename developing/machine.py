@@ -1,0 +1,51 @@
+"""What this machine needs beside Python: database servers, Java, Debian packages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from developing.places import PYTHON
+from developing.processes import Refusal, call, output, say
+
+SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
+JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
+
+
+def install_servers(without: list[str]) -> None:
+    """Install the servers that are neither named in the environment, nor answering, nor installed."""
+    missing = output(PYTHON, "-m", "tests.databases").decode().split()
+    packages = [SERVERS[kind] for kind in missing if kind not in without]
+    if packages:
+        apt_install(*packages)
+
+
+def install_java() -> None:
+    """Install the Java runtime that Spark needs, where there is none or an older one."""
+    if java_version() < JAVA:
+        apt_install(JAVA_PACKAGE)
+
+
+def java_version() -> int:
+    """Return the feature release of the Java on the path; 0 without one."""
+    if shutil.which("java") is None:
+        return 0
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+def apt_install(*packages: str) -> None:
+    """Install Debian packages as root or through sudo; refuse, naming them, where neither works."""
+    names = " ".join(packages)
+    if shutil.which("apt-get") is None:
+        raise Refusal(f"there is no apt-get here: please install {names} with this system's own package manager")
+    if os.geteuid() != 0 and shutil.which("sudo") is None:
+        raise Refusal(f"this needs root, and there is no sudo: apt-get install {names}")
+    say(f"installing {names}")
+    root = () if os.geteuid() == 0 else ("sudo",)
+    apt = (*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
+    call(*apt, "update")
+    call(*apt, "install", "--yes", "--no-install-recommends", *packages)

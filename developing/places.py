@@ -1,0 +1,21 @@
+"""Where things are in a checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+VENV = HERE / ".venv"
+BIN = VENV / "bin"
+PYTHON = BIN / "python"
+REQUIREMENTS = HERE / "requirements"
+PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
+OPENAPI = HERE / "openapi/openapi.json"
+ENVIRONMENT = {
+    **os.environ,
+    "VIRTUAL_ENV": str(VENV),
+    "UV_PYTHON_DOWNLOADS": "never",
+    "REDOCLY_TELEMETRY": "off",
+    "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
+}

@@ -1,0 +1,39 @@
+"""Starts programs in the checkout, and says what goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from developing.places import ENVIRONMENT, HERE
+
+
+class Refusal(Exception):
+    """What cannot be done, in a sentence for the one who typed the command."""
+
+
+def status(*command: str | Path) -> int:
+    """Run a command in the checkout and return its exit code."""
+    return subprocess.run([str(part) for part in command], cwd=HERE, env=ENVIRONMENT, check=False).returncode
+
+
+def call(*command: str | Path) -> None:
+    """Run a command in the checkout and refuse to go on when it fails."""
+    if (code := status(*command)) != 0:
+        raise Refusal(f"this failed with code {code}: {' '.join(str(part) for part in command)}")
+
+
+def output(*command: str | Path) -> bytes:
+    """Run a command in the checkout and return what it prints; refuse to go on when it fails."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=HERE, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode != 0:
+        raise Refusal(f"this failed with code {done.returncode}: {' '.join(str(part) for part in command)}")
+    return done.stdout
+
+
+def say(sentence: str) -> None:
+    """Tell on stderr what is happening, so that stdout stays the command's own."""
+    print(f"dev.py: {sentence}", file=sys.stderr, flush=True)
