@@ -172,7 +172,7 @@ class Histories(RuleBasedStateMachine):
     def receive_dead(self, most: int) -> Any:
         return self._receive(Wish(most=most, source=MessageState.DEAD_LETTERED), self.model.dead()[:most])
 
-    @rule(target=tokens, key=keys, most=st.integers(1, 2))
+    @rule(target=tokens, key=keys, most=st.integers(1, 3))
     def receive_once(self, key: int, most: int) -> Any:
         """A repeat under the same key gets what is still locked for the first one, and counts no delivery."""
         said = self._said(receive_once(self.broker, self.queue, Wish(most=most), _attempt("receive", key, most)))
@@ -191,6 +191,14 @@ class Histories(RuleBasedStateMachine):
                 assert said.replayed
                 assert [_token(message) for message in said.answer] == list(filter(self.model.holder, tokens))
         return multiple()
+
+    @precondition(lambda self: self.model.remembered("receive"))
+    @rule(target=tokens, pick=picks)
+    def repeat_a_receive(self, pick: int) -> Any:
+        """By chance alone, few histories make an attempt twice while it is remembered."""
+        attempts = self.model.remembered("receive")
+        key, most = attempts[pick % len(attempts)]
+        return self.receive_once(key, most)
 
     @rule(most=st.integers(1, 2))
     def receive_and_delete(self, most: int) -> None:

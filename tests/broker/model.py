@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import MessageState
@@ -31,7 +32,7 @@ class Letter:
 class Kept:
     """What an attempt with an Idempotency-Key was answered, for which payload, and until when that is known."""
 
-    payload: object
+    payload: Any
     answer: Sequence[object]
     until: Instant
 
@@ -71,6 +72,10 @@ class Model:
         if kept is None or kept.until <= self.now:
             return None
         return kept.answer if kept.payload == payload else REUSED
+
+    def remembered(self, verb: str) -> list[tuple[int, Any]]:
+        """The key and the payload of each attempt that is remembered."""
+        return [(key, kept.payload) for (of, key), kept in self.kept.items() if of == verb and kept.until > self.now]
 
     def keep(self, verb: str, key: int, payload: object, answer: Sequence[object], keep: Duration) -> None:
         self.kept[verb, key] = Kept(payload, answer, self.now + keep)
