@@ -21,7 +21,7 @@ from app.broker.receive import Wish, receive, receive_once
 from app.broker.renew import renew
 from app.broker.send import send
 from app.broker.settling import Ask, settle, settle_one
-from app.domain.instant import HOUR, SECOND
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
@@ -274,6 +274,27 @@ async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, q
     assert await purge(house.broker, queue, Choice([MessageState.LOCKED], Everything())) == 1
     with pytest.raises(LockLost) as lost:
         await renew(house.broker, queue, token)
+    assert lost.value.cause is LossCause.ADMINISTRATOR
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_a_purge_of_what_is_locked_takes_locks_that_have_ended_and_are_not_swept(
+    house: House, queue: Queue, renewed: bool
+) -> None:
+    token = await house.locked(queue)
+    if renewed:
+        await renew(house.broker, queue, token)
+    # Longer than any lead, so that the message store itself says that the lock has ended.
+    await house.pass_time(MINUTE // SECOND + 1, token)
+    live = await house.locked(queue)
+    assert await purge(house.broker, queue, Choice([MessageState.AVAILABLE], Everything())) == 0
+    assert await house.state(queue, token) is MessageState.LOCKED
+    assert await purge(house.broker, queue, Choice([MessageState.LOCKED], Everything())) == 2
+    assert [await house.state(queue, one) for one in (token, live)] == [None, None]
+    await expire_locks(house.broker)
+    assert await house.broker.store.browse(queue.id, list(MessageState), 0, 2) == []
+    with pytest.raises(LockLost) as lost:
+        await settle_one(house.broker, queue, complete(queue, token))
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
