@@ -44,6 +44,36 @@ def test_without_redis_the_server_is_degraded_and_serves(
     assert (ready.status_code, ready.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "degraded"})
 
 
+def test_an_idempotency_key_with_nul_is_refused(serve: Serve) -> None:
+    """No header field holds a NUL (RFC 9110, 5.5), and no database keeps one in a text."""
+    service = serve()
+    for path, body in KEYED.items():
+        for key in (b"\0", b"one\0two", b"\0" * 300):
+            head = f"POST /v1/queues/nul/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n".encode()
+            answer = said(service.url, head + b"Idempotency-Key: " + key + b"\r\nConnection: close\r\n\r\n" + body)
+            assert answer.startswith(b"HTTP/1.1 400 "), (path, key, answer)
+            assert b'"malformed-request"' in answer
+    assert ask(service, "GET", "/v1/queues").json()["items"] == []
+
+
+KEYED = {"messages": b"{}", "messages/raw": b"{}", "messages/receive": b"{}", "messages/batch": b'{"messages": [{}]}'}
+"""The operations that take an Idempotency-Key, and a body for each."""
+
+
+def said(url: str, request: bytes) -> bytes:
+    """What the server answers to these bytes before it closes the connection."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname, where.port), timeout=PATIENCE) as connection:
+        connection.sendall(request)
+        answer = b""
+        for _ in bounded("the server closes the connection"):
+            piece = connection.recv(65536)
+            if not piece:
+                break
+            answer += piece
+        return answer
+
+
 def endless_upload(url: str, head: bytes, piece: bytes) -> bytes:
     """What a request is answered with whose body would never end."""
     where = urlsplit(url)
