@@ -250,7 +250,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(states=st.sets(st.sampled_from(MessageState), min_size=1), lowest_priority=lowest, limit=limits)
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
-        self._end_locks_whose_time_has_passed()
         chosen = self.model.chosen(states, lowest_priority, limit)
         choice = Choice(sorted(states), _at_least(lowest_priority), limit)
         assert self.run(purge(self.broker, self.queue, choice)) == self.model.purge(chosen)
@@ -330,11 +329,6 @@ class Histories(RuleBasedStateMachine):
         self.model.now = self.clock.now()
 
     # ---- steps of these ----------------------------------------------------------------------------------------------
-
-    def _end_locks_whose_time_has_passed(self) -> None:
-        """A purge leaves to the sweeper what only the sweeper has not seen yet."""
-        self.run(expire_locks(self.broker))
-        self.model.sweep()
 
     def _picked(self, pick: int) -> int:
         known = self.model.known()
