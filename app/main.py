@@ -28,7 +28,7 @@ from app.broker.outbox import Outbox
 from app.broker.ports import Store
 from app.broker.searches import Searches
 from app.domain.refusals import Overloaded
-from app.locks.open import LockRoom, open_locks
+from app.locks.open import LockRoom, SharedRedis, open_locks
 from app.logs import configure
 from app.maintenance.passes import Passes, Rhythm
 from app.runtime.bell import Bell
@@ -59,15 +59,9 @@ async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> Asyn
         store = await open_store(settings.store_url, clock, settings.database_connections, metrics.batch)
         rooms.push_async_callback(store.close)
         await _share(store, settings)
-        locks = open_locks(
-            _secret(settings.redis_url),
-            bell,
-            clock,
-            _report,
-            prefix=settings.redis_prefix,
-            patience_seconds=settings.redis_timeout_seconds,
-        )
+        locks = open_locks(await _shared_redis(settings, store), bell, clock, _report)
         rooms.push_async_callback(locks.close)
+        await locks.begin()
         broker = _broker(settings, store, locks, bell, metrics, clock)
         rooms.push_async_callback(broker.catalogue.close)
         rooms.push_async_callback(_flush, broker.outbox, settings.shutdown_grace_seconds)
@@ -175,6 +169,13 @@ async def _share(store: Store, settings: Settings) -> None:
     """Make sure that processes which do not know of each other do not work on one database."""
     for warning in await store.claim_alone() if settings.redis_url is None else await store.claim_shared():
         log.warning(warning)
+
+
+async def _shared_redis(settings: Settings, store: Store) -> SharedRedis | None:
+    url = _secret(settings.redis_url)
+    if url is None:
+        return None
+    return SharedRedis(url, await store.identity(), settings.redis_timeout_seconds, settings.redis_prefix)
 
 
 def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:

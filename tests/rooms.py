@@ -31,7 +31,7 @@ class Counted(Counter[str]):
 def assemble(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
     """A broker over an open store, without chance: ids are counted and jitter is nought."""
     bell: Bell[int] = Bell(clock)
-    locks = open_locks(None, bell, clock, _fail, patience_seconds=0)
+    locks = open_locks(None, bell, clock, _fail)
     ids: Iterator[int] = count(1)
     catalogue = Catalogue(store.queues, clock, auto_create=auto_create)
     broker = Broker(

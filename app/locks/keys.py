@@ -42,6 +42,10 @@ class Keys:
         """The record of one delivery."""
         return f"{self.prefix}{{{bucket_of(token)}}}:lock:{token}"
 
+    def owner(self) -> str:
+        """The identity of the broker that the prefix belongs to."""
+        return f"{self.prefix}owner"
+
     def channel(self) -> str:
         """The channel that every process hears."""
         return f"{self.prefix}wake-ups"

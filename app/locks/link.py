@@ -28,7 +28,7 @@ class Call:
 
     script: Script
     keys: Sequence[str]
-    arguments: Sequence[int] = ()
+    arguments: Sequence[int | str] = ()
 
     @property
     def rest(self) -> list[str | int]:
@@ -40,11 +40,12 @@ class Link:
     """A connection to Redis that several callers share; it never raises for what Redis does or fails to do.
 
     Whether a call that failed took effect is unknown; every script may be run again or late. What failed is
-    reported at most once per cool-down.
+    reported at most once per cool-down. While `is_open` is false nothing is sent, as if Redis did not answer.
     """
 
     def __init__(self, client: Client, clock: Clock, report: Report) -> None:
         self.client = client
+        self.is_open = True
         self._report = report
         self._clock = clock
         self._breaker = Breaker(clock, failures_to_open=FAILURES_TO_OPEN, cool_down_seconds=COOL_DOWN_SECONDS)
@@ -52,8 +53,8 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether Redis answered when it was last asked, or has not yet failed often enough to be given up."""
-        return self._breaker.state is BreakerState.CLOSED
+        """Whether it is open, and Redis answered when it was last asked or has not yet failed often enough to be given up."""
+        return self.is_open and self._breaker.state is BreakerState.CLOSED
 
     async def run(self, calls: Sequence[Call]) -> list[Reply]:
         """Run scripts in one round trip; the reply to each."""
@@ -81,7 +82,7 @@ class Link:
 
     async def _ask(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together; the reply to each."""
-        if not self._breaker.allows():
+        if not self.is_open or not self._breaker.allows():
             return [None] * len(commands)
         try:
             replies = await self._send(commands)

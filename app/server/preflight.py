@@ -33,6 +33,7 @@ async def prepare(settings: Settings) -> bool:
     await _check_redis_url(settings)
     async with open_database(settings) as store:
         await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
+        await _take_prefix(settings, store)
         await _adopt_bootstrap_key(settings, store)
         await _check_access(settings, store)
         return not settings.insecure_no_auth and bool(await store.keys.page())
@@ -80,6 +81,25 @@ async def _check_redis_url(settings: Settings) -> None:
         await connect(settings.redis_url.get_secret_value(), patience_seconds=settings.redis_timeout_seconds).aclose()
     except BadLockUrl as error:
         raise RefusedToStart(f"PEEKLOCK_REDIS_URL: {error}") from None
+
+
+async def _take_prefix(settings: Settings, store: Store) -> None:
+    """Make sure that no other broker uses the prefix in Redis; where Redis is away, each process asks once it is back."""
+    if settings.redis_url is None:
+        return
+    from app.locks.open import SharedRedis, take_prefix  # noqa: PLC0415  # a third of a second for commands without it
+    from app.locks.ownership import PrefixInUse  # noqa: PLC0415
+
+    url, patience_seconds = settings.redis_url.get_secret_value(), settings.redis_timeout_seconds
+    shared = SharedRedis(url, await store.identity(), patience_seconds, settings.redis_prefix)
+    try:
+        await take_prefix(shared, SystemClock(), _unreported)
+    except PrefixInUse as error:
+        raise RefusedToStart(str(error)) from None
+
+
+def _unreported(_name: str, _error: BaseException) -> None:
+    """Each process reports a Redis that is away."""
 
 
 async def _check_tables(settings: Settings) -> None:

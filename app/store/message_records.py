@@ -41,6 +41,11 @@ class MessageRecords:
         ((now,),) = await self._database.fetch("now")
         return now
 
+    async def identity(self) -> str:
+        """See `Store`."""
+        ((identity,),) = await self._database.fetch("identity")
+        return identity
+
     async def revision(self) -> str | None:
         """See `Store`."""
         if not await self._database.fetch("was_migrated"):

@@ -40,6 +40,14 @@ NEVER_REUSED = {"sqlite_autoincrement": True}
 AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 
 
+class BrokerRow(SQLModel, table=True):
+    """The one row that tells this database from every other one, by a random id. A copy of the database has the same."""
+
+    __tablename__: ClassVar[TableName] = "broker"
+
+    id: str = Field(sa_column=Column(Word, primary_key=True))
+
+
 class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object.
 

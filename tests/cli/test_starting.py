@@ -62,6 +62,22 @@ def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Pat
     assert (done.returncode, "Set PEEKLOCK_REDIS_URL" in done.stderr) == (2, True)
 
 
+def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
+    redis_url: str, serve: Callable[..., Service], tmp_path: Path
+) -> None:
+    """Each of the two has a database of its own, in a directory of its own."""
+    first = serve(redis_url=redis_url)
+    other = tmp_path / "other"
+    other.mkdir()
+    done = peeklock("serve", "--port", "0", directory=other, redis_url=redis_url)
+    said = done.stderr.splitlines()[-1]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "uses Redis under the prefix 'peeklock:'" in said
+    assert "PEEKLOCK_REDIS_PREFIX" in said
+    assert serve(redis_url=redis_url, redis_prefix="other:", data_dir=other).pid
+    assert status(f"{first.url}/readyz") == 200
+
+
 def test_tables_of_another_version_are_refused_until_they_are_migrated(
     empty_postgres_url: str, serve: Callable[..., Service], tmp_path: Path
 ) -> None:

@@ -61,4 +61,10 @@ def postgres_place(postgres_url: str, redis_url: str, tmp_path_factory: pytest.T
 @pytest.fixture(scope="module")
 def mariadb_place(mariadb_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Servers to be killed on MariaDB and Redis."""
-    yield from open_place(tmp_path_factory.mktemp("crash"), mariadb_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
+    yield from open_place(
+        tmp_path_factory.mktemp("crash"),
+        mariadb_url,
+        PEEKLOCK_REDIS_URL=redis_url,
+        PEEKLOCK_REDIS_PREFIX="mariadb:",
+        **PATIENT,
+    )

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def lay(mine: Mine) -> None:
 
     def open_mined_locks(*arguments: Any, **values: Any) -> Any:
         room = open_locks(*arguments, **values)
-        return type(room)(Mined(room.locks, "locks", mine), room.wake_ups, room.close)
+        return replace(room, locks=Mined(room.locks, "locks", mine))
 
     main.open_store, main.open_locks = open_mined_store, open_mined_locks
     execute = asyncpg.Connection.execute

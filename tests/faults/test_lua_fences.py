@@ -16,6 +16,7 @@ from app.locks.connect import connect
 from app.locks.keys import Keys
 from app.locks.link import Call, Link, Reply
 from app.locks.lua import FOLDER, Script, script
+from app.locks.ownership import PrefixInUse, take
 from app.locks.redis_locks import RedisLocks
 from app.runtime.clock import SystemClock
 from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED, Records, own_keys
@@ -43,7 +44,8 @@ class OtherScripts(Link):
 class Scene:
     """A lock store, its records seen from outside, and a lock with a record of generation 1."""
 
-    def __init__(self, locks: RedisLocks, records: Records) -> None:
+    def __init__(self, link: Link, locks: RedisLocks, records: Records) -> None:
+        self.link = link
         self.locks = locks
         self.records = records
         self._numbers = iter(range(1, 1000))
@@ -121,6 +123,15 @@ async def a_drop_leaves_the_record_of_a_renewal_since(scene: Scene) -> None:
     assert await scene.records.read(token) is not None
 
 
+async def a_prefix_stays_with_the_broker_that_has_taken_it(scene: Scene) -> None:
+    assert await take(scene.link, scene.records.keys, "one")
+    try:
+        await take(scene.link, scene.records.keys, "other")
+    except PrefixInUse:
+        return
+    raise AssertionError("another broker has taken the prefix")
+
+
 SCENARIOS: Sequence[Callable[[Scene], Awaitable[None]]] = (
     a_living_record_prolongs_its_lock,
     a_record_prolongs_nothing_past_its_bound,
@@ -132,6 +143,7 @@ SCENARIOS: Sequence[Callable[[Scene], Awaitable[None]]] = (
     a_newer_record_outlives_an_expired_one,
     a_living_record_is_no_evidence,
     a_drop_leaves_the_record_of_a_renewal_since,
+    a_prefix_stays_with_the_broker_that_has_taken_it,
 )
 
 
@@ -154,7 +166,7 @@ async def scene_with(url: str, keys: Keys, scripts: Weakened) -> AsyncIterator[S
     link.scripts = scripts
     locks = RedisLocks(link, keys)
     async with connect(url, patience_seconds=PATIENCE_SECONDS) as redis:
-        yield Scene(locks, Records(redis, keys))
+        yield Scene(link, locks, Records(redis, keys))
     await locks.close()
     await link.close()
 
@@ -181,7 +193,7 @@ async def _is_noticed(scene: Scene) -> bool:
 
 
 def test_the_conditions_are_found() -> None:
-    assert len(list(weakenings())) == 10
+    assert len(list(weakenings())) == 11
 
 
 def _fail(name: str, error: BaseException) -> None:

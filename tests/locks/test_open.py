@@ -8,7 +8,7 @@ import pytest
 from app.broker.ports import LockRecord
 from app.domain.instant import SECOND
 from app.locks.connect import BadLockUrl
-from app.locks.open import LockRoom, open_locks
+from app.locks.open import LockRoom, SharedRedis, open_locks
 from app.runtime.bell import Bell
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
@@ -19,7 +19,8 @@ WAIT_SECONDS = 20.0
 
 def open_room(url: str | None, bell: Bell[int] | None = None) -> LockRoom:
     clock = SystemClock()
-    return open_locks(url, bell or Bell(clock), clock, _fail, prefix="test-room:", patience_seconds=PATIENCE_SECONDS)
+    shared = SharedRedis(url, "one", PATIENCE_SECONDS, "test-room:") if url else None
+    return open_locks(shared, bell or Bell(clock), clock, _fail)
 
 
 @pytest.fixture
@@ -32,6 +33,8 @@ def bells() -> list[Bell[int]]:
 async def rooms(redis_url: str, bells: list[Bell[int]]) -> AsyncIterator[list[LockRoom]]:
     """The rooms of two processes on one Redis."""
     rooms = [open_room(redis_url, bell) for bell in bells]
+    for room in rooms:
+        await room.begin()
     yield rooms
     for room in rooms:
         await room.close()
@@ -59,6 +62,7 @@ async def test_with_redis_processes_share_locks_and_wake_ups(
 async def test_nothing_is_left_running_after_closing(redis_url: str) -> None:
     before = asyncio.all_tasks()
     room = open_room(redis_url)
+    await room.begin()
     room.wake_ups.ring(12)
     await asyncio.sleep(0)
     await room.close()

@@ -39,6 +39,10 @@ class Store(Messages, Upkeep, Protocol):
         """The store's clock; also the cheapest proof that it answers."""
         ...
 
+    async def identity(self) -> str:
+        """What tells this database from every other one, except from its own copies."""
+        ...
+
     async def revision(self) -> str | None:
         """The migration that made its tables what they are; None where it has no tables yet."""
         ...

@@ -5,6 +5,9 @@
 -- revision: the migration that made the tables what they are
 SELECT version_num FROM alembic_version;
 
+-- identity: what tells this database from every other one
+SELECT id FROM broker;
+
 -- ---- looking ---------------------------------------------------------------------------------------------------------
 
 -- now: the store's clock

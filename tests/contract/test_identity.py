@@ -1,0 +1,20 @@
+"""A database is told from every other one by an identity that never changes."""
+
+import re
+
+from app.broker.ports import Store
+from app.store.open import open_store
+from tests.clock import VirtualClock
+from tests.contract.subject import Subject
+
+
+async def test_every_process_sees_the_same_identity(subject: Subject, stores: list[Store]) -> None:
+    (identity,) = {await store.identity() for store in stores}
+    assert re.fullmatch("[0-9a-f]{32}", identity)
+
+
+async def test_databases_that_were_made_apart_have_identities_of_their_own() -> None:
+    one, other = await open_store("sqlite://", VirtualClock()), await open_store("sqlite://", VirtualClock())
+    assert await one.identity() != await other.identity()
+    for store in (one, other):
+        await store.close()
