@@ -8,7 +8,8 @@ from app.api.bodies import ClientGone, Headers, is_gone, until_gone
 from app.api.desk import Call, in_header
 from app.api.operation import Reply, operation
 from app.api.sending import REPLAYED
-from app.api.settling import results_of, settle_all, tokens_of
+from app.api.settlements import read_entries
+from app.api.settling import results_of, settle_all
 from app.broker.filters import CelFilter
 from app.broker.give_back import give_back
 from app.broker.ports import Attempt
@@ -42,15 +43,14 @@ async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
     """
     queue = await call.queue()
     wish, attempt = _wish(call), call.attempt("receive")
-    settlements = call.body.settlements or ()
+    entries = read_entries(call.body.settlements or ())
     answers: Sequence[Answer | Promise] = ()
-    if settlements:
-        tokens = tokens_of(settlements, "/settlements")
+    if entries:
         await foresee(call.broker, queue, attempt)
-        answers = await settle_all(call.broker, queue, settlements, tokens)
+        answers = await settle_all(call.broker, queue, entries)
     messages, headers = await _while_client_waits(call, queue, wish, attempt)
     views = received(messages, call.broker.clock.monotonic)
-    settled = results_of(call, settlements, answers) if settlements else None
+    settled = results_of(call, entries, answers) if entries else None
     return Reply(ReceivedMessages(views, settled), headers=headers)
 
 

@@ -39,7 +39,7 @@ class Schemas:
     def __init__(self, asked: Iterable[Any], answered: Iterable[Any]) -> None:
         asked, answered = list(asked), list(answered)
         self._aliases = {name: _schema(shape) for name, shape in NAMED.items()}
-        _, self._found = msgspec.json.schema_components([*asked, *answered], ref_template=REF)
+        _, self._found = msgspec.json.schema_components([*asked, *answered, *NAMED.values()], ref_template=REF)
         for shape in _structs(answered) - _structs(asked):
             self._found[shape.__name__] = _as_answered(shape, self._found[shape.__name__])
 

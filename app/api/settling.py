@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from app.api.desk import Call
 from app.api.operation import Reply, operation
 from app.api.problems import problem_of
+from app.api.settlements import Changes, Entry, Malformed, changes_of, read_entries
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.complete import complete
@@ -34,16 +35,13 @@ from app.wire.locks import (
     RenewLock,
     RenewSettlement,
     SettledResult,
-    Settlement,
     SettlementDone,
     SettlementResult,
     SettlementResults,
     SettleMessages,
 )
-from app.wire.properties import read_properties
-from app.wire.shapes import STATE_NAMES, PropertyValue
+from app.wire.shapes import STATE_NAMES
 from app.wire.times import to_wire
-from app.wire.values import at
 
 Renewal: TypeAlias = Promise | Refusal | MessageBusy
 """What a renewal in a batch is answered."""
@@ -69,7 +67,9 @@ async def complete_lock(call: Call[CompleteLock]) -> Reply:
 async def abandon_lock(call: Call[AbandonLock]) -> Reply:
     """Abandon: the message is given back, to be delivered again."""
     queue = await call.queue()
-    return await _settled(call, queue, abandon(call.broker, queue, _token(call), _abandonment(call.body)))
+    return await _settled(
+        call, queue, abandon(call.broker, queue, _token(call), _abandonment(call.body, changes_of(call.body)))
+    )
 
 
 @operation(
@@ -80,7 +80,9 @@ async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
     queue = await call.queue()
     body = call.body
-    return await _settled(call, queue, dead_letter(queue, _token(call), body.reason, body.description, _changes(body)))
+    return await _settled(
+        call, queue, dead_letter(queue, _token(call), body.reason, body.description, changes_of(body))
+    )
 
 
 @operation(
@@ -90,7 +92,7 @@ async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
 async def defer_lock(call: Call[DeferLock]) -> Reply:
     """Defer: the message is set aside, to be received by its sequence number."""
     queue = await call.queue()
-    return await _settled(call, queue, defer(queue, _token(call), _changes(call.body)))
+    return await _settled(call, queue, defer(queue, _token(call), changes_of(call.body)))
 
 
 @operation(
@@ -109,48 +111,52 @@ async def renew_lock(call: Call[RenewLock]) -> Reply:
     body=SettleMessages, answers={200: SettlementResults}, refusals=(404, 422),
 )  # fmt: skip
 async def settle_messages(call: Call[SettleMessages]) -> Reply:
-    """Settle many deliveries in one call; each has its own result, in order."""
+    """Settle many deliveries in one call; each has its own result, in order.
+
+    A settlement that is not well formed has the problem that a single call would have, with pointers into that
+    settlement. The request is refused as a whole only where it has no list of 1 to 1000 entries.
+    """
     queue = await call.queue()
-    settlements = call.body.settlements
-    answers = await settle_all(call.broker, queue, settlements, tokens_of(settlements, "/settlements"))
-    return Reply(SettlementResults(results_of(call, settlements, answers)))
+    entries = read_entries(call.body.settlements)
+    answers = await settle_all(call.broker, queue, entries)
+    return Reply(SettlementResults(results_of(call, entries, answers)))
 
 
-async def settle_all(
-    broker: Broker, queue: Queue, settlements: Sequence[Settlement], tokens: Sequence[LockToken]
-) -> list[Answer | Promise]:
-    """Carry out a mixed batch, each settlement with its token; each has its own answer, in order."""
-    asks = {
-        place: _ask(broker, queue, token, settlement, f"/settlements/{place}")
-        for place, (token, settlement) in enumerate(zip(tokens, settlements, strict=True))
-        if not isinstance(settlement, RenewSettlement)
-    }
-    renewals = {
-        place: settlement for place, settlement in enumerate(settlements) if isinstance(settlement, RenewSettlement)
-    }
+async def settle_all(broker: Broker, queue: Queue, entries: Sequence[Entry | Malformed]) -> list[Answer | Promise]:
+    """Carry out a mixed batch; each entry has its own answer, in order."""
+    asks: dict[int, Ask] = {}
+    renewals: dict[int, Entry] = {}
+    answers: dict[int, Answer | Promise] = {}
+    for place, entry in enumerate(entries):
+        if isinstance(entry, Malformed):
+            answers[place] = entry.refusal
+        elif isinstance(entry.settlement, RenewSettlement):
+            renewals[place] = entry
+        else:
+            asks[place] = _ask(broker, queue, entry)
     settling = settle(broker, queue, list(asks.values()))
     renewed: Sequence[Renewal] = ()
     if renewals:
-        renewing = (_renewed(broker, queue, tokens[place], renewal) for place, renewal in renewals.items())
+        renewing = (_renewed(broker, queue, entry) for entry in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing, and need no tasks.
         settled = await settling
-    answers: dict[int, Answer | Promise] = {
-        **dict(zip(asks, settled, strict=True)),
-        **dict(zip(renewals, renewed, strict=True)),
-    }
-    return [answers[place] for place in range(len(settlements))]
+    answers.update(zip(asks, settled, strict=True))
+    answers.update(zip(renewals, renewed, strict=True))
+    return [answers[place] for place in range(len(entries))]
 
 
 def results_of(
-    call: Call[Any], settlements: Sequence[Settlement], answers: Sequence[Answer | Promise]
+    call: Call[Any], entries: Sequence[Entry | Malformed], answers: Sequence[Answer | Promise]
 ) -> list[SettlementResult]:
     """What a batch is answered. What remains of renewed locks is counted now, so make it when the answer leaves."""
     now = call.broker.clock.monotonic()
     return [
-        _result(settlement.lock_token, answer, call.request_id, now)
-        for settlement, answer in zip(settlements, answers, strict=True)
+        _refused(entry.lock_token, entry.refusal, call.request_id)
+        if isinstance(entry, Malformed)
+        else _result(entry.lock_token, answer, call.request_id, now)
+        for entry, answer in zip(entries, answers, strict=True)
     ]
 
 
@@ -158,33 +164,30 @@ async def _settled(call: Call[Any], queue: Queue, ask: Ask) -> Reply:
     return Reply(_done(await settle_one(call.broker, queue, ask)))
 
 
-async def _renewed(broker: Broker, queue: Queue, token: LockToken, settlement: RenewSettlement) -> Renewal:
+async def _renewed(broker: Broker, queue: Queue, entry: Entry) -> Renewal:
+    lock_duration = _lock_duration(entry.settlement) if isinstance(entry.settlement, RenewLock) else None
     try:
-        return await renew(broker, queue, token, _lock_duration(settlement))
+        return await renew(broker, queue, entry.token, lock_duration)
     except (Refusal, MessageBusy) as refusal:
         return refusal
 
 
-def _ask(broker: Broker, queue: Queue, token: LockToken, settlement: Settlement, pointer: str) -> Ask:
+def _ask(broker: Broker, queue: Queue, entry: Entry) -> Ask:
+    settlement, token = entry.settlement, entry.token
     match settlement:
         case CompleteSettlement():
             return complete(queue, token)
         case AbandonSettlement():
-            return abandon(broker, queue, token, _abandonment(settlement, pointer))
+            return abandon(broker, queue, token, _abandonment(settlement, entry.changes))
         case DeadLetterSettlement():
-            return dead_letter(queue, token, settlement.reason, settlement.description, _changes(settlement, pointer))
+            return dead_letter(queue, token, settlement.reason, settlement.description, entry.changes)
         case _:
-            return defer(queue, token, _changes(settlement, pointer) if isinstance(settlement, DeferLock) else None)
+            return defer(queue, token, entry.changes)
 
 
-def _abandonment(body: AbandonLock, pointer: str = "") -> Abandonment:
+def _abandonment(body: AbandonLock, changes: Changes) -> Abandonment:
     delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
-    return Abandonment(body.reason, body.count, delay, _changes(body, pointer))
-
-
-def _changes(body: AbandonLock | DeadLetterLock | DeferLock, pointer: str = "") -> dict[str, PropertyValue] | None:
-    """What a settlement that stands at the pointer changes of the message's properties."""
-    return read_properties(body.properties, pointer.__add__)
+    return Abandonment(body.reason, body.count, delay, changes)
 
 
 def _lock_duration(body: RenewLock) -> Duration | None:
@@ -193,25 +196,6 @@ def _lock_duration(body: RenewLock) -> Duration | None:
 
 def _token(call: Call[Any]) -> LockToken:
     return LockToken.parse(call.path["lock_token"])
-
-
-def tokens_of(settlements: Sequence[Settlement], pointer: str) -> list[LockToken]:
-    """The tokens of a batch.
-
-    Refuses with `InvalidRequest` where one is garbled or comes twice: that is a mistake of the caller's, so
-    nothing is done at all.
-    """
-    seen: dict[LockToken, int] = {}
-    for place, settlement in enumerate(settlements):
-        where = f"{pointer}/{place}/lock_token"
-        try:
-            token = LockToken.parse(settlement.lock_token)
-        except Refusal as refusal:
-            raise at(where, refusal.detail) from None
-        if token in seen:
-            raise at(where, f"This lock token already stands at {pointer}/{seen[token]}.")
-        seen[token] = place
-    return list(seen)
 
 
 def _result(token: str, answer: Answer | Promise, tracking_id: str, now: float) -> SettlementResult:
@@ -223,7 +207,11 @@ def _result(token: str, answer: Answer | Promise, tracking_id: str, now: float) 
             left = to_milliseconds(answer.remaining(now))
             return RenewedResult(to_wire(answer.locked_until), left, lock_token=token)
         case Refusal() | MessageBusy():
-            return RefusedResult(token, problem_of(answer, tracking_id))
+            return _refused(token, answer, tracking_id)
+
+
+def _refused(token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
+    return RefusedResult(token, problem_of(refusal, tracking_id))
 
 
 def _done(settled: Settled) -> SettlementDone:

@@ -88,10 +88,16 @@ Settlement: TypeAlias = (
 )
 
 
-class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Settlements carried out in one call, each with its own result; no token twice."""
+WrittenSettlement: TypeAlias = Annotated[
+    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/Settlement"})
+]
+"""A settlement of a batch, unread at first, because each may be refused alone."""
 
-    settlements: Annotated[list[Settlement], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
+
+class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Settlements carried out in one call, each with its own result; of two with one token the second is refused."""
+
+    settlements: Annotated[list[WrittenSettlement], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
 
 
 SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred"]
@@ -135,9 +141,9 @@ class RenewedResult(LockRenewed, tag_field="result", tag="renewed", kw_only=True
 
 
 class RefusedResult(msgspec.Struct, tag_field="result", tag="refused"):
-    """One settlement or renewal of a batch that had no effect, and why."""
+    """One settlement or renewal of a batch that had no effect, and why; `lock_token` is null where it has none."""
 
-    lock_token: str
+    lock_token: str | None
     problem: Problem
 
 

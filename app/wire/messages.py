@@ -11,7 +11,7 @@ from app.domain.delivery import is_redelivered
 from app.domain.instant import to_milliseconds
 from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message
 from app.domain.settlement import LockToken
-from app.wire.locks import Settlement, SettlementResult
+from app.wire.locks import SettlementResult, WrittenSettlement
 from app.wire.properties import StoredProperties, WrittenProperties
 from app.wire.shapes import (
     STATE_NAMES,
@@ -51,7 +51,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     sequence_numbers: Numbers | None = None
     receiver_id: Id | None = None
     filter: Filter | None = None
-    settlements: Annotated[list[Settlement], msgspec.Meta(max_length=LARGEST_BATCH)] | None = None
+    settlements: Annotated[list[WrittenSettlement], msgspec.Meta(max_length=LARGEST_BATCH)] | None = None
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):

@@ -143,9 +143,7 @@ async def test_a_filter_chooses_among_what_waits(house: House) -> None:
         ({"filter": "other == 1"}, "/filter"),
         ({"filter": "x" * 1025}, "/filter"),
         ({"receiver_id": ""}, "/receiver_id"),
-        ({"settlements": [{"action": "complete"}]}, "/settlements/0/lock_token"),
-        ({"settlements": [{"action": "explode", "lock_token": "1.x"}]}, "/settlements/0/action"),
-        ({"settlements": [{"action": "complete", "lock_token": "garbled"}]}, "/settlements/0/lock_token"),
+        ({"settlements": [{"action": "complete"}] * 1001}, "/settlements"),
         ({"nonsense": 1}, "/nonsense"),
     ],
 )
@@ -154,6 +152,16 @@ async def test_a_wish_that_is_not_right_takes_nothing(house: House, wanted: dict
     answer = await house.call("POST", "/queues/orders/messages/receive", wanted)
     assert pointers(answer) == [pointer]
     assert await house.counts() == {"available": 1}
+
+
+async def test_a_malformed_settlement_keeps_no_message_from_its_receiver(house: House) -> None:
+    await house.send(body="first")
+    await house.send(body="second")
+    (first,) = await house.receive()
+    settlements = [{"action": "explode"}, {"action": "complete", "lock_token": first["lock_token"]}]
+    answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+    assert [result["result"] for result in answer["settled"]] == ["refused", "settled"]
+    assert [message["body"] for message in answer["messages"]] == ["second"]
 
 
 async def test_a_queue_that_is_closed_or_missing_gives_nothing(house: House) -> None:

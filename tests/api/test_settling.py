@@ -293,6 +293,23 @@ async def test_a_body_may_be_left_out(house: House) -> None:
         await house.ask("POST", "/queues/orders/purge")
 
 
+TOKEN = f"7.{'0' * 32}"
+MALFORMED: list[tuple[Any, str]] = [
+    ({"action": "complete"}, "/lock_token"),
+    ({"action": "complete", "lock_token": 7}, "/lock_token"),
+    ({"action": "explode", "lock_token": TOKEN}, "/action"),
+    ({"lock_token": TOKEN}, "/action"),
+    ({"action": "complete", "lock_token": TOKEN, "reason": "none"}, "/reason"),
+    ({"action": "abandon", "lock_token": TOKEN, "delay_seconds": -1}, "/delay_seconds"),
+    ({"action": "dead_letter", "lock_token": TOKEN, "properties": {"a": []}}, "/properties/a"),
+    ({"action": "renew", "lock_token": TOKEN, "lock_seconds": 0}, "/lock_seconds"),
+    ([], ""),
+    ("complete", ""),
+    (None, ""),
+]
+"""Settlements of a batch that break a rule by themselves, and where."""
+
+
 class TestTogether:
     """Many settlements in one call, each with its own result."""
 
@@ -326,18 +343,52 @@ class TestTogether:
         assert results[0]["problem"]["code"] == "already-settled"
         assert results[2]["problem"]["code"] == "message-not-found"
 
-    async def test_a_token_twice_or_garbled_settles_nothing(self, house: House) -> None:
+    @pytest.mark.parametrize(("bad", "pointer"), MALFORMED)
+    async def test_one_that_is_malformed_has_the_problem_of_its_own(self, house: House, bad: Any, pointer: str) -> None:
+        first, second = await locked(house), await locked(house)
+        one, other = ({"action": "complete", "lock_token": message["lock_token"]} for message in (first, second))
+        results = (await house.ask("POST", "/queues/orders/settle", {"settlements": [one, bad, other]}))["results"]
+        assert [result["result"] for result in results] == ["settled", "refused", "settled"]
+        refusal = results[1]["problem"]
+        assert (refusal["status"], refusal["code"]) == (422, "invalid-request")
+        assert [fault["pointer"] for fault in refusal["errors"]] == [pointer]
+        assert results[1]["lock_token"] == (
+            bad["lock_token"] if isinstance(bad, dict) and bad.get("lock_token") == TOKEN else None
+        )
+        assert await house.counts() == {}
+
+    async def test_of_two_with_one_token_the_second_is_refused(self, house: House) -> None:
         message = await locked(house)
-        one = {"action": "complete", "lock_token": message["lock_token"]}
-        for other in (one, {**one, "action": "abandon"}, {**one, "lock_token": "1.x"}):
-            answer = await house.call("POST", "/queues/orders/settle", {"settlements": [one, other]})
-            assert pointers(answer) == ["/settlements/1/lock_token"]
-        assert await house.counts() == {"locked": 1}
+        token = message["lock_token"]
+        settlements = [{"action": action, "lock_token": token} for action in ("complete", "abandon", "complete")]
+        results = (await house.ask("POST", "/queues/orders/settle", {"settlements": settlements}))["results"]
+        assert [result["result"] for result in results] == ["settled", "refused", "refused"]
+        for refused in results[1:]:
+            assert refused["lock_token"] == token
+            assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/lock_token"]
+            assert "Settlement 0" in refused["problem"]["errors"][0]["detail"]
+        assert await house.counts() == {}
+
+    async def test_a_token_that_was_never_given_out_is_not_found(self, house: House) -> None:
+        message = await locked(house)
+        settlements = [{"action": "complete", "lock_token": token} for token in ("1.x", message["lock_token"])]
+        garbled, settled = (await house.ask("POST", "/queues/orders/settle", {"settlements": settlements}))["results"]
+        assert (garbled["lock_token"], garbled["problem"]["code"]) == ("1.x", "message-not-found")
+        assert settled["result"] == "settled"
 
     async def test_a_property_that_is_not_right_is_named(self, house: House) -> None:
         one = {"action": "defer", "lock_token": (await locked(house))["lock_token"], "properties": {"a": 1, "b": []}}
-        answer = await house.call("POST", "/queues/orders/settle", {"settlements": [one]})
-        assert pointers(answer) == ["/settlements/0/properties/b"]
+        (refused,) = (await house.ask("POST", "/queues/orders/settle", {"settlements": [one]}))["results"]
+        assert refused["lock_token"] == one["lock_token"]
+        assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/properties/b"]
+        assert await house.counts() == {"locked": 1}
+
+    async def test_problems_do_not_repeat_long_parts_of_the_request(self, house: House) -> None:
+        await house.ask("PUT", "/queues/orders")
+        bad = {"action": "complete", "lock_token": "x" * 3000}
+        answer = await house.call("POST", "/queues/orders/settle", {"settlements": [bad] * 100})
+        assert len(answer.content) < 100 * 2500
+        assert {result["lock_token"] for result in answer.json()["results"]} == {None}
 
     async def test_there_is_at_least_one(self, house: House) -> None:
         await house.ask("PUT", "/queues/orders")
