@@ -15,6 +15,9 @@ from app.wire.complaints import invalid, pointer_and_detail
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
 HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+END = 64
+"""Bytes at the end of a body in which half a pair may stand where the decoder says that the text ends too soon."""
+
 WHOLE = re.compile(r"-?[0-9]+")
 
 
@@ -86,8 +89,11 @@ def converted(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[s
 
 
 def _half_a_pair(raw: bytes) -> InvalidRequest | None:
-    """The refusal of half a surrogate pair, which the decoder takes for the end of the text."""
-    if HALF_A_PAIR.search(raw) is None:
+    """The refusal of half a surrogate pair at the end of a body, which the decoder takes for a text cut short.
+
+    Everywhere else the decoder finds it by itself, so no more is searched than the end.
+    """
+    if HALF_A_PAIR.search(raw, max(0, len(raw) - END)) is None:
         return None
     return InvalidRequest(
         faults=[Fault("", "A \\u escape is half of a surrogate pair, and the other half is missing.")]

@@ -506,6 +506,19 @@ async def test_millions_of_entries_are_refused_before_they_are_built(house: Hous
     assert len(answer.content) < 4096
 
 
+def test_a_body_that_is_no_json_is_refused_in_little_memory() -> None:
+    read = body_decoder(next(one.body for one in OPERATIONS if one.name == "send_message"))
+    body = b'{"message_id":"' + b"\\\\" * (1 << 20) + b'\\q"}'
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal):
+            read(body)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most <= 2 * len(body)  # the text that `bytes.decode` makes, and what is small
+
+
 def test_a_list_at_its_limit_is_read_however_large_the_body_is() -> None:
     read = body_decoder(next(one.body for one in OPERATIONS if one.name == "send_batch"))
     body = b"[" + b"1," * 20 + b"1]"
