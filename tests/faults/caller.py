@@ -34,6 +34,7 @@ class Caller:
 
     def __init__(self, urls: Sequence[str], queue: str, log: Path, *, keep_alive: bool = True) -> None:
         self.journal = Journal(log)
+        self.queue = queue
         self._path = f"/v1/queues/{queue}"
         self._urls = itertools.cycle(urls)
         limits = httpx.Limits(max_keepalive_connections=None if keep_alive else 0)
@@ -85,9 +86,11 @@ class Caller:
         path = f"/locks/{token}/{verb.replace('_', '-')}"
         return await self._insist(verb, path, more, {"token": token})
 
-    async def ask(self, verb: str, method: str, path: str, payload: Any = None) -> tuple[int, dict[str, Any]]:
+    async def ask(
+        self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
+    ) -> tuple[int, dict[str, Any]]:
         """Anything else, of which the checker knows nothing, repeating until it is answered or refused."""
-        return await self._insist(verb, path, payload, {}, method=method)
+        return await self._insist(verb, path, payload, {}, headers, method)
 
     # ---- the road of all of them -------------------------------------------------------------------------------------
 

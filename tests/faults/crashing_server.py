@@ -74,6 +74,10 @@ class Mine:
             die()
 
 
+ROOMS = ("queues", "archive")
+"""What a store has of rooms of its own."""
+
+
 class Mined:
     """A room with a mine on the way into and out of each of its methods."""
 
@@ -82,6 +86,8 @@ class Mined:
 
     def __getattr__(self, what: str) -> Any:
         found = getattr(self._room, what)
+        if what in ROOMS:
+            return Mined(found, what, self._mine)
         return self._mined(found, what) if inspect.iscoroutinefunction(found) else found
 
     def _mined(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
@@ -168,7 +174,8 @@ class Nursery:
         self._log = str(directory / "log")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._environment = {"PEEKLOCK_PORT": str(port), "PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", **environment}
+        often = {"PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", "PEEKLOCK_SEAL_INTERVAL_SECONDS": "1"}
+        self._environment = {"PEEKLOCK_PORT": str(port), **often, **environment}
         self._process: BaseProcess | None = None
 
     def start(self, step: Step | None = None) -> None:
