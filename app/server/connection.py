@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from app.api.front import request_id
 from app.api.problems import UNREADABLE, plain_problem
 from app.server.chunks import Overhead
-from app.server.one_write import OneWrite
+from app.server.in_turn import PIECE, InTurn
 from app.server.resuming import head_without_offer, successor
 
 LARGEST_URL = 16 << 10
@@ -23,6 +23,10 @@ LARGEST_URL = 16 << 10
 
 LARGEST_HEAD = 64 << 10
 """Bytes of its target, header fields and trailer fields: a raw send may carry 32 KiB of properties there."""
+
+MOST_FIELDS = 128
+"""Header fields of a request: up to 64 properties of a raw send, and as many others. Each takes 160 bytes of memory
+besides its own, so the bytes of a head do not bound it."""
 
 LARGEST_REST = 256 << 10
 """Bytes of a body that are still read, and dropped, after its request was answered. A body that ends within them
@@ -44,6 +48,7 @@ URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_U
 HEAD_TOO_LARGE: Complaint = (
     431, f"The target, header fields, trailer fields and chunk extensions of a request have at most {LARGEST_HEAD} bytes."
 )  # fmt: skip
+TOO_MANY_FIELDS: Complaint = (431, f"A request has at most {MOST_FIELDS} header fields.")
 
 
 class Stage(Enum):
@@ -58,14 +63,14 @@ class Unacceptable(Exception):
     """A request is not taken in; raised through the parser, so that it stops."""
 
 
-class Connection(OneWrite):
+class Connection(InTurn):
     """One client's connection."""
 
     _stage = Stage.NONE
     _arrived = 0
-    """Bytes of a head that came after the read in which it began."""
+    """Bytes of a head that are here, before the newest piece. The piece in which it began counts as a whole."""
     _read = 0
-    """Bytes of the newest read."""
+    """Bytes of the newest piece."""
     _complaint = MALFORMED
     _is_deaf = False
     _last_word: bytes | None = None
@@ -76,19 +81,19 @@ class Connection(OneWrite):
     _overhead: Overhead | None = None
     """What the newest request's chunks may have besides their content, if its body is chunked."""
 
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+    def take_in(self, data: bytes) -> None:
+        """Read a piece of what the client sends; refuse what is no request."""
         if self._is_deaf:
             self._drop(len(data))
             return
         before = self._stage
         self._read = len(data)
         if before is Stage.BODY:
-            self._read_on(data)
+            self._read_body(data)
         else:
             self._parse(data)
         if self._stage is Stage.HEAD and not self._is_deaf:
-            self._arrived = self._arrived + len(data) if before is Stage.HEAD else 0
+            self._arrived += len(data)
             self._bound_head()
 
     def on_message_begin(self) -> None:
@@ -150,7 +155,8 @@ class Connection(OneWrite):
             while left:
                 left = self._parse_until_offer(left)
         except httptools.HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
+            if self._complaint is MALFORMED:
+                self.logger.warning("Invalid HTTP request received.")
             self._refuse(self._complaint)
 
     def _parse_until_offer(self, data: bytes | memoryview) -> bytes | memoryview:
@@ -163,7 +169,7 @@ class Connection(OneWrite):
             return memoryview(data)[offer.args[0] :]
         return b""
 
-    def _read_on(self, data: bytes) -> None:
+    def _read_body(self, data: bytes) -> None:
         """Read more of a body, within the bounds of its overhead, or of its rest if it was answered already."""
         request, cycle = self.scope, self.cycle
         before = len(cycle.body)
@@ -261,7 +267,9 @@ class Connection(OneWrite):
         """Refuse a head that is too large before it ends."""
         if len(self.url) > LARGEST_URL:
             self._refuse(URL_TOO_LONG)
-        elif self._arrived > LARGEST_HEAD:
+        elif len(self.headers) > MOST_FIELDS:
+            self._refuse(TOO_MANY_FIELDS)
+        elif self._arrived > LARGEST_HEAD + PIECE:
             self._refuse(HEAD_TOO_LARGE)
 
     def _fault_of_head(self) -> Complaint | None:
@@ -270,6 +278,8 @@ class Connection(OneWrite):
             return URL_TOO_LONG
         if self._arrived + self._read > LARGEST_HEAD < self._head_size():
             return HEAD_TOO_LARGE
+        if len(self.headers) > MOST_FIELDS:
+            return TOO_MANY_FIELDS
         hosts = 0
         for name, value in self.headers:
             if name == b"host":

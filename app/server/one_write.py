@@ -30,13 +30,15 @@ class OneWrite(HttpToolsProtocol):
 class Whole(asyncio.Transport):
     """A connection that keeps an answer's head until its body, its end, or the end of the connection comes along."""
 
-    __slots__ = ("_begun", "_head", "_inside")
+    __slots__ = ("_begun", "_head", "_inside", "_is_held", "_is_paused")
 
     def __init__(self, inside: asyncio.Transport) -> None:
         super().__init__()
         self._inside = inside
         self._begun = False
         self._head = b""
+        self._is_held = False
+        self._is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Keep the first piece of an answer, and write it with the second."""
@@ -72,13 +74,28 @@ class Whole(asyncio.Transport):
         """See `asyncio.Transport`."""
         return self._inside.is_closing()
 
+    def hold(self) -> None:
+        """Read nothing until `let_go`, also where a request asks to read on."""
+        self._is_held = True
+        self._inside.pause_reading()
+
+    def let_go(self) -> None:
+        """Read on, unless reading is paused."""
+        if self._is_held:
+            self._is_held = False
+            if not self._is_paused:
+                self._inside.resume_reading()
+
     def pause_reading(self) -> None:
         """See `asyncio.Transport`."""
+        self._is_paused = True
         self._inside.pause_reading()
 
     def resume_reading(self) -> None:
         """See `asyncio.Transport`."""
-        self._inside.resume_reading()
+        self._is_paused = False
+        if not self._is_held:
+            self._inside.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """See `asyncio.Transport`."""

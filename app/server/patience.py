@@ -1,7 +1,6 @@
 """Hangs up on clients that stop in the middle of a request, and on those that never begin one."""
 
 import asyncio
-from typing import ClassVar
 
 from app.server.connection import Complaint, Connection, Stage
 
@@ -16,7 +15,7 @@ class Patient(Connection):
     whole in one read sets no timer.
     """
 
-    seconds: ClassVar[float] = 30.0
+    seconds = 30.0
     _since = 0.0
     """When the client last did what is asked of it."""
     _watch: asyncio.TimerHandle | None = None
@@ -27,10 +26,10 @@ class Patient(Connection):
         self._since = self.loop.time()
         self._watch_for(self.seconds)
 
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+    def take_in(self, data: bytes) -> None:
+        """Read a piece of what the client sends, and wait for more from now on."""
         newest = self.scope
-        super().data_received(data)
+        super().take_in(data)
         if self._stage is Stage.NONE:
             return
         if self._stage is Stage.BODY or self.scope is not newest:
