@@ -55,6 +55,12 @@ class Settings(BaseSettings):
     max_filtered_receivers: int = Field(
         default=200, ge=1, le=10_000, description="Receivers with a filter that each process lets wait at once."
     )
+    max_connections: int = Field(
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="Connections that a process serves; a request on one above it is answered 503.",
+    )
     max_request_bytes: int = Field(
         default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
     )

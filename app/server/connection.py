@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.front import request_id
 from app.api.problems import UNREADABLE, plain_problem
+from app.domain.refusals import Overloaded
 from app.server.chunks import Overhead
 from app.server.in_turn import PIECE, InTurn
 from app.server.resuming import head_without_offer, successor
@@ -40,6 +41,8 @@ LINGER_SECONDS = 2.0
 
 Complaint = tuple[int, str]
 """Status and detail of a problem."""
+
+CODES = {**UNREADABLE, 503: Overloaded.code}
 
 MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its method is unknown.")
 NO_HOST: Complaint = (400, "A request of HTTP/1.1 has exactly one Host header.")
@@ -244,13 +247,14 @@ class Connection(InTurn):
     def _refusal(self, complaint: Complaint) -> bytes:
         status, detail = complaint
         tracking_id = self._tracking_id()
-        body = msgspec.json.encode(plain_problem(status, UNREADABLE[status], detail, tracking_id))
+        body = msgspec.json.encode(plain_problem(status, CODES[status], detail, tracking_id))
         headers = (
             *self.server_state.default_headers,
             (b"content-length", b"%d" % len(body)),
             (b"content-type", b"application/problem+json"),
             (b"x-request-id", tracking_id.encode()),
             (b"connection", b"close"),
+            *(((b"retry-after", b"1"),) if status == 503 else ()),
         )
         return b"".join((STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n", body))
 

@@ -1,6 +1,7 @@
 """Opens a server's port and runs its processes on it, so that nothing is announced before it is true."""
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from app.server.patience import Patient
+from app.server.limited import SPARE, Limited
 from app.server.preflight import RefusedToStart
 from app.settings import Settings
 
@@ -29,6 +30,9 @@ UNREAD_SECONDS = 30
 
 READY_SECONDS = 60.0
 """How long the processes of one server may take to start before nobody is told that it listens."""
+
+OTHER_FILES = 300
+"""Open files besides those of clients: up to 200 connections to the database, Redis, and what Python keeps open."""
 
 log = structlog.get_logger("peeklock")
 
@@ -64,6 +68,7 @@ def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], No
         welcome(url)
         log.info("listening", url=url, processes=settings.workers)
 
+    _allow_files(settings.max_connections + SPARE + OTHER_FILES)
     # uvicorn raises the signal that has stopped it once more: an orderly end is no failure.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     config = _config(settings)
@@ -74,6 +79,18 @@ def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], No
     except KeyboardInterrupt:
         pass  # an orderly end too
     return 0
+
+
+def _allow_files(wanted: int) -> None:
+    """Have the operating system allow a process as many open files, where it lets itself be asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            log.warning(
+                "fewer open files are allowed than PEEKLOCK_MAX_CONNECTIONS needs", allowed=allowed, needed=wanted
+            )
 
 
 class _One(uvicorn.Server):
@@ -139,7 +156,8 @@ def _config(settings: Settings) -> uvicorn.Config:
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http=Patient,
+        http=Limited,
+        limit_concurrency=settings.max_connections,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -155,10 +155,12 @@ async def connected(service: ASGI, kind: type[Connection], clock: VirtualClock |
 
 @asynccontextmanager
 async def listening(
-    service: ASGI, kind: type[Connection], clock: VirtualClock | None = None
+    service: ASGI, kind: type[Connection], clock: VirtualClock | None = None, limit: int | None = None
 ) -> AsyncIterator[tuple[int, Arrived]]:
-    """The port of the service, and what has come to it."""
-    config = uvicorn.Config(service, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
+    """The port of the service, which serves so many connections, and what has come to it."""
+    config = uvicorn.Config(
+        service, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60, limit_concurrency=limit
+    )
     state, arrived = ServerState(), Arrived()
 
     class Observed(kind):
