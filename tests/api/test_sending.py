@@ -298,6 +298,9 @@ async def test_a_queue_that_is_full_or_closed_takes_nothing(house: House) -> Non
     for status in ("send_disabled", "disabled"):
         await house.ask("PUT", "/queues/closed", {"status": status})
         problem(await house.call("POST", "/queues/closed/messages"), 403, "send-disabled")
+        for atomic in (True, False):
+            batch = {"messages": [{"body": 1}], "atomic": atomic}
+            problem(await house.call("POST", "/queues/closed/messages/batch", batch), 403, "send-disabled")
 
 
 KEY = {"Idempotency-Key": "5f2b"}
