@@ -181,6 +181,7 @@ async def _shared_redis(settings: Settings, store: Store) -> SharedRedis | None:
 def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:
     locks.wake_ups.on_schedule_changed = passes.wake_schedule
     locks.wake_ups.on_queues_changed = broker.catalogue.forget_all
+    locks.wake_ups.on_passed = partial(announce.hear_of_passed, broker)
     announce.connect(broker)
 
 

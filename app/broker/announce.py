@@ -5,7 +5,7 @@ hears of them, and whether the schedule changes, is decided here alone. A lost a
 also look once a second.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from itertools import compress
 
 from app.broker.broker import Broker
 from app.domain.delivery import Place, line_of
-from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.message import DEFAULT_PRIORITY, Draft, Message, MessageState, Receipt
 from app.domain.settlement import Move
 
 RECEIVABLE = (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
@@ -30,21 +30,35 @@ class Arrival:
     place: Place | None = None
     """Where it stands in the order of delivery, if that is known."""
 
+    @property
+    def may_be_passed(self) -> bool:
+        """Whether it may stand where a search has been that has looked at all there was."""
+        return self.place is None or -self.place[0] > DEFAULT_PRIORITY
+
 
 def announce(broker: Broker, arrivals: Iterable[Arrival]) -> None:
     """Wake one receiver for each receivable message, and the schedule pass where a message now waits for its time."""
-    lines: Counter[int] = Counter()
+    lines: defaultdict[int, list[Arrival]] = defaultdict(list)
     is_scheduled = False
     for arrival in arrivals:
         if arrival.state in RECEIVABLE:
             line = line_of(arrival.queue_id, arrival.state)
-            lines[line] += 1
+            lines[line].append(arrival)
             broker.searches.note(line, arrival.sequence_number, arrival.place)
         is_scheduled = is_scheduled or arrival.state is MessageState.SCHEDULED
-    for line, count in lines.items():
-        broker.bells.ring(line, count)
+    for line, arrived in lines.items():
+        passed = [one.sequence_number for one in arrived if one.may_be_passed]
+        broker.bells.ring(line, len(arrived), passed)
     if is_scheduled:
         broker.bells.schedule_changed()
+
+
+def hear_of_passed(broker: Broker, line: int, sequence_numbers: Sequence[int]) -> None:
+    """Another process tells of messages that became receivable where the searches of this one may have been."""
+    for number in sequence_numbers:
+        broker.searches.note(line, number, None)
+    if broker.searches.has_receivers(line):
+        broker.waiting.ring(line)
 
 
 def announce_sent(broker: Broker, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:

@@ -2,8 +2,8 @@
 
 A search belongs to a line and a filter, and all receivers with that filter share it. It goes along the order of
 delivery and remembers the place that it has reached. A message that becomes receivable behind that place is noted
-as news by its number. What another process makes receivable there is not noted: a second walk goes round the whole
-line for it, slowly.
+as news by its number; other processes tell of those that they know of. What is lost on that way is found by a second
+walk, which goes round the whole line slowly.
 """
 
 from collections.abc import Generator
@@ -128,6 +128,10 @@ class Searches:
         """Tell the searches of a line of a message that became receivable, and of its place where that is known."""
         for search in self._by_line.get(line, {}).values():
             search.note(number, place)
+
+    def has_receivers(self, line: int) -> bool:
+        """Whether a receiver looks or waits in this line through a filter."""
+        return any(search.receivers for search in self._by_line.get(line, {}).values())
 
     def _keep_idle(self, line: int, matching: Filter) -> None:
         self._idle[line, matching] = None

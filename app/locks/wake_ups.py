@@ -5,8 +5,8 @@ are remembered for a moment only.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from typing import Annotated
 
@@ -31,34 +31,40 @@ QUIET_SECONDS = 30.0
 MOST_LINES = 1_000
 """Lines of which a process hears at once. Receivers in other lines are served by the look of each second."""
 
+MOST_PASSED = 100
+"""Messages of one queue that are named at a time. A search comes to the others on its second walk."""
+
 Count = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Notice(msgspec.Struct):
     """What one process tells the others; fields it does not know are passed over.
 
-    `origin` names the process, `rings` counts wake-ups by queue, `queues_changed` says that some have new settings.
+    `origin` names the process, `rings` counts wake-ups by queue, `passed` names messages by queue that became receivable
+    where searches may have been, `queues_changed` says that some queues have new settings.
     """
 
     origin: str
     rings: dict[int, Count] = {}
+    passed: dict[int, list[int]] = {}
     queues_changed: bool = False
 
 
 class LocalWakeUps:
     """Implements `Bells` for a process on its own.
 
-    `on_schedule_changed` and `on_queues_changed` are set by whoever opens the rooms, once there is
-    something to wake and something to forget.
+    `on_schedule_changed`, `on_queues_changed` and `on_passed` are set by whoever opens the rooms, once there is
+    something to wake, something to forget and searches to tell.
     """
 
     def __init__(self, bell: Bell[int]) -> None:
         self._bell = bell
         self.on_schedule_changed: Callable[[], None] = _nothing
         self.on_queues_changed: Callable[[], None] = _nothing
+        self.on_passed: Callable[[int, Sequence[int]], None] = _unheard
 
-    def ring(self, queue_id: int, count: int = 1) -> None:
-        """Wake those who have waited longest here."""
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
+        """Wake those who have waited longest here. Whoever rings has told the searches of this process already."""
         self._bell.ring(queue_id, count)
 
     def schedule_changed(self) -> None:
@@ -88,6 +94,7 @@ class SharedWakeUps(LocalWakeUps):
         self._clock = clock
         self._report = report
         self._rings = Counter[int]()
+        self._passed: defaultdict[int, list[int]] = defaultdict(list)
         self._changed = False
         self._teller: asyncio.Task[None] | None = None
         self._joined: set[int] = set()
@@ -100,11 +107,15 @@ class SharedWakeUps(LocalWakeUps):
         self._bell.on_line = self._join
         self._listener.start()
 
-    def ring(self, queue_id: int, count: int = 1) -> None:
-        """Wake those who wait here; what is left of `count` is for the others."""
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
+        """Wake those who wait here; what is left of `count` is for the others, and `passed` for all their searches."""
         left = count - self._bell.ring(queue_id, count)
         if left > 0:
             self._rings[queue_id] += left
+        if passed:
+            named = self._passed[queue_id]
+            named += passed[: MOST_PASSED - len(named)]
+        if left > 0 or passed:
             self._tell()
 
     def queues_changed(self) -> None:
@@ -127,19 +138,22 @@ class SharedWakeUps(LocalWakeUps):
             self._teller = asyncio.get_running_loop().create_task(self._tell_all(), context=Context())
 
     async def _tell_all(self) -> None:
-        while self._rings or self._changed:
-            notices = {
-                self._keys.channel_of(queue_id): Notice(self._origin, {queue_id: count})
-                for queue_id, count in self._rings.items()
-            }
+        while self._rings or self._passed or self._changed:
+            lines = dict.fromkeys((*self._rings, *self._passed))
+            notices = {self._keys.channel_of(line): self._notice(line) for line in lines}
             if self._changed:
                 notices[self._keys.channel()] = Notice(self._origin, queues_changed=True)
             self._rings.clear()
+            self._passed.clear()
             self._changed = False
             told = {channel: msgspec.json.encode(notice) for channel, notice in notices.items()}
             reached = await self._link.publish(told)
             has_others = any(count > int(self._listener.hears(channel)) for channel, count in reached.items())
             await self._clock.sleep(GATHER_SECONDS if has_others else ALONE_SECONDS)
+
+    def _notice(self, line: int) -> Notice:
+        rings, passed = self._rings.get(line), self._passed.get(line)
+        return Notice(self._origin, {line: rings} if rings else {}, {line: passed} if passed else {})
 
     def _join(self, line: int) -> None:
         self._quiet.discard(line)
@@ -174,6 +188,9 @@ class SharedWakeUps(LocalWakeUps):
             self._report("wake-ups", error)
             return
         is_own = notice.origin == self._origin
+        if not is_own:
+            for queue_id, numbers in notice.passed.items():
+                self.on_passed(queue_id, numbers)
         for queue_id, count in notice.rings.items():
             woken = 0 if is_own else self._bell.ring(queue_id, count)
             if not woken and not self._bell.has_line(queue_id):
@@ -184,3 +201,7 @@ class SharedWakeUps(LocalWakeUps):
 
 def _nothing() -> None:
     """Nobody has asked to hear of it."""
+
+
+def _unheard(_line: int, _sequence_numbers: Sequence[int]) -> None:
+    """There are no searches."""

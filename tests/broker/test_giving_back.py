@@ -52,7 +52,7 @@ class Bells:
     def __init__(self) -> None:
         self.rung: list[tuple[int, int]] = []
 
-    def ring(self, queue_id: int, count: int = 1) -> None:
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
         self.rung.append((queue_id, count))
 
     def schedule_changed(self) -> None:

@@ -12,6 +12,7 @@ from app.broker import browse as browsing
 from app.broker import purge as purging
 from app.broker import search
 from app.broker.abandon import Abandonment, abandon
+from app.broker.announce import hear_of_passed
 from app.broker.broker import Broker
 from app.broker.browse import browse
 from app.broker.filters import CelFilter, Everything
@@ -29,7 +30,9 @@ from app.domain.refusals import RateLimited
 from app.domain.sending import Letter
 from app.domain.settlement import given_back, token_of
 from app.domain.weight import LARGEST_ANSWER, ROW_BYTES
+from app.locks.wake_ups import LocalWakeUps
 from app.maintenance.look import let_one_look
+from app.runtime.bell import Bell
 from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
 from tests.servers import PATIENCE
@@ -120,6 +123,24 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
             task.cancel()
         if scene.waiting:
             await asyncio.wait(scene.waiting)
+
+
+class Told(LocalWakeUps):
+    """The wake-ups of another process, of which this one hears what it tells of messages."""
+
+    def __init__(self, bell: Bell[int], scene: Scene) -> None:
+        super().__init__(bell)
+        self._scene = scene
+
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
+        super().ring(queue_id, count)
+        hear_of_passed(self._scene.broker, queue_id, passed)
+
+
+def another_process(scene: Scene) -> Broker:
+    """A broker on the same store, with receivers and searches of its own."""
+    bell = Bell[int](scene.clock)
+    return replace(scene.broker, waiting=bell, bells=Told(bell, scene), searches=Searches(scene.clock, 200))
 
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
@@ -336,7 +357,38 @@ async def test_a_message_that_is_freed_far_behind_the_walk_is_found_at_once(scen
     assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
 
 
-async def test_a_message_that_another_process_frees_behind_the_walk_is_found_in_a_round(scene: Scene) -> None:
+async def test_a_message_that_another_process_frees_behind_the_walk_is_found_at_once(scene: Scene) -> None:
+    await scene.fill(100)
+    await scene.fill(1, "wanted")
+    await scene.fill(100)
+    call = scene.wait("wanted", 0)
+    await scene.clock.advance(5)
+    (held,) = await call
+    # One of another filter waits in the other process, and is woken there.
+    other = another_process(scene)
+    unlike = asyncio.create_task(receive(other, scene.queue, wish("unlike", 3000)))
+    scene.waiting += [unlike]
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(20)
+    await settle_one(other, scene.queue, abandon(other, scene.queue, token_of(held), Abandonment()))
+    await scene.clock.advance(0.1)
+    assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
+    assert not unlike.done()
+    other.waiting.close()
+
+
+async def test_a_message_of_a_higher_priority_from_another_process_is_found_at_once(scene: Scene) -> None:
+    await scene.fill(200)
+    waiting = scene.wait("wanted")
+    await scene.clock.advance(20)
+    scene.store.looks = 0
+    await send(another_process(scene), scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)])
+    await scene.clock.advance(0.1)
+    assert len(waiting.result()) == 1
+    assert scene.store.looks == 0
+
+
+async def test_a_message_that_was_freed_without_a_word_behind_the_walk_is_found_in_a_round(scene: Scene) -> None:
     await scene.fill(100)
     await scene.fill(1, "wanted")
     await scene.fill(100)

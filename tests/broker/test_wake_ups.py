@@ -4,7 +4,7 @@ The clock stands still in all of these tests, and no background pass runs but th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,7 +211,7 @@ async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageStat
 class Deaf:
     """Wake-ups that reach nobody."""
 
-    def ring(self, queue_id: int, count: int = 1) -> None:
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
         """Nothing."""
 
     def schedule_changed(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 import pytest
@@ -36,6 +36,8 @@ class Process:
         self.wake_ups = SharedWakeUps(self.bell, self.link, keys, origin, self.clock, self.report)
         self.forgotten = 0
         self.wake_ups.on_queues_changed = self.forget
+        self.heard: list[tuple[int, Sequence[int]]] = []
+        self.wake_ups.on_passed = lambda line, numbers: self.heard.append((line, numbers))
         self.wake_ups.start()
 
     def forget(self) -> None:
@@ -130,6 +132,37 @@ async def test_who_waits_here_is_rung_first_and_only_the_rest_is_told(here: Proc
         here.wake_ups.ring(ORDERS, 5)
         assert await nearer.rung(0)
     assert (await channel.next()).rings == {ORDERS: 4}
+
+
+async def test_searches_elsewhere_hear_of_messages_although_all_are_woken_here(
+    here: Process, there: Process, waiter: Waiter[int]
+) -> None:
+    with here.bell.waiter(ORDERS) as nearer:
+        here.wake_ups.ring(ORDERS, 1, [7])
+        assert await nearer.rung(0)
+        async for _ in glances():
+            if there.heard:
+                break
+    assert (here.heard, there.heard) == ([], [(ORDERS, [7])])
+    assert not await waiter.rung(0)
+
+
+async def test_a_ring_names_its_messages_to_searches_elsewhere(
+    here: Process, waiter: Waiter[int], there: Process
+) -> None:
+    here.wake_ups.ring(ORDERS, 2, [7, 9])
+    assert await waiter.rung(WAIT_SECONDS)
+    assert there.heard == [(ORDERS, [7, 9])]
+
+
+async def test_no_more_messages_are_named_than_a_notice_may_hold(here: Process, channel: Channel) -> None:
+    here.wake_ups.ring(ORDERS, 1)
+    await channel.next()
+    for number in range(3):
+        here.wake_ups.ring(ORDERS, 50, range(50 * number, 50 * number + 50))
+    await gathered(here)
+    notice = await channel.next()
+    assert (notice.rings, notice.passed) == ({ORDERS: 150}, {ORDERS: list(range(100))})
 
 
 async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_a_queue_with_the_sum(

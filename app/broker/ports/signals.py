@@ -1,13 +1,18 @@
 """Who is told that something has happened."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
 class Bells(Protocol):
     """Wake-ups for waiting receivers, in this process and in the others. Losing one is harmless."""
 
-    def ring(self, queue_id: int, count: int = 1) -> None:
-        """Wake so many of the receivers that wait longest on the queue, here and elsewhere."""
+    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
+        """Wake so many of the receivers that wait longest on the queue, here and elsewhere.
+
+        `passed` are those of the messages that may stand where searches have been already, by sequence number: the
+        searches of other processes hear of them also where all are woken here.
+        """
         ...
 
     def schedule_changed(self) -> None:
