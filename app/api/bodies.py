@@ -60,6 +60,7 @@ async def read_body(receive: Receive, largest: int, held: Held) -> bytes:
     if event["type"] == "http.disconnect":
         raise ClientGone
     body: bytes = event.get("body", b"")
+    held.grow(len(body))
     if not event.get("more_body", False):
         return _within(body, largest)
     # One buffer: a list of chunks of two bytes each would take twenty times their size.

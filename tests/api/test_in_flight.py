@@ -73,6 +73,15 @@ async def test_what_says_that_it_is_too_much_now_is_refused_before_it_is_read(ho
     assert await again.run() == 201
 
 
+@pytest.mark.parametrize("more", [True, False], ids=["the first piece", "the whole body"])
+async def test_a_body_that_announces_no_length_counts_from_its_first_piece_on(house: House, more: bool) -> None:
+    house.requests.take(house.requests.most - MIB)
+    chunked = Exchange(house, {"transfer-encoding": "chunked"})
+    chunked.come(b"x" * (MIB + 1), more=more)
+    async with asyncio.timeout(60):
+        assert await chunked.run() == 503
+
+
 async def test_a_body_in_chunks_counts_as_it_comes(house: House) -> None:
     house.requests.take(house.requests.most - MIB)
     chunked = Exchange(house, {"transfer-encoding": "chunked"})
