@@ -92,8 +92,8 @@ async def claim(
 ) -> list[list[Message] | Exception]:
     """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
 
-    A claim that the budget left nothing for is answered with `LeftOverError`. The first one never is. Rows behind the
-    budget are locked until the transaction ends; `pace` keeps them few.
+    A claim is answered with `LeftOverError` where its line has a message that the budget had no room for. The first
+    one never is. Rows behind the budget are locked until the transaction ends; `pace` keeps them few.
     """
     asked: defaultdict[Line, int] = defaultdict(int)
     for wish in claims:
@@ -101,11 +101,16 @@ async def claim(
     budget = max(wish.budget for wish in claims)
     began = clock.monotonic()
     found = await _find(session, asked, budget, pace)
-    shares, is_cut = _share(claims, found, budget, began)
-    if is_cut:
-        _learn(claims, found, shares, pace)
+    shares = _share(claims, found, budget, began)
+    cut = _cut(claims, found, shares)
+    for line, fitted in cut.items():
+        if fitted:
+            pace.was_cut(line, fitted)
     delivered = await _deliver(session, shares, ask)
-    return [messages or LeftOverError() for messages in delivered] if is_cut else [*delivered]
+    return [
+        LeftOverError() if not messages and (wish.queue_id, wish.source) in cut else messages
+        for wish, messages in zip(claims, delivered, strict=True)
+    ]
 
 
 async def claim_alone(session: Session, clock: Clock, wish: Claim, ask: Ask, pace: Pace[Line]) -> list[Message]:
@@ -125,7 +130,7 @@ async def claim_these(session: Session, clock: Clock, wish: Claim, numbers: Sequ
     )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = [by_number[number] for number in wanted if number in by_number]
-    shares, _ = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget, began)
+    shares = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget, began)
     (messages,) = await _deliver(session, shares, session.finish)
     return messages
 
@@ -161,29 +166,28 @@ async def _find(
 
 def _share(
     claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], budget: int, asked: float
-) -> tuple[list[list[Delivery]], bool]:
-    """What each claim gets, and whether the budget has left something out: then nothing follows what it left out."""
+) -> list[list[Delivery]]:
+    """What each claim gets. Nothing follows the first message that the budget has no room for."""
     lines = {line: iter(rows_found) for line, rows_found in found.items()}
     shares: list[list[Delivery]] = [[] for _ in claims]
     total = 0
     for wish, share in zip(claims, shares, strict=True):
         for row in islice(lines[wish.queue_id, wish.source], wish.most):
             if total and total + row[WEIGHT] > budget:
-                return shares, True
+                return shares
             total += row[WEIGHT]
             share.append(Delivery(row[:WEIGHT], wish, secrets.token_bytes(SECRET_BYTES), asked))
-    return shares, False
+    return shares
 
 
-def _learn(
-    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], shares: Sequence[Sequence[Delivery]], pace: Pace[Line]
-) -> None:
-    fitted: defaultdict[Line, int] = defaultdict(int)
+def _cut(
+    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], shares: Sequence[Sequence[Delivery]]
+) -> dict[Line, int]:
+    """The lines with a message that the budget had no room for, and how many of each fitted."""
+    fitted = dict.fromkeys(found, 0)
     for wish, share in zip(claims, shares, strict=True):
         fitted[wish.queue_id, wish.source] += len(share)
-    for line, count in fitted.items():
-        if 0 < count < len(found[line]):
-            pace.was_cut(line, count)
+    return {line: count for line, count in fitted.items() if count < len(found[line])}
 
 
 async def _deliver(session: Session, deliveries: Sequence[Sequence[Delivery]], ask: Ask) -> list[list[Message]]:

@@ -21,9 +21,9 @@ MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
-PLACE, PASSED, IS_CUT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
+PLACE, PASSED, CUT_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
 """What the statement tells beside the message: its place in the order of the wishes, the entries gone past in all, and
-whether the budget left something out."""
+the first place whose message the budget had no room for, or None."""
 
 
 async def claim(
@@ -31,7 +31,8 @@ async def claim(
 ) -> list[list[Message] | Exception]:
     """The next messages for all these claims, each in order, together within one budget.
 
-    A claim that the budget left nothing for is answered with `LeftOverError`. The first one never is.
+    A claim is answered with `LeftOverError` where the budget was spent before its queue was looked at to the end. The
+    first one never is.
 
     A claim that got nothing although something is ready is tried once more: rows that another statement held for a
     moment were skipped, and not all of them need be gone.
@@ -62,7 +63,7 @@ class Table:
     def __init__(self, claims: Sequence[Claim], clock: Clock) -> None:
         self.claims = claims
         self.clock = clock
-        self.is_cut = False
+        self._left_over: set[int] = set()
         self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
         for guest, claim in enumerate(claims):
@@ -81,10 +82,9 @@ class Table:
         return [queue_id for queue_id, guests in self._by_queue.items() if any(map(self.missing, guests))]
 
     def hungry(self) -> list[int]:
-        """The queues with a claim that got nothing."""
-        return [
-            queue_id for queue_id, guests in self._by_queue.items() if not all(self._served[guest] for guest in guests)
-        ]
+        """The queues that were looked at to the end, with a claim that got nothing."""
+        answered = [bool(served) or guest in self._left_over for guest, served in enumerate(self._served)]
+        return [queue_id for queue_id, guests in self._by_queue.items() if not all(answered[guest] for guest in guests)]
 
     @property
     def has_served(self) -> bool:
@@ -103,14 +103,26 @@ class Table:
         """Give a message to a claim."""
         self._served[guest].append(message)
 
+    def leave(self, guests: Iterable[int]) -> None:
+        """Note that the budget was spent before it was the turn of these claims."""
+        self._left_over.update(guests)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the budget left something out."""
+        return bool(self._left_over)
+
     def answers(self) -> list[list[Message] | Exception]:
-        """What each claim was served, in the order of delivery; what the budget left nothing for is left over."""
+        """What each claim was served, in the order of delivery; one that the budget left nothing for is left over."""
         for served in self._served:
             if len(served) > 1:
                 served.sort(key=_place)
         if not self.is_cut:
             return [*self._served]
-        return [served or LeftOverError() for served in self._served]
+        return [
+            LeftOverError() if not served and guest in self._left_over else served
+            for guest, served in enumerate(self._served)
+        ]
 
 
 def _place(message: Message) -> tuple[int, ...]:
@@ -156,9 +168,11 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
         for row in found:
             place: int = row[PLACE]
             table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH], asked))
-        table.is_cut = bool(found) and found[-1][IS_CUT]
+        cut_at: int | None = found[-1][CUT_AT] if found else None
+        if cut_at is not None:
+            table.leave(seats[cut_at - 1 :])
         if found and floors.can_learn(passed := found[-1][PASSED] - len(found)):
-            floors.learn(look, _seen(look, most, found, is_cut=table.is_cut), passed, found[-1][READ_AT])
+            floors.learn(look, _seen(look, most, found, is_cut=cut_at is not None), passed, found[-1][READ_AT])
     except BaseException:
         for queue_id in look.queue_ids:
             floors.forget(queue_id)
@@ -170,15 +184,11 @@ async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> 
 async def _serve_again(session: Session, floors: Floors, look: Look, table: Table) -> None:
     """Serve claims that came short: from below the floors where that is cheap, and where something is ready after all.
 
-    What came short because the budget was spent has its answer.
+    Once the budget is spent, only claims that got nothing from a queue that was looked at to the end are served again.
     """
-    if table.is_cut:
-        return
-    short = [queue_id for queue_id in table.short() if queue_id not in look.from_bottom]
-    if below := floors.cheap_to_pass(short):
+    short = table.hungry() if table.is_cut else table.short()
+    if below := floors.cheap_to_pass([queue_id for queue_id in short if queue_id not in look.from_bottom]):
         await _serve(session, floors, floors.look_below(below), table)
-        if table.is_cut:
-            return
     if hungry := [queue_id for queue_id in table.hungry() if queue_id in look.from_bottom]:
         await _serve_what_is_ready(session, floors, hungry, table)
 

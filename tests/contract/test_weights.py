@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from app.domain.queue import Queue
 from tests.contract.subject import Subject, claim
 
@@ -34,3 +36,26 @@ async def test_claims_share_a_statement_by_what_they_ask_for(subject: Subject, q
     answers = await asyncio.gather(*(subject.store.claim(claim(queue, 400)) for _ in range(6)))
     assert sum(map(len, answers)) == 20
     assert max(subject.batches) <= 2
+
+
+@pytest.mark.parametrize("subject", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("place", [0, 3])
+async def test_a_claim_of_an_empty_queue_waits_for_no_claim_that_came_later(
+    subject: Subject, queue: Queue, place: int
+) -> None:
+    """A statement has room for one message, so most of these claims share several statements."""
+    empty = await subject.queue()
+    await subject.send(queue, *[b"x" * MIB] * 6)
+    queues = [queue] * 6
+    queues.insert(place, empty)
+    answered_after: dict[int, int] = {}
+
+    async def look(one: Queue) -> int:
+        messages = await subject.store.claim(claim(one, 1, budget=MIB))
+        answered_after[one.id] = len(subject.batches)
+        return len(messages)
+
+    subject.batches.clear()
+    assert await asyncio.gather(*map(look, queues)) == [int(one is queue) for one in queues]
+    assert answered_after[queue.id] == 6
+    assert answered_after[empty.id] <= place + 1

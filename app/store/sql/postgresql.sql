@@ -196,7 +196,7 @@ next AS MATERIALIZED (
 -- Index entries gone past, counted when all are found. More than were found are of rows that are dead or held.
 way AS MATERIALIZED (
     SELECT
-        bool_or(beyond > 0) AS is_cut,
+        min(place) FILTER (WHERE beyond > 0) AS cut_at,
         pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock) AS passed
     FROM next
 )
@@ -213,7 +213,7 @@ UPDATE message AS m SET
 FROM clock, way, next
 WHERE m.ctid = next.row
   AND next.beyond = 0
-RETURNING @m.message, next.place, way.passed, way.is_cut;
+RETURNING @m.message, next.place, way.passed, way.cut_at;
 
 -- ready: which of these queues have something to claim, the clock, and the index entries gone past in vain
 WITH clock AS MATERIALIZED (
