@@ -40,20 +40,25 @@ class Settings(BaseSettings):
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Queues beyond which none is made, by a send or by an administrator.",
+        description="Most queues; above this a new queue is refused with 409.",
     )
     metrics_key: SecretStr | None = Field(
-        default=None, description="Bearer token with which /metrics names queues; an API key that may browse does too."
+        default=None,
+        description="Bearer token with which /metrics names queues; an API key that may browse every queue does too.",
     )
     metrics_per_queue: bool = Field(
-        default=True, description="Whether /metrics has series for each queue, for those that may see their names."
+        default=True,
+        description="Whether /metrics has series for each of the first 1,000 queues, for callers that may see their names.",
     )
     database_connections: int = Field(default=8, ge=2, le=200, description="Database connections of each process.")
     long_poll_cap_seconds: float = Field(
         default=50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."
     )
     max_filtered_receivers: int = Field(
-        default=200, ge=1, le=10_000, description="Receivers with a filter that each process lets wait at once."
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Most receivers with a filter at once in each process; one more is answered 429.",
     )
     max_connections: int = Field(
         default=1000,
@@ -67,19 +72,19 @@ class Settings(BaseSettings):
     max_answer_bytes: int = Field(
         default=LARGEST_ANSWER,
         ge=64 << 10,
-        description="What the messages of one answer weigh at most; a larger message comes alone.",
+        description="Most bytes of messages in one answer; a larger message comes alone.",
     )
     max_request_bytes_in_flight: int = Field(
         default=64 << 20,
         ge=1 << 20,
         description="Bytes of request bodies that a process holds at a time; above it requests are answered 503. "
-        "Bodies up to 64 KiB do not count.",
+        "Bodies up to 64 KiB do not count. It is never less than PEEKLOCK_MAX_REQUEST_BYTES.",
     )
     max_answer_bytes_in_flight: int = Field(
         default=128 << 20,
         ge=1 << 20,
         description="Bytes of messages that a process reads for answers and writes to slow clients at a time; "
-        "above it receives and looks wait for a moment, and are then answered 503.",
+        "above it receives and reads wait up to five seconds and are then answered 503.",
     )
     max_volatile_bytes: int = Field(
         default=32 << 20,

@@ -55,10 +55,10 @@ SECURITY = {
         "type": "http",
         "scheme": "bearer",
         "description": cleandoc("""
-            An API key. A server on loopback needs none until the first key is made. Until then it answers only a
-            request whose `Host` is localhost, [::1] or an address of 127.0.0.0/8, that no page of another site makes,
-            and whose body is JSON or CloudEvents, or of any kind for a raw send. A form's content type is taken
-            without an `Origin` only. Each operation names the right that its key needs in `x-peeklock-right`.
+            An API key. A server on loopback needs none until the first key is made. Until then it refuses a request
+            whose `Host` is not localhost, [::1] or an address of 127.0.0.0/8, and a request from a page of another
+            site. A body is JSON or CloudEvents; a raw send takes any type. A form's content type is accepted only
+            without an `Origin`. Each operation names the right that its key needs in `x-peeklock-right`.
         """),
     }
 }

@@ -141,9 +141,14 @@ class _Gauges:
     def collect(self) -> Iterable[Metric]:
         """The gauges, as the library asks for them."""
         queues = self._snapshot.queues
-        yield GaugeMetricFamily("peeklock_store_up", "1 while the message store answers.", float(queues is not None))
         yield GaugeMetricFamily(
-            "peeklock_store_slow", "1 while the store answers too late.", float(self._snapshot.is_slow)
+            "peeklock_store_up", "0 while the message store cannot be reached or has not answered yet.",
+            float(queues is not None),
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "peeklock_store_slow",
+            "1 while the message store takes longer than a second; the figures are the last known ones.",
+            float(self._snapshot.is_slow),
         )
         yield self._locks()
         if queues is None:

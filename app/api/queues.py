@@ -92,7 +92,10 @@ async def patch_queue(call: Call[QueuePatch]) -> Reply:
     answers={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
 )  # fmt: skip
 async def delete_queue(call: Call[None]) -> Reply:
-    """Remove a queue with everything in it; nothing of it goes to the archive."""
+    """Remove a queue.
+
+    A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive.
+    """
     queue = await verbs.fresh(call.broker, call.path["queue"])
     await verbs.delete_queue(call.broker, queue, verbs.Condition(call.if_match()))
     return Reply(status=204)

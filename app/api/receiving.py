@@ -38,6 +38,9 @@ async def receive_messages(call: Call[ReceiveMessages]) -> Reply:
     `settlements` are carried out first, so that a worker's loop is one request a message. Where the receive is
     refused, nothing is settled; where it fails or is cut after that, they stand, and repeating them is harmless.
 
+    An answer may carry fewer messages than `max_messages`, because its size is limited (`PEEKLOCK_MAX_ANSWER_BYTES`).
+    Receive again for the rest.
+
     A call with a filter looks at a bounded number of messages. It may answer none before it has looked at all of them,
     and the next call with the same filter goes on there. A server lets a bounded number of such receivers wait.
     """

@@ -41,9 +41,10 @@ class Choice:
 async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: float = inf) -> int:
     """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
 
-    A walk that has found none yet goes on until it finds one, because an answer of 0 says that none is left. Locked ones go only where `locked` is among the states, also where their lock has ended and is not swept yet:
-    their holders hear `lock-lost` with the cause `settled_by_administrator`. A message that another request holds at
-    this moment stays.
+    A walk that has found none yet goes on until it finds one, because an answer of 0 says that none is left.
+    Locked messages are removed only if `locked` is among the states, even when their lock has ended and is not swept
+    yet: their holders get `lock-lost` with the cause `settled_by_administrator`. A message that another request holds
+    at this moment stays.
     """
     removed = 0
     deadline = broker.clock.monotonic() + patience_seconds

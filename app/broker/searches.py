@@ -104,7 +104,8 @@ class Searches:
     def enter(self, line: int, matching: Filter) -> Generator[Search]:
         """The search that a receiver takes part in, from its first look to its answer."""
         if self._receivers >= self._most_receivers:
-            raise RateLimited(f"This server lets {self._most_receivers} receivers with a filter wait at once.")
+            limit = f"limit of receivers with a filter (PEEKLOCK_MAX_FILTERED_RECEIVERS): {self._most_receivers}"
+            raise RateLimited(f"This server has reached its {limit}.")
         search = self._by_line.setdefault(line, {}).setdefault(matching, Search(self._clock.monotonic()))
         self._idle.pop((line, matching), None)
         self._receivers += 1

@@ -81,7 +81,7 @@ def delete_queue(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a queue with everything in it."""
+    """Remove a queue; its messages go to the archive as purged."""
     if not yes:
         typer.confirm(f"Remove queue {name} and all its messages?", abort=True, err=True)
     connect(url, key, as_json).call("DELETE", queue_path(name))

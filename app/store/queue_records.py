@@ -43,7 +43,7 @@ class QueueRecords:
     async def _allow_more(self, most: int) -> None:
         ((count,),) = await self._database.fetch("count_queues")
         if count >= most:
-            raise TooManyQueues(f"There are {count} queues already, and PEEKLOCK_MAX_QUEUES is {most}.")
+            raise TooManyQueues(f"This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES): {most}.")
 
     async def find(self, name: str) -> Queue | None:
         """See `Queues`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""

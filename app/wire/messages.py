@@ -103,7 +103,8 @@ class BrowseMessages(Page):
 class MessagePage(msgspec.Struct):
     """Messages as they stand, by sequence number; `next_cursor` is null at the end.
 
-    A page may be short, or empty, before the end: a filter looks at some thousand messages at a time.
+    A page may be short, or empty, before the end: its size is limited, and a filter looks at a limited number of
+    messages at a time. Follow `next_cursor` until it is null.
     """
 
     items: list[MessageView]

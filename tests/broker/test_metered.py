@@ -213,7 +213,7 @@ async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: S
     broker = replace(scene.broker, searches=Searches(scene.clock, 2))
     first, second = (asyncio.create_task(receive(broker, scene.queue, wish(name, 50))) for name in ("one", "two"))
     await settle()
-    with pytest.raises(RateLimited, match="2 receivers"):
+    with pytest.raises(RateLimited, match=r"receivers with a filter \(PEEKLOCK_MAX_FILTERED_RECEIVERS\): 2"):
         await receive(broker, scene.queue, wish("three"))
     first.cancel()
     await asyncio.wait([first])

@@ -83,7 +83,9 @@ def test_several_embedded_processes_are_refused_with_the_reason(several: dict[st
         render({**REQUIRED, "mode": "embedded", **several})
 
 
-@pytest.mark.parametrize("name", ["PEEKLOCK_DATABASE_URL", "PEEKLOCK_REDIS_URL", "PEEKLOCK_BOOTSTRAP_KEY"])
+@pytest.mark.parametrize(
+    "name", ["PEEKLOCK_DATABASE_URL", "PEEKLOCK_REDIS_URL", "PEEKLOCK_BOOTSTRAP_KEY", "PEEKLOCK_METRICS_KEY"]
+)
 def test_credentials_in_plain_text_are_refused(name: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match="come from existingSecret"):
         render({**REQUIRED, "extraEnv": [{"name": name, "value": "postgresql://me:secret@db/queue"}]})
