@@ -73,12 +73,19 @@ async def _while_client_waits(
         if not messages and wish.patience_seconds > 0:
             messages, headers = await _until_answer_or_gone(call, queue, wish, attempt)
     if messages and is_gone(call.receive):
-        if call.body.mode == "receive_and_delete":
-            call.broker.tally.count("messages_lost", len(messages))
-        elif attempt is None:
-            await give_back(call.broker, messages)
+        await _let_go(call, queue, attempt, messages)
         raise ClientGone
     return messages, headers
+
+
+async def _let_go(
+    call: Call[ReceiveMessages], queue: Queue, attempt: Attempt | None, messages: Sequence[Message]
+) -> None:
+    """Keep from others none of the messages that were taken for a client that will not hear of them."""
+    if call.body.mode == "receive_and_delete":
+        call.broker.tally.count("messages_lost", len(messages))
+    elif attempt is None:
+        await give_back(call.broker, queue, messages)
 
 
 async def _until_answer_or_gone(
@@ -90,7 +97,7 @@ async def _until_answer_or_gone(
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Whoever is cancelled gives back what was claimed for it, and is done with that before this call ends.
+            # A task that is cancelled gives back what was claimed for it, and has done so before this call ends.
             leaving.cancel()
             waiting.cancel()
             await asyncio.wait((waiting, leaving))

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from app.broker.announce import announce_moved
 from app.broker.broker import Broker
+from app.broker.settling import settle
 from app.domain.message import Message
+from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import given_back
 
 
-async def give_back(broker: Broker, messages: Sequence[Message]) -> None:
-    """Free these messages, uncounted and in their old place; whoever waits for such hears of it.
+async def give_back(broker: Broker, queue: Queue, messages: Sequence[Message]) -> None:
+    """Free these messages, uncounted and in their old place; receivers that wait for such messages hear of it.
 
-    What the store cannot free comes back when its lock runs out, as it does where the process dies before.
+    A message that another request holds is tried again, as in every settlement. What the store cannot free comes back
+    when its lock runs out, as it does where the process dies before.
     """
-    moves = [given_back(message) for message in messages if message.lock_token is not None]
     try:
-        moved = await broker.store.move(moves) if moves else []
+        await settle(broker, queue, [given_back(message) for message in messages])
     except StoreUnavailable:
         return
-    announce_moved(broker, moves, moved)

@@ -15,13 +15,14 @@ from app.broker.filters import Filter
 from app.broker.give_back import give_back
 from app.broker.ports import Attempt, Once
 from app.broker.search import receive_matching
+from app.broker.settling import settle
 from app.broker.waiting import rung
 from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_receive
-from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import Outcome, Removal, token_of
+from app.domain.refusals import MessageBusy, StoreUnavailable
+from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import ROW_BYTES, weight_of
 from app.runtime.bell import Waiter
 from app.runtime.byte_budget import Room
@@ -102,15 +103,19 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
         for message in messages
     ]
     try:
-        removed = await broker.store.remove(removals) if removals else []
+        answers = await settle(broker, queue, removals)
     except (CancelledError, StoreUnavailable):
-        await give_back(broker, messages)
+        await give_back(broker, queue, messages)
         raise
-    return [
-        replace(message, lock_token=None, locked_until=None)
-        for message, gone in zip(messages, removed, strict=True)
-        if gone
-    ]
+    received: list[Message] = []
+    busy: list[Message] = []
+    for message, answer in zip(messages, answers, strict=True):
+        if isinstance(answer, Settled):
+            received.append(replace(message, lock_token=None, locked_until=None))
+        elif isinstance(answer, MessageBusy):
+            busy.append(message)
+    await give_back(broker, queue, busy)
+    return received
 
 
 def _claim(broker: Broker, queue: Queue, wish: Wish) -> Claim:

@@ -77,15 +77,21 @@ async def receive_matching(
     with broker.searches.enter(line, matching) as search:
         budget = Budget(began + max(patience_seconds, LEAST_SECONDS), MOST_MESSAGES, MOST_BYTES)
         hunt = Hunt(broker, claim, matching, search, budget)
-        if patience_seconds <= 0:
-            return await hunt.begin()
-        with broker.waiting.waiter(line) as waiter:
-            messages = await hunt.begin()
-            while not messages and not budget.is_spent and await rung(broker, queue, waiter, began + patience_seconds):
-                # What this filter keeps out may be for others, who look at the same time.
-                waiter.hand_on()
-                messages = await hunt.go_on()
-            return messages
+        try:
+            if patience_seconds <= 0:
+                return await hunt.begin()
+            with broker.waiting.waiter(line) as waiter:
+                messages = await hunt.begin()
+                while (
+                    not messages and not budget.is_spent and await rung(broker, queue, waiter, began + patience_seconds)
+                ):
+                    # What this filter keeps out may be for others, who look at the same time.
+                    waiter.hand_on()
+                    messages = await hunt.go_on()
+                return messages
+        except CancelledError:
+            await give_back(broker, queue, hunt.taken)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class Hunt:
         self._matching = matching
         self._search = search
         self._budget = budget
-        self._taken: list[Message] = []
+        self.taken: list[Message] = []
         self._numbers: set[int] = set()
         self._is_heavy = False
 
@@ -122,12 +128,9 @@ class Hunt:
         try:
             await look()
         except StoreUnavailable:
-            if not self._taken:
+            if not self.taken:
                 raise
-        except CancelledError:
-            await give_back(self._broker, self._taken)
-            raise
-        return self._taken
+        return self.taken
 
     async def _from_the_front(self) -> None:
         began = self._search.walked_to
@@ -186,7 +189,7 @@ class Hunt:
 
     @property
     def _is_done(self) -> bool:
-        is_full = len(self._taken) >= self._claim.most or self._is_heavy
+        is_full = len(self.taken) >= self._claim.most or self._is_heavy
         return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
 
     async def _look(self, after: Place) -> Look:
@@ -206,9 +209,9 @@ class Hunt:
         """
         if not look.matches:
             return None
-        missing = self._claim.most - len(self._taken)
-        budget = self._claim.budget - sum(map(weight_of, self._taken))
-        if self._taken and weight_behind(look.matches[0]) > budget:
+        missing = self._claim.most - len(self.taken)
+        budget = self._claim.budget - sum(map(weight_of, self.taken))
+        if self.taken and weight_behind(look.matches[0]) > budget:
             # A claim takes at least one message, also where the answer has no room for it.
             self._is_heavy = True
             self._note_untaken(look.matches)
@@ -216,7 +219,7 @@ class Hunt:
         claim = replace(self._claim, most=missing, budget=budget)
         async with self._broker.answers.room(budget):
             taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
-        self._taken += taken
+        self.taken += taken
         self._numbers.update(message.sequence_number for message in taken)
         if len(taken) == missing:
             return next(place_in_order(one) for one in reversed(look.matches) if one.sequence_number in self._numbers)

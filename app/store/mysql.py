@@ -48,8 +48,7 @@ class MysqlStore(ServerStore[Session]):
     weaknesses = WEAKNESSES
 
     def __init__(self, pool: Pool[Session], presence: Presence, clock: Clock, observe: Observe) -> None:
-        super().__init__(pool, pool, presence, observe)
-        self._clock = clock
+        super().__init__(pool, pool, presence, clock, observe)
         self._pace: Pace[receiving.Line] = Pace()
 
     # ---- sending -----------------------------------------------------------------------------------------------------

@@ -34,8 +34,7 @@ class PostgresStore(ServerStore[Session]):
     weaknesses = WEAKNESSES
 
     def __init__(self, pool: Pool[Session], presence: Presence | None, clock: Clock, observe: Observe) -> None:
-        super().__init__(CountingDatabase(pool), pool, presence, observe)
-        self._clock = clock
+        super().__init__(CountingDatabase(pool), pool, presence, clock, observe)
         self._floors = Floors()
 
     # ---- sending -----------------------------------------------------------------------------------------------------

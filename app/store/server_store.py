@@ -14,6 +14,7 @@ from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
 from app.domain.weight import weight_of
+from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, Scale
 from app.store.archive_records import ArchiveRecords
 from app.store.database import Database, Observe, while_open
@@ -51,6 +52,9 @@ def _asked_for(claim: Claim) -> int:
 CLAIMING: Scale[Claim] = Scale(_asked_for, heaviest_run=1000)
 """Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
 
+RETURN_PAUSES = (0.005, 0.02, 0.08, 0.3, 1.0)
+"""Seconds before each further try to free what was claimed for a caller that has gone, while another request holds it."""
+
 POOLED = (
     "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
     "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
@@ -69,9 +73,12 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     weaknesses: ClassVar[Mapping[str, str]]
     """What is said of settings of the server by which something that was answered can be lost."""
 
-    def __init__(self, database: Database, pool: Pool[AnySession], presence: Presence | None, observe: Observe) -> None:
+    def __init__(
+        self, database: Database, pool: Pool[AnySession], presence: Presence | None, clock: Clock, observe: Observe
+    ) -> None:
         super().__init__(database)
         self._pool = pool
+        self._clock = clock
         self._presence = presence
         self._observe = observe
         self.archive = ArchiveRecords(pool)
@@ -158,11 +165,25 @@ class ServerStore(MessageRecords, Generic[AnySession]):
             errand.add_done_callback(self._errands.discard)
 
     async def _return(self, messages: Sequence[Message]) -> None:
-        moves = [given_back(message) for message in messages]
+        left: Sequence[Move] = [given_back(message) for message in messages]
         try:
-            self.on_moved(moves, await self.move(moves))
-        except StoreUnavailable as error:
-            log.warning("unclaimed messages wait for their locks to end", messages=len(messages), error=str(error))
+            left = await self._free(left)
+            for pause in RETURN_PAUSES:
+                if not left:
+                    return
+                await self._clock.sleep(pause)
+                left = await self._free(left)
+            error = "another request holds them"
+        except StoreUnavailable as failure:
+            error = str(failure)
+        if left:
+            log.warning("unclaimed messages wait for their locks to end", messages=len(left), error=error)
+
+    async def _free(self, moves: Sequence[Move]) -> list[Move]:
+        """Those of these moves that had no effect."""
+        moved = await self.move(moves)
+        self.on_moved(moves, moved)
+        return [move for move, effective in zip(moves, moved, strict=True) if not effective]
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 

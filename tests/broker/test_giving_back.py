@@ -18,7 +18,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.domain.sending import Letter
 from app.domain.settlement import Move, token_of
-from tests.clock import VirtualClock, settle
+from tests.clock import VirtualClock, settle, through
 from tests.rooms import sqlite_broker
 
 LIMIT = 1
@@ -97,15 +97,31 @@ async def test_whoever_goes_before_its_messages_are_deleted_has_them_back_in_the
     assert await states(broker, queue) == {"a": MessageState.AVAILABLE}
 
 
+async def test_what_cannot_be_deleted_because_another_request_holds_it_is_back_in_the_queue(
+    broker: Broker, queue: Queue
+) -> None:
+    await send(broker, queue, [Letter(Envelope("a"))])
+
+    class Holding(Stalled):
+        async def remove(self, removals: Sequence[Any]) -> list[bool]:
+            return [False for _ in removals]
+
+    holding = replace(broker, store=Holding(broker.store, "none"))
+    clock: Any = broker.clock
+    assert await through(clock, receive_and_delete(holding, queue, Wish())) == []
+    (message,) = await receive(broker, queue, Wish())
+    assert (message.delivery_count, message.failure_count) == (2, 0)
+
+
 async def test_only_those_are_rung_for_whom_something_came_back(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [Letter(Envelope("")) for _ in range(4)])
     held = await receive(broker, queue, Wish(most=4))
     bells = Bells()
     watched = replace(broker, bells=bells)
-    await give_back(watched, held[:3])
-    await give_back(watched, held)
+    await give_back(watched, queue, held[:3])
+    await give_back(watched, queue, held)
     assert bells.rung == [(queue.id, 3), (queue.id, 1)]
-    await give_back(watched, held)
+    await give_back(watched, queue, held)
     assert len(bells.rung) == 2
 
 
@@ -117,7 +133,7 @@ async def test_what_comes_back_to_the_dead_letter_queue_rings_for_those_who_wait
     await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
     dead = await receive(broker, queue, Wish(source=MessageState.DEAD_LETTERED))
     bells = Bells()
-    await give_back(replace(broker, bells=bells), dead)
+    await give_back(replace(broker, bells=bells), queue, dead)
     assert bells.rung == [(-queue.id, 1)]
 
 
@@ -130,5 +146,5 @@ async def test_what_the_store_cannot_free_is_left_to_its_lock(broker: Broker, qu
             raise StoreUnavailable
 
     away: Any = Away()
-    await give_back(replace(broker, store=away), held)
+    await give_back(replace(broker, store=away), queue, held)
     assert await states(broker, queue) == {"a": MessageState.LOCKED}

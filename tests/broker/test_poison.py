@@ -74,9 +74,9 @@ async def drain(broker: Broker, queue: Queue, message: Message) -> None:
     await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment(counted=False)))
 
 
-async def go(broker: Broker, _queue: Queue, message: Message) -> None:
+async def go(broker: Broker, queue: Queue, message: Message) -> None:
     """The receiver goes before its answer begins."""
-    await give_back(broker, [message])
+    await give_back(broker, queue, [message])
 
 
 async def change(broker: Broker, queue: Queue, _message: Message) -> None:

@@ -184,7 +184,7 @@ async def test_locks_taken_by_a_change_of_settings_wake(scene: Scene) -> None:
 
 async def test_what_a_receiver_gives_back_wakes(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: give_back(scene.broker, [message]))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: give_back(scene.broker, scene.queue, [message]))
 
 
 @pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
@@ -194,7 +194,7 @@ async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageStat
     (held,) = await receive(scene.broker, scene.queue, Wish(source=source))
 
     async def claim_and_go() -> None:
-        await give_back(replace(scene.broker, bells=Deaf()), [held])
+        await give_back(replace(scene.broker, bells=Deaf()), scene.queue, [held])
         claim = Claim(scene.queue.id, 1, 30 * SECOND, source=source)
         claiming = asyncio.create_task(scene.broker.store.claim(claim))
         await asyncio.sleep(0)

@@ -2,23 +2,25 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import pytest
 
 from app.broker.complete import complete
 from app.broker.filters import Everything
+from app.broker.give_back import give_back
 from app.broker.ports import Attempt, Extension, Unlocked, Withdrawal
 from app.broker.purge import Choice, purge
 from app.broker.queues import change_queue, take_locks
+from app.broker.receive import Wish, receive_and_delete
 from app.broker.renew import renew
 from app.broker.settling import settle
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageBusy, StoreUnavailable
-from app.domain.settlement import NO_EVIDENCE, Outcome, Settled, token_of
+from app.domain.settlement import NO_EVIDENCE, Move, Outcome, Removal, Settled, token_of
 from app.maintenance.expiry import expire_locks
 from tests.clock import VirtualClock, through
 from tests.contract.subject import (
@@ -27,6 +29,7 @@ from tests.contract.subject import (
     PostgresSubject,
     ServerSubject,
     abandonment,
+    claim,
     completion,
     draft,
     expiry,
@@ -178,6 +181,70 @@ async def test_a_settlement_waits_for_a_row_that_is_held_for_a_moment(subject: S
     (answer,) = await through(clock, settling)
     assert isinstance(answer, Settled)
     await broker.catalogue.close()
+
+
+async def test_receive_and_delete_waits_for_a_row_that_is_held_for_a_moment(
+    subject: ServerSubject, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = assemble(subject.store, VirtualClock())
+    (number,) = await subject.send(queue, b"body")
+    remove = subject.store.remove
+
+    async def remove_beside_another(removals: Sequence[Removal]) -> list[bool]:
+        monkeypatch.undo()
+        async with subject.holding(row_of(number)):
+            return await remove(removals)
+
+    monkeypatch.setattr(subject.store, "remove", remove_beside_another)
+    (message,) = await receive_and_delete(broker, queue, Wish())
+    assert message.sequence_number == number
+    assert await subject.archived(number, "outcome") == [("received",)]
+    await broker.catalogue.close()
+
+
+async def test_what_is_given_back_waits_for_a_row_that_is_held_for_a_moment(
+    subject: ServerSubject, queue: Queue
+) -> None:
+    clock = VirtualClock()
+    broker = assemble(subject.store, clock)
+    message = await subject.locked(queue)
+    async with subject.holding(row_of(message.sequence_number)):
+        giving = asyncio.create_task(give_back(broker, queue, [message]))
+        await until(lambda: clock.timers or giving.done(), "the second look pauses")
+    await through(clock, giving)
+    (again,) = await subject.claim(queue, 1)
+    assert (again.delivery_count, again.failure_count) == (2, 0)
+    await broker.catalogue.close()
+
+
+async def test_what_a_store_gives_back_waits_for_a_row_that_is_held_for_a_moment(
+    subject: ServerSubject, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (number,) = await subject.send(queue, b"body")
+    claiming: list[asyncio.Task[list[Message]]] = []
+
+    def go(statement: str, _callers: int) -> None:
+        if statement == "claim":
+            claiming[0].cancel()
+
+    monkeypatch.setattr(subject, "note", go)
+    store = await subject.open_another()
+    move, held = store.move, asyncio.Event()
+
+    async def move_beside_another(moves: Sequence[Move]) -> list[bool]:
+        monkeypatch.undo()
+        async with subject.holding(row_of(number)):
+            moved = await move(moves)
+        held.set()
+        return moved
+
+    monkeypatch.setattr(store, "move", move_beside_another)
+    claiming.append(asyncio.create_task(store.claim(claim(queue, 1))))
+    await asyncio.wait(claiming)
+    await held.wait()
+    await through(subject.clock, store.close())
+    (again,) = await subject.claim(queue, 1)
+    assert (again.delivery_count, again.failure_count) == (2, 0)
 
 
 async def test_the_sweep_and_a_change_of_a_queue_pass_a_held_row_by(subject: ServerSubject) -> None:
