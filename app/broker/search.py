@@ -20,7 +20,7 @@ from app.broker.waiting import rung
 from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_order
 from app.domain.message import Message, Outline
 from app.domain.queue import Queue
-from app.domain.refusals import StoreUnavailable
+from app.domain.refusals import RoomUnavailable
 from app.domain.weight import ROW_BYTES, weight_behind, weight_of
 
 LOOK_BYTES = 2 << 20
@@ -127,7 +127,7 @@ class Hunt:
     async def _answer(self, look: Callable[[], Awaitable[None]]) -> list[Message]:
         try:
             await look()
-        except StoreUnavailable:
+        except RoomUnavailable:
             if not self.taken:
                 raise
         return self.taken

@@ -15,11 +15,12 @@ from app.broker.send import send
 from app.domain.delivery import Place
 from app.domain.message import Envelope, MessageState, Outline
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import StoreUnavailable
+from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.sending import Letter
+from app.runtime.byte_budget import ByteBudget
 from tests.bounds import bounded
 from tests.clock import VirtualClock, settle
-from tests.rooms import sqlite_broker
+from tests.rooms import ANSWERS, sqlite_broker
 
 WISH = Wish(most=5, matching=CelFilter("message.subject == 's'"))
 
@@ -74,6 +75,17 @@ async def available(broker: Broker, queue: Queue) -> int:
 
 async def test_what_was_claimed_before_a_failure_is_answered(broker: Broker, queue: Queue) -> None:
     assert len(await receive(breaking(broker, 1, fails), queue, WISH)) == 2
+    assert await available(broker, queue) == 2
+
+
+async def test_what_was_claimed_before_other_answers_took_all_room_is_answered(broker: Broker, queue: Queue) -> None:
+    answers = ByteBudget(ANSWERS, Overloaded, patience_seconds=0.0)
+
+    async def fill() -> None:
+        answers.add(ANSWERS)
+
+    full = replace(breaking(broker, 1, fill), answers=answers)
+    assert len(await receive(full, queue, WISH)) == 2
     assert await available(broker, queue) == 2
 
 
