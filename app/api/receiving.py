@@ -96,6 +96,11 @@ async def _until_answer_or_gone(
     with call.desk.metrics.waiting.track_inprogress():
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # The messages may have come in the very turn in which this call was cancelled.
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                await _let_go(call, queue, attempt, waiting.result()[0])
+            raise
         finally:
             # A task that is cancelled gives back what was claimed for it, and has done so before this call ends.
             leaving.cancel()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.domain.delivery import Claim
+from app.domain.message import Message
 from app.domain.queue import QueueStatus
 from tests.api.house import House, pointers, problem
 from tests.clock import settle
@@ -408,6 +410,30 @@ class TestGone:
         assert await self.ask_and_go(house, after=house.send, wait_seconds=20) == 0
         await settle()
         assert await house.counts() == {"available": 1}
+
+    async def test_what_comes_in_the_turn_in_which_its_request_is_cancelled_is_given_back(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await house.ask("PUT", "/queues/orders", {"max_delivery_count": 1})
+        claim = house.broker.store.claim
+        asking: list[asyncio.Task[Any]] = []
+
+        async def claim_as_the_request_is_cancelled(wish: Claim) -> list[Message]:
+            messages = await claim(wish)
+            receiving = asyncio.current_task()
+            if messages and receiving is not None:
+                receiving.add_done_callback(lambda _: asking[0].cancel())
+            return messages
+
+        monkeypatch.setattr(house.broker.store, "claim", claim_as_the_request_is_cancelled)
+        asking.append(asyncio.create_task(house.receive(wait_seconds=20)))
+        await settle()
+        await house.send()
+        await asyncio.wait(asking)
+        assert asking[0].cancelled()
+        monkeypatch.undo()
+        (message,) = await house.receive()
+        assert (message["delivery_count"], message["failure_count"]) == (2, 0)
 
     @pytest.mark.behaviour("S3.12")
     async def test_what_was_deleted_for_it_is_lost_and_counted(self, house: House) -> None:
