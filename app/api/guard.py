@@ -29,7 +29,7 @@ class Guard:
         """
         if self.right is None:
             return OPEN_HOUSE
-        principal = OPEN_HOUSE if self.doorkeeper is None else await self.doorkeeper.recognise(_secret(headers))
+        principal = OPEN_HOUSE if self.doorkeeper is None else await self.doorkeeper.recognise(bearer(headers))
         if principal is OPEN_HOUSE and (objection := self.open_access.objection(headers)):
             raise Forbidden(objection)
         allow(principal, self.right, name)
@@ -43,11 +43,14 @@ def allow(principal: Principal, right: Right, name: str | None) -> None:
         raise Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 
-def _secret(headers: Headers) -> str | None:
-    """The key of the Authorization header, None without one. Refuses with `Unauthenticated` any other scheme."""
-    for key, value in headers:
-        if key == b"authorization":
-            if value[: len(BEARER)].lower() != BEARER:
-                raise Unauthenticated
-            return value[len(BEARER) :].strip().decode("latin-1")
-    return None
+def bearer(headers: Headers) -> str | None:
+    """The token of the Authorization header (RFC 6750, 2.1), None without one.
+
+    Refuses with `Unauthenticated` any other scheme, and two headers: another server on the way may go by the other one.
+    """
+    given = [value for name, value in headers if name == b"authorization"]
+    if not given:
+        return None
+    if len(given) > 1 or given[0][: len(BEARER)].lower() != BEARER:
+        raise Unauthenticated
+    return given[0][len(BEARER) :].strip().decode("latin-1")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hmac import compare_digest
 
 from app.api.desk import Call
-from app.api.guard import Guard
+from app.api.guard import Guard, bearer
 from app.api.open_access import OpenAccess
 from app.api.operation import PROMETHEUS, Reply, operation
 from app.domain.access import Right
@@ -49,9 +49,8 @@ async def read_metrics(call: Call[None]) -> Reply:
 
 async def _may_see_names(call: Call[None]) -> bool:
     """Whether the caller may. Refuses with `Unauthenticated` a key that is none."""
-    given = call.header(b"authorization")
-    expected = call.desk.metrics_key
-    if given is not None and expected is not None and compare_digest(given.encode(), f"Bearer {expected}".encode()):
+    given, expected = bearer(call.headers), call.desk.metrics_key
+    if given is not None and expected is not None and compare_digest(given.encode(), expected.encode()):
         return True
     try:
         await _guard_of_names(call).admit(None, call.headers)

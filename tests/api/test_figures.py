@@ -63,6 +63,12 @@ async def test_the_metrics_key_and_a_key_that_may_browse_see_names(guarded: Hous
     assert NAMED in await read(guarded, await guarded.key(Right.BROWSE, principal="watcher"))
 
 
+async def test_the_scheme_of_the_metrics_key_may_be_written_in_any_case(guarded: House) -> None:
+    await prepare(guarded)
+    answer = await guarded.http.get("/metrics", headers={"authorization": f"bEARER  {METRICS_KEY} "})
+    assert NAMED in answer.text.splitlines()
+
+
 async def test_a_key_without_the_right_to_browse_every_queue_sees_totals(guarded: House) -> None:
     await prepare(guarded)
     for number, key in enumerate(

@@ -117,6 +117,12 @@ async def test_the_scheme_may_be_written_in_any_case(guarded: House) -> None:
     assert (await guarded.call("GET", "/queues", headers={"authorization": f"bEARER  {secret} "})).is_success
 
 
+async def test_two_keys_open_nothing(guarded: House) -> None:
+    secret = await guarded.key(Right.BROWSE)
+    headers = [("authorization", f"Bearer {secret}"), ("authorization", "Bearer nonsense")]
+    problem(await guarded.http.get("/v1/queues", headers=headers), 401, "unauthenticated")
+
+
 async def test_redriving_to_another_queue_needs_the_right_to_send_there(guarded: House) -> None:
     await guarded.broker.catalogue.named_for_send("orders")
     await guarded.broker.catalogue.named_for_send("repairs")
