@@ -106,6 +106,10 @@ class Connection(InTurn):
         self._overhead = None
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header field is here. The parser keeps the blanks behind its value (RFC 9112, 5.1)."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """A request's head is here; it is answered from now on. Raises `Unacceptable` for one that is not taken in."""
         if complaint := self._fault_of_head():

@@ -43,6 +43,11 @@ async def test_a_request_has_one_host(client: Client, hosts: bytes) -> None:
     assert await client.problem() == (400, "malformed-request")
 
 
+async def test_blanks_around_the_value_of_a_field_are_no_part_of_it(client: Client) -> None:
+    client.say(CHUNKED.replace(b" chunked", b"\t chunked \t ") + b"0\r\n\r\n")
+    assert (await client.hear())[0] == 200
+
+
 async def test_a_request_of_an_older_version_needs_none(client: Client) -> None:
     client.say(b"GET / HTTP/1.0\r\n\r\n")
     assert (await client.hear())[0] == 200
