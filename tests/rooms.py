@@ -11,7 +11,12 @@ from app.broker.catalogue import Catalogue
 from app.broker.outbox import Outbox
 from app.broker.ports import Store
 from app.broker.searches import Searches
+from app.domain.delivery import Claim
+from app.domain.instant import MINUTE
+from app.domain.message import MessageState
+from app.domain.queue import Queue
 from app.domain.refusals import Overloaded
+from app.domain.settlement import Move, Outcome, token_of
 from app.locks.open import open_locks
 from app.runtime.bell import Bell
 from app.runtime.byte_budget import ByteBudget
@@ -63,6 +68,13 @@ async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = Tr
         await broker.outbox.close()
         await broker.catalogue.close()
         await store.close()
+
+
+async def dead_letter_all(store: Store, queue: Queue) -> int:
+    """Dead-letter the available messages of a queue, as their receiver would; how many."""
+    messages = await store.claim(Claim(queue.id, 1000, MINUTE))
+    outcome, state = Outcome.DEAD_LETTERED, MessageState.DEAD_LETTERED
+    return sum(await store.move([Move(token_of(message), queue.id, outcome, state) for message in messages]))
 
 
 def _fail(name: str, error: BaseException) -> None:

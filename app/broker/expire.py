@@ -46,7 +46,7 @@ async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
 
 
 async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
-    """End messages past their time to live: dead-lettered or archived, as their queue says.
+    """End messages that were seen past their time to live and still are: dead-lettered or archived, as their queue says.
 
     Where the queue is gone, they are purged as all that it held.
     """
@@ -61,7 +61,7 @@ async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
         else:
             withdrawn.append(_withdrawal(row, queue))
     gone = await _bury(broker, buried) if buried else 0
-    gone += sum(await broker.store.withdraw(withdrawn)) if withdrawn else 0
+    gone += sum(await broker.store.expire(withdrawn)) if withdrawn else 0
     broker.tally.count("messages_expired", gone)
     return gone
 

@@ -168,9 +168,15 @@ class MessageRecords:
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `Upkeep`."""
+        return await self._withdraw_held("hold", withdrawals)
 
+    async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """See `Upkeep`."""
+        return await self._withdraw_held("hold_overdue", withdrawals)
+
+    async def _withdraw_held(self, hold: str, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         async def work(session: Session) -> list[bool]:
-            taken = await _take(session, [withdrawal.row for withdrawal in withdrawals])
+            taken = await _take(session, hold, [withdrawal.row for withdrawal in withdrawals])
             await _withdraw(session, list(compress(withdrawals, taken)))
             return taken
 
@@ -180,7 +186,7 @@ class MessageRecords:
         """See `Upkeep`."""
 
         async def work(session: Session) -> list[bool]:
-            taken = await _take(session, rows)
+            taken = await _take(session, "hold_overdue", rows)
             if numbers := [row.sequence_number for row in compress(rows, taken)]:
                 await session.change("bury", numbers=numbers, reason=reason)
             return taken
@@ -197,7 +203,7 @@ class MessageRecords:
             )
             if not all(redrive.to_queue_id in present for redrive in redrives):
                 raise QueueGone
-            held = await _take(session, seen)
+            held = await _take(session, "hold", seen)
             taken = [is_held and one.row.queue_id in present for one, is_held in zip(redrives, held, strict=True)]
             groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
             for redrive in compress(redrives, taken):
@@ -293,14 +299,14 @@ async def _present(session: Session, queue_ids: Iterable[int]) -> Mapping[int, s
     return {queue.id: queue.name for queue in map(rows.queue, found)}
 
 
-async def _take(session: Session, seen: Sequence[Unlocked]) -> list[bool]:
-    """Hold the rows that are still as they were seen; whether each was. Of two alike the second was not."""
+async def _take(session: Session, hold: str, seen: Sequence[Unlocked]) -> list[bool]:
+    """Hold the rows that the fences of this statement let through; whether each was. Of two alike the second was not."""
     groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
     for row in seen:
         groups[row.queue_id, row.state].append(row.sequence_number)
     held: set[Unlocked] = set()
     for (queue_id, state), numbers in groups.items():
-        found = await session.fetch("hold", numbers=numbers, queue_id=queue_id, state=state.value)
+        found = await session.fetch(hold, numbers=numbers, queue_id=queue_id, state=state.value)
         held.update(Unlocked(number, queue_id, state) for (number,) in found)
     taken: list[bool] = []
     for row in seen:

@@ -9,7 +9,6 @@ import pytest
 from app.broker.broker import Broker
 from app.broker.browse import browse
 from app.broker.filters import CelFilter, Everything
-from app.broker.ports import Unlocked
 from app.broker.purge import Choice, purge, redrive
 from app.broker.receive import Wish, receive
 from app.broker.send import send
@@ -17,7 +16,7 @@ from app.domain.message import BodyKind, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import Letter
 from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
+from tests.rooms import dead_letter_all, sqlite_broker
 
 AVAILABLE = [MessageState.AVAILABLE]
 
@@ -97,9 +96,7 @@ async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> N
 async def test_nobody_reads_what_is_purged_or_sent_back(scene: Scene) -> None:
     first = CelFilter("message.properties.place < 3")
     assert await purge(scene.broker, scene.queue, Choice(AVAILABLE, first)) == 3
-    left = await scene.broker.store.outlines(scene.queue.id, AVAILABLE, 0, 9)
-    rows = [Unlocked(one.sequence_number, scene.queue.id, one.state) for one in left]
-    assert all(await scene.broker.store.bury(rows, "for the test"))
+    assert await dead_letter_all(scene.broker.store, scene.queue) == 5
     dead = Choice([MessageState.DEAD_LETTERED], Everything())
     assert await redrive(scene.broker, scene.queue, scene.queue, dead, None) == 5
     assert scene.store.bodies == []

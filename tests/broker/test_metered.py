@@ -16,7 +16,6 @@ from app.broker.announce import hear_of_passed
 from app.broker.broker import Broker
 from app.broker.browse import browse
 from app.broker.filters import CelFilter, Everything
-from app.broker.ports import Unlocked
 from app.broker.purge import Choice
 from app.broker.receive import Wish, receive
 from app.broker.searches import LARGEST_LOOK as LARGEST_LOOK_OF_ALL
@@ -34,7 +33,7 @@ from app.locks.wake_ups import LocalWakeUps
 from app.maintenance.look import let_one_look
 from app.runtime.bell import Bell
 from tests.clock import VirtualClock, settle
-from tests.rooms import sqlite_broker
+from tests.rooms import dead_letter_all, sqlite_broker
 from tests.servers import PATIENCE
 
 LOOK_SECONDS = 0.01
@@ -293,7 +292,7 @@ async def test_a_purge_through_a_filter_ends_with_its_patience_once_it_has_found
 async def test_a_redrive_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
     await scene.fill(1, "wanted")
     await scene.fill(500)
-    await scene.broker.store.bury([Unlocked(n, scene.queue.id, MessageState.AVAILABLE) for n in range(1, 502)], "test")
+    assert await dead_letter_all(scene.broker.store, scene.queue) == 501
     choice = Choice([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
     patience = 10 * LOOK_SECONDS
     first = asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, choice, None, patience))

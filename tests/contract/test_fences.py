@@ -178,6 +178,11 @@ async def withdraw(subject: Subject, queue: Queue, row: Unlocked) -> bool:
     return (await subject.store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, HOUR)]))[0]
 
 
+async def expire(subject: Subject, queue: Queue, row: Unlocked) -> bool:
+    """Archive what is past its time to live."""
+    return (await subject.store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)]))[0]
+
+
 async def bury(subject: Subject, _queue: Queue, row: Unlocked) -> bool:
     """Dead-letter."""
     return (await subject.store.bury([row], "reason"))[0]
@@ -188,8 +193,14 @@ async def redrive(subject: Subject, queue: Queue, row: Unlocked) -> bool:
     return (await subject.store.redrive([Redrive(row, queue.id)]))[0]
 
 
+async def set_end_of_life(subject: Subject, expires_at: str) -> None:
+    """Let all messages expire at this time: 1 is long ago, NULL never."""
+    await subject.execute(f"UPDATE message SET expires_at = {expires_at}")
+
+
 ACTS_ON_UNLOCKED = [
     (withdraw, MessageState.DEFERRED),
+    (expire, MessageState.DEFERRED),
     (bury, MessageState.DEFERRED),
     (redrive, MessageState.DEAD_LETTERED),
 ]
@@ -201,12 +212,15 @@ async def test_an_unlocked_message_is_acted_on_only_as_it_was_seen(
 ) -> None:
     other = await subject.queue()
     message = await subject.locked(queue)
+    await set_end_of_life(subject, "1")
     for claimed_state in MessageState:
         assert not await act(subject, queue, seen(message, claimed_state))
     await subject.store.move([abandonment(message)])
     assert not await act(subject, queue, seen(message, state))
+    await set_end_of_life(subject, "NULL")
     (again,) = await subject.claim(queue)
     await subject.store.move([abandonment(again, state=state)])
+    await set_end_of_life(subject, "1")
     assert not await act(subject, queue, seen(message, state, other))
     assert not await act(subject, queue, Unlocked(10**15, queue.id, state))
     assert await subject.state(message) is state
@@ -220,10 +234,13 @@ async def test_of_two_acts_on_one_message_the_first_takes_effect(
 ) -> None:
     message = await subject.locked(queue)
     await subject.store.move([abandonment(message, state=state)])
+    await set_end_of_life(subject, "1")
     row = seen(message, state)
     store = subject.store
     if act is withdraw:
         took = await store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, HOUR)] * 2)
+    elif act is expire:
+        took = await store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)] * 2)
     elif act is bury:
         took = await store.bury([row, row], "reason")
     else:

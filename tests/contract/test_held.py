@@ -104,6 +104,7 @@ async def test_the_passes_leave_a_held_row_out_and_act_on_all_others(subject: Se
         assert await subject.store.bury(rows, "why") == [False, True]
         withdrawal = Withdrawal(rows[0], queue.name, Outcome.EXPIRED, HOUR)
         assert await subject.store.withdraw([withdrawal]) == [False]
+        assert await subject.store.expire([withdrawal]) == [False]
     assert {one.token for one in await subject.store.ended_locks(10)} == {token(held), token(free)}
     assert await subject.store.withdraw([withdrawal]) == [True]
 

@@ -5,12 +5,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.broker.ports import Attempt, Extension, Unlocked
+from app.broker.ports import Attempt, Extension
 from app.domain.instant import HOUR, SECOND, Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import NO_EVIDENCE
-from tests.contract.subject import LOCK, MariaSubject, PostgresSubject, ServerSubject, Subject, claim, token
+from tests.contract.subject import (
+    LOCK,
+    MariaSubject,
+    PostgresSubject,
+    ServerSubject,
+    Subject,
+    abandonment,
+    claim,
+    token,
+)
 
 ATTEMPT = Attempt(b"key".ljust(32), b"payload".ljust(32), HOUR)
 
@@ -39,9 +48,11 @@ CLAIMS = [next_one, dead_letter, by_number, once]
 
 async def send(subject: Subject, queue: Queue, take: Take) -> int:
     """Send a message to where it is taken from; its number."""
-    (number,) = await subject.send(queue, b"body")
     if take is dead_letter:
-        assert await subject.store.bury([Unlocked(number, queue.id, MessageState.AVAILABLE)], "why") == [True]
+        message = await subject.locked(queue)
+        assert await subject.store.move([abandonment(message, state=MessageState.DEAD_LETTERED)]) == [True]
+        return message.sequence_number
+    (number,) = await subject.send(queue, b"body")
     return number
 
 

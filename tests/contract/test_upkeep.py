@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
-from app.broker.ports import Awoken, Redrive, Store, Unlocked, Withdrawal
+from app.broker.expire import retire
+from app.broker.ports import Awoken, Edit, Redrive, Store, Unlocked, Withdrawal
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from tests.contract.subject import Subject, abandonment, bodies, claim, draft, is_close, numbers, token
+from tests.rooms import assemble
 
 
 async def set_aside(subject: Subject, queue: Queue, state: MessageState, **fields: object) -> Unlocked:
@@ -124,6 +126,7 @@ async def test_messages_withdrawn_together_go_each_their_way(subject: Subject, q
 async def test_a_buried_message_says_why(subject: Subject, queue: Queue) -> None:
     (number,) = await subject.send(queue, b"body", ttl=SECOND)
     row = Unlocked(number, queue.id, MessageState.AVAILABLE)
+    await subject.pass_time(2)
     assert await subject.store.bury([row], "ttl_expired") == [True]
     dead = await subject.store.read(queue.id, number)
     assert dead is not None
@@ -133,6 +136,36 @@ async def test_a_buried_message_says_why(subject: Subject, queue: Queue) -> None
     assert await subject.store.overdue(10) == []
     assert numbers(await subject.claim(queue, source=MessageState.DEAD_LETTERED)) == [number]
     assert await subject.store.bury([], "nothing") == []
+
+
+async def test_an_edit_outlives_a_sweeper_that_looked_before_it(subject: Subject, queue: Queue) -> None:
+    """A process may stop between its look and what it does about it."""
+    (number,) = await subject.send(queue, b"body", ttl=MINUTE)
+    await subject.pass_time(61)
+    overdue = await subject.store.overdue(10)
+    seen = await subject.store.read(queue.id, number)
+    assert seen is not None
+    edited = await subject.store.edit(Edit(seen, delay=0))
+    assert edited is not None
+    assert await retire(assemble(subject.store, subject.clock), overdue) == 0
+    after = await subject.store.read(queue.id, number)
+    assert after is not None
+    assert (after.state, after.expires_at) == (MessageState.AVAILABLE, edited.expires_at)
+
+
+async def test_a_redrive_outlives_a_sweeper_that_looked_before_it(subject: Subject) -> None:
+    queue = await subject.queue(QueueSettings(dead_letter_on_expiry=True))
+    broker = assemble(subject.store, subject.clock)
+    (number,) = await subject.send(queue, b"body", ttl=MINUTE)
+    await subject.pass_time(61)
+    overdue = await subject.store.overdue(10)
+    assert await retire(broker, overdue) == 1
+    dead = Unlocked(number, queue.id, MessageState.DEAD_LETTERED)
+    assert await subject.store.redrive([Redrive(dead, queue.id)]) == [True]
+    assert await retire(broker, overdue) == 0
+    back = await subject.store.read(queue.id, number)
+    assert back is not None
+    assert (back.state, back.dead_letter_reason) == (MessageState.AVAILABLE, None)
 
 
 # ---- redrive ---------------------------------------------------------------------------------------------------------

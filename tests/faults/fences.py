@@ -224,27 +224,37 @@ async def an_attempt_may_be_made_anew_when_it_is_forgotten(scene: Scene) -> None
 
 async def _each_refused(scene: Scene, row: Unlocked) -> None:
     """Every act on an unlocked message has no effect where the row is not as it was seen."""
-    assert await scene.store.withdraw([Withdrawal(row, "any", Outcome.PURGED, HOUR)]) == [False]
+    withdrawal = Withdrawal(row, "any", Outcome.PURGED, HOUR)
+    assert await scene.store.withdraw([withdrawal]) == [False]
+    assert await scene.store.expire([withdrawal]) == [False]
     assert await scene.store.bury([row], "reason") == [False]
     if row.state is MessageState.DEAD_LETTERED:
         assert await scene.store.redrive([Redrive(row, row.queue_id)]) == [False]
 
 
+async def _overdue(scene: Scene, queue: Queue) -> int:
+    """A message of the queue past its time to live; its number."""
+    number = await scene.send(queue, ttl=SECOND)
+    await scene.let_pass(MINUTE)
+    return number
+
+
 async def acts_on_a_message_name_its_queue(scene: Scene) -> None:
-    number = await scene.send(await scene.queue())
+    number = await _overdue(scene, await scene.queue())
     await _each_refused(scene, Unlocked(number, (await scene.queue()).id, MessageState.AVAILABLE))
 
 
 async def acts_on_a_message_find_it_as_it_was_seen(scene: Scene) -> None:
     queue = await scene.queue()
-    number = await scene.send(queue)
+    number = await _overdue(scene, queue)
     for state in (MessageState.SCHEDULED, MessageState.DEFERRED, MessageState.DEAD_LETTERED):
         await _each_refused(scene, Unlocked(number, queue.id, state))
 
 
 async def acts_on_a_message_leave_a_locked_one_alone(scene: Scene) -> None:
     queue = await scene.queue()
-    message = await scene.lock(queue)
+    message = await scene.lock(queue, ttl=MINUTE)
+    await scene.let_pass(HOUR)
     await _each_refused(scene, Unlocked(message.sequence_number, queue.id, MessageState.LOCKED))
     seen = await scene.seen(message)
     assert seen.state is MessageState.LOCKED
@@ -273,6 +283,9 @@ async def a_message_within_its_life_is_not_overdue(scene: Scene) -> None:
     queue = await scene.queue()
     number = await scene.send(queue, ttl=HOUR)
     assert number not in [row.sequence_number for row in await scene.store.overdue(1000)]
+    row = Unlocked(number, queue.id, MessageState.AVAILABLE)
+    assert await scene.store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)]) == [False]
+    assert await scene.store.bury([row], "reason") == [False]
 
 
 # ---- the archive -----------------------------------------------------------------------------------------------------

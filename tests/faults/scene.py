@@ -65,9 +65,9 @@ class Scene:
         (receipt,) = await self.store.send([Draft(queue.id, envelope, b"{}", BodyKind.JSON, **more)])
         return receipt.sequence_number
 
-    async def lock(self, queue: Queue) -> Message:
+    async def lock(self, queue: Queue, **more: Duration) -> Message:
         """A message in the queue, under a lock of one minute."""
-        await self.send(queue)
+        await self.send(queue, **more)
         (message,) = await self.store.claim(Claim(queue.id, 1, MINUTE))
         return message
 

@@ -95,8 +95,12 @@ class Upkeep(Protocol):
         """Move unlocked messages to the archive (or nowhere with retention 0), fenced by state."""
         ...
 
+    async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """`withdraw` messages that are still past their time to live: an edit or a redrive may have prolonged it."""
+        ...
+
     async def bury(self, rows: Sequence[Unlocked], reason: str) -> list[bool]:
-        """Dead-letter unlocked messages, fenced by state."""
+        """Dead-letter messages, fenced as `expire` is."""
         ...
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:

@@ -152,6 +152,16 @@ WHERE sequence_number @in(:numbers)
   AND state <> 2  -- fence: locked
 @skip_locked;
 
+-- hold_overdue: the same, of those that are still past their time to live
+SELECT sequence_number
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND state <> 2  -- fence: locked
+  AND expires_at <= @now  -- fence: time
+@skip_locked;
+
 -- into_archive: copy messages into the archive, each with its lock token if it has one
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
 SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention

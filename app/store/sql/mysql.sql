@@ -484,6 +484,16 @@ ORDER BY available_at
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
+-- hold_overdue: those of these messages that are still as they were seen and past their time to live
+SELECT sequence_number
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id -- fence: queue
+  AND state = :state -- fence: state
+  AND state <> 2 -- fence: locked
+  AND expires_at <= @now -- fence: time
+FOR UPDATE SKIP LOCKED;
+
 -- create_queue: a new queue, unless there is one of this name
 INSERT INTO queue (name, settings, version, created_at, updated_at)
 SELECT :name, :settings, 1, clock.now, clock.now

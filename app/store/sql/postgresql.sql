@@ -633,6 +633,17 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
+-- hold_overdue: the same, of those that are still past their time to live
+SELECT sequence_number
+FROM message
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND state <> 2  -- fence: locked
+  AND (expires_at <= @now) IS TRUE  -- fence: time
+ORDER BY sequence_number
+FOR UPDATE SKIP LOCKED;
+
 -- overdue: available, scheduled and deferred messages past their time to live
 SELECT late.sequence_number, late.queue_id, late.state
 FROM unnest('{1,3,4}'::smallint[]) AS asked (state)
