@@ -33,17 +33,20 @@ class QueueRecords:
         while True:
             if present := await self.find(name):
                 return present, False
-            if most is not None:
-                await self._allow_more(most)
-            made = await self._database.change("create_queue", name=name, settings=write_settings(settings))
             # Somebody may have been faster, or have deleted it again already.
-            if made and (queue := await self.find(name)):
+            if await self._make(name, settings, most) and (queue := await self.find(name)):
                 return queue, True
 
-    async def _allow_more(self, most: int) -> None:
-        ((count,),) = await self._database.fetch("count_queues")
-        if count >= most:
-            raise TooManyQueues(f"This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES): {most}.")
+    async def _make(self, name: str, settings: QueueSettings, most: int | None) -> bool:
+        async def work(session: Session) -> bool:
+            if most is not None:
+                await session.fetch("take_turns_of_queues")
+                if await _one(session, "find_queue", name=name):
+                    return False
+                await _allow_more(session, most)
+            return bool(await session.change("create_queue", name=name, settings=write_settings(settings)))
+
+        return await self._database.transaction(work)
 
     async def find(self, name: str) -> Queue | None:
         """See `Queues`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""
@@ -129,6 +132,12 @@ async def last_known(session: Session, queue_id: int) -> DeletedQueue:
     for (name,) in await session.fetch("counted_name", id=queue_id):
         return DeletedQueue(name, DEFAULT_ARCHIVE_RETENTION)
     return DeletedQueue("", DEFAULT_ARCHIVE_RETENTION)
+
+
+async def _allow_more(session: Session, most: int) -> None:
+    ((count,),) = await session.fetch("count_queues")
+    if count >= most:
+        raise TooManyQueues(f"This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES): {most}.")
 
 
 async def _one(session: Session, statement: str, /, **values: str | int) -> Queue | None:

@@ -5,6 +5,7 @@ import asyncio
 from app.broker.ports import Store
 from app.domain.instant import HOUR, SECOND
 from app.domain.queue import QueueSettings, QueueStatus
+from app.domain.refusals import TooManyQueues
 from app.domain.retry import ExponentialDelay
 from tests.bounds import bounded
 from tests.contract.subject import Subject, is_close
@@ -46,6 +47,22 @@ async def test_of_many_who_make_a_queue_at_once_one_does(subject: Subject, store
         answers = await asyncio.gather(*(stores[p % 2].queues.create(name, QueueSettings()) for p in range(10)))
         assert sum(made for _, made in answers) == 1
         assert len({queue.id for queue, _ in answers}) == 1
+
+
+async def test_of_many_who_make_queues_at_once_no_more_succeed_than_the_limit(
+    subject: Subject, stores: list[Store]
+) -> None:
+    makes = [store.queues.create(f"queue-{place}", QueueSettings(), 3) for place in range(20) for store in stores]
+    for end in await asyncio.gather(*makes, return_exceptions=True):
+        assert isinstance(end, tuple | TooManyQueues)
+    assert await subject.execute("SELECT COUNT(*) FROM queue") == [(3,)]
+
+
+async def test_all_who_make_the_last_queue_of_the_limit_at_once_get_it(subject: Subject, stores: list[Store]) -> None:
+    makes = [store.queues.create("last", QueueSettings(), 1) for store in stores * 8]
+    made = await asyncio.gather(*makes)
+    assert [is_new for _, is_new in made].count(True) == 1
+    assert len({queue.id for queue, _ in made}) == 1
 
 
 async def test_names_are_told_apart_letter_by_letter(subject: Subject) -> None:

@@ -31,8 +31,7 @@ class Queues(Protocol):
     async def create(self, name: str, settings: QueueSettings, most: int | None = None) -> tuple[Queue, bool]:
         """The queue of this name, made with these settings if there was none; whether it was made.
 
-        Refuses with `TooManyQueues` to make one where there are `most` already. Queues that are made at the same
-        moment see the same count, so together they may pass it by their own number.
+        Refuses with `TooManyQueues` to make one where there are `most` already, also of several who make some at once.
         """
         ...
 

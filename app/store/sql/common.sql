@@ -405,6 +405,9 @@ FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
 
+-- take_turns_of_queues: lock a row that every database has, so that queues are counted and made one after the other
+SELECT id FROM broker @for_update;
+
 -- count_queues: how many queues there are
 SELECT COUNT(*) FROM queue;
 
