@@ -1,4 +1,4 @@
-"""Messages that were accepted and are nowhere are missing from the sum of their queue and day."""
+"""Messages that were accepted but are in no place are missing from the sum of their queue and day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def line(queue: str, day: date, missing: int) -> Line:
     parts: dict[str, Any] = dict.fromkeys(
         ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled", "surplus"), 0
     )
-    return Line(queue, day, accepted=missing, **parts, missing=missing)
+    return Line(queue, day, accepted=max(missing, 0), **parts, missing=missing)
 
 
 def test_what_is_neither_held_nor_in_the_lake_nor_removed_is_missing() -> None:
@@ -40,8 +40,8 @@ def test_a_lake_that_has_not_counted_yet_misses_nothing() -> None:
 def test_a_queue_and_day_that_do_not_add_up_are_named() -> None:
     lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 0), line("billing", MONDAY, -1)]
     assert [str(finding) for finding in wrong(lines, missed=0)] == [
-        "Queue orders, messages of 2026-09-21: 2 of 2 accepted messages are nowhere.",
-        "Queue billing, messages of 2026-09-21: 1 messages more than were accepted.",
+        "Queue orders, messages of 2026-09-21: 2 accepted, 2 missing.",
+        "Queue billing, messages of 2026-09-21: 0 accepted, 1 more found.",
     ]
 
 
@@ -49,6 +49,6 @@ def test_what_the_archive_removed_before_an_export_is_named_by_its_batch_alone()
     lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 3)]
     assert list(wrong(lines, missed=5)) == []
     assert [finding.what for finding in wrong(lines, missed=4)] == [
-        f"{count} of {count} accepted messages are nowhere, of which up to 4 were removed from the archive before an export"
+        f"{count} accepted, {count} missing, of which up to 4 were removed from the archive before an export"
         for count in (2, 3)
     ]

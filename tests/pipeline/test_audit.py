@@ -89,9 +89,9 @@ def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small: Archi
     rewrite(lake, lambda row: row["sequence_number"] != 7)
     done = audit(spark, database, lake)
     assert done.findings == [
-        Finding("has 19 messages in the lake, and was sealed with 20", 1),
+        Finding("has 19 messages in the lake, but was sealed with 20", 1),
         Finding("is not in the lake", 1, "orders", 7, "id-7"),
-        Finding("1 of 23 accepted messages are nowhere", queue="orders", day=date(2026, 9, 21)),
+        Finding("23 accepted, 1 missing", queue="orders", day=date(2026, 9, 21)),
     ]
 
 
@@ -104,8 +104,8 @@ def test_a_batch_that_the_database_has_no_more_is_still_known_to_lack_a_message(
     assert audit(spark, database, lake).findings == []
     rewrite(lake, lambda row: row["sequence_number"] != 7)
     assert audit(spark, database, lake).findings == [
-        Finding("has 19 messages in the lake, and was sealed with 20", 1),
-        Finding("1 of 23 accepted messages are nowhere", queue="orders", day=date(2026, 9, 21)),
+        Finding("has 19 messages in the lake, but was sealed with 20", 1),
+        Finding("23 accepted, 1 missing", queue="orders", day=date(2026, 9, 21)),
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_message_that_is_in_the_lake_twice_is_named(spark: SparkSession, small
     done = audit(spark, database, lake)
     assert done.findings == [
         Finding("is there 2 times: completed", None, "orders", 5, "id-5"),
-        Finding("has 21 messages in the lake, and was sealed with 20", 1),
+        Finding("has 21 messages in the lake, but was sealed with 20", 1),
     ]
     assert [line.surplus for line in done.ledger] == [0, 1]
 
@@ -130,7 +130,7 @@ def test_a_message_that_ended_and_is_still_in_its_queue_is_named(
     archive.fill("message", [live(3)])
     assert audit(spark, database, lake).findings == [
         Finding("is there 2 times: live and purged", None, "orders", 3, "id-3"),
-        Finding("1 messages more than were accepted", queue="orders", day=date(2026, 9, 21)),
+        Finding("23 accepted, 1 more found", queue="orders", day=date(2026, 9, 21)),
     ]
 
 
@@ -141,7 +141,7 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(spark: SparkSessio
     small.remove(3, "expired")
     small.seal(4, [archived(51)])
     export(spark, database, lake)
-    finding = Finding("was removed from the archive with 1 messages before an export came for it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
     assert audit(spark, database, lake).findings == [finding]
     execute(small.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
     assert audit(spark, database, lake).findings == [finding]
@@ -154,7 +154,7 @@ def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it
     export(spark, database, lake)
     small.seal(3, [archived(50)])
     small.remove(3, "expired")
-    finding = Finding("was removed from the archive with 1 messages before an export came for it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
     assert audit(spark, database, lake).findings == [finding]
 
 
@@ -187,7 +187,7 @@ def test_what_senders_say_they_sent_is_somewhere_or_named(
     sent = ['"id-1"', '{"message_id": "id-30", "queue": "billing"}', '"id-42"', "", json.dumps('lo"st\u00fc')]
     log.write_text("\n".join(sent) + "\n", encoding="utf-8")
     done = audit(spark, database, lake, log)
-    assert done.findings == [Finding("was sent, and is nowhere", message_id='lo"st\u00fc')]
+    assert done.findings == [Finding("was sent, but is missing", message_id='lo"st\u00fc')]
     assert done.expected == 4
     log.write_text("id-1\n")
     with pytest.raises(BadOption, match="a line that names no message: id-1"):
@@ -206,8 +206,8 @@ def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
     small.remove(1, "trimmed")
     done = audit(spark, database, lake)
     assert done.findings[:2] == [
-        Finding("has 0 messages in the lake, and was sealed with 20", 1),
-        Finding("has 0 messages in the lake, and was sealed with 20", 2),
+        Finding("has 0 messages in the lake, but was sealed with 20", 1),
+        Finding("has 0 messages in the lake, but was sealed with 20", 2),
     ]
     assert [(one.what, one.sequence_number) for one in done.findings[2:] if one.day is None] == [
         ("is not in the lake", number) for number in range(21, 41)
@@ -238,7 +238,7 @@ def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_e
     assert lake.beginning() == Beginning(1, noted=False)
     small.remove(1, "trimmed")
     done = audit(spark, database, lake)
-    assert Finding("has 0 messages in the lake, and was sealed with 20", 1) in done.findings
+    assert Finding("has 0 messages in the lake, but was sealed with 20", 1) in done.findings
     assert "does not say with which batch it began: batches below 1 are not compared" in done.sentences()
     small.seal(4, [archived(51)])
     export(spark, database, lake)
@@ -261,7 +261,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
     names = [str(file.relative_to(lake.directory(ARCHIVE))) for file in (gone, torn)]
     assert [(one.file, one.what) for one in done.findings[:2]] == [(name, what) for name in names]
     assert [(one.batch, one.what) for one in done.findings[2:4]] == [
-        (number, "has 0 messages in the lake, and was sealed with 20") for number in (1, 2)
+        (number, "has 0 messages in the lake, but was sealed with 20") for number in (1, 2)
     ]
     assert [one.sequence_number for one in done.findings[4:] if one.day is None] == list(range(1, 41))
     with pytest.raises(BadLake, match="is missing or cannot be read, and holds 20 messages"):
@@ -282,19 +282,19 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
     done = audit(spark, database, lake)
     assert [(one.batch, one.what) for one in done.findings if one.message_id is None and one.day is None] == [
-        (1, "has 21 messages in the lake, and was sealed with 20"),
-        (8, "has 1 messages in the lake, which ends with batch 3"),
-        (2, "has 19 messages in the archive, and was sealed with 20"),
-        (3, "has 3 messages in the archive, and was sealed with 2"),
-        (4, "has 1 messages in the archive, and was sealed with 2"),
-        (9, "has 1 messages in the archive, and was never sealed"),
+        (1, "has 21 messages in the lake, but was sealed with 20"),
+        (8, "has 1 message in the lake, which ends with batch 3"),
+        (2, "has 19 messages in the archive, but was sealed with 20"),
+        (3, "has 3 messages in the archive, but was sealed with 2"),
+        (4, "has 1 message in the archive, but was sealed with 2"),
+        (9, "has 1 message in the archive, but was never sealed"),
     ]
     assert [(one.sequence_number, one.what) for one in done.findings if one.message_id is not None] == [
         (30, "is not in the archive"),
-        (70, "is in the archive, and was not sealed in this batch"),
-        (71, "is in the archive, and was not sealed in this batch"),
-        (phantoms[0]["sequence_number"], "is in the lake, and was not sealed in this batch"),
-        (999, "is in the lake, and was not sealed in this batch"),
+        (70, "is in the archive, but was not sealed in this batch"),
+        (71, "is in the archive, but was not sealed in this batch"),
+        (phantoms[0]["sequence_number"], "is in the lake, but was not sealed in this batch"),
+        (999, "is in the lake, but was not sealed in this batch"),
     ]
 
 

@@ -58,7 +58,7 @@ def test_an_audit_that_finds_something_names_it_and_ends_with_1(typed: Type, sma
     code, out, _ = typed("audit", *both)
     assert (code, out.splitlines()[:2]) == (1, [
         "Message id-1 (sequence number 1, queue orders) is there 2 times: completed.",
-        "Batch 1 has 3 messages in the lake, and was sealed with 2.",
+        "Batch 1 has 3 messages in the lake, but was sealed with 2.",
     ])  # fmt: skip
     code, out, _ = typed("audit", *both, "--json")
     assert (code, json.loads(out)["findings"][0]["message_id"]) == (1, "id-1")

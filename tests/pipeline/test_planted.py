@@ -191,7 +191,7 @@ LOST = ("lake, trimmed batch", "archive, not exported", "archive, not sealed", "
     [one for one in PLANTED if isinstance(one.values[1], Plant) and one.values[1].fault == "delete"],
 )
 def test_a_deleted_message_that_the_senders_log_has_is_named_by_its_id(look: Look, scene: str, plant: Plant) -> None:
-    lost = Finding("was sent, and is nowhere", message_id=f"id-{plant.first}")
+    lost = Finding("was sent, but is missing", message_id=f"id-{plant.first}")
     assert (lost in look(scene, True).findings) == (plant.place in LOST)
 
 

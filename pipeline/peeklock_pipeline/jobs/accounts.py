@@ -19,7 +19,7 @@ Day = tuple[str, date]
 class Line:
     """One queue and day of the ledger.
 
-    `missing` messages were accepted and are nowhere; below zero, there are more than were accepted.
+    `missing` messages were accepted but are in no place; below zero, more were found than were accepted.
     """
 
     queue: str
@@ -82,8 +82,8 @@ def wrong(lines: Sequence[Line], missed: int) -> Iterator[Finding]:
     among = f", of which up to {missed} were removed from the archive before an export" if missed else ""
     for line in lines:
         if line.missing > 0:
-            what = f"{line.missing} of {line.accepted} accepted messages are nowhere{among}"
+            what = f"{line.accepted} accepted, {line.missing} missing{among}"
             yield Finding(what, queue=line.queue, day=line.date)
         elif line.missing:
-            what = f"{-line.missing} messages more than were accepted"
+            what = f"{line.accepted} accepted, {-line.missing} more found"
             yield Finding(what, queue=line.queue, day=line.date)

@@ -1,7 +1,7 @@
 """audit: proves that no message was lost and none is there twice, or names those that were and are.
 
-The lake is held against the batches that the database has sealed, message by message where the database still has
-them, and all that is known against what senders say they have sent.
+The lake is compared with the batches that the database has sealed, message by message where the database still has
+them, and all that is known with what senders say they have sent.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from peeklock_pipeline.progress import Progress, unheard
 from peeklock_pipeline.ranges import even, rows_of, told
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.transforms import audit as ask
+from peeklock_pipeline.words import messages
 
 RANGE_NUMBERS = 500_000
 """Sequence numbers that one task asks the database for, unless that made too many tasks."""
@@ -34,7 +35,7 @@ STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What the lake itself knows: where it begins, and whether it was held against the server's counts."""
+    """What the lake itself knows: where it begins, and whether it was compared with the server's counts."""
 
     begun: Beginning
     counted: bool
@@ -42,13 +43,16 @@ class Notes:
     def sentences(self) -> list[str]:
         """What an audit could not compare."""
         begun = f"The lake does not say with which batch it began: batches below {self.begun.number} are not compared."
-        counted = "The lake has no opening account: what was accepted is not held against the server's counts."
+        counted = (
+            "The lake has no table `opening` yet: its messages are not compared with the server's counts. "
+            "The next export writes it."
+        )
         return [*([] if self.begun.noted else [begun]), *([] if self.counted else [counted])]
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What was held against each other, and what was found; `unnamed` findings more were not listed."""
+    """What was compared, and what was found; `unnamed` more findings were not listed."""
 
     ledger: list[Line]
     batches: int
@@ -66,7 +70,7 @@ class Audited:
         """The findings, and the ledger's sums."""
         parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
         counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
-        more = [f"{self.unnamed} findings more are not listed."] if self.unnamed else []
+        more = [f"{self.unnamed} more findings are not listed."] if self.unnamed else []
         found = (
             f"{len(self.findings) + self.unnamed} findings"
             if self.findings
@@ -82,7 +86,7 @@ class Audited:
 def audit(
     spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = unheard
 ) -> Audited:
-    """Hold lake, database and senders' log against each other.
+    """Compare lake, database and senders' log with each other.
 
     The log has a JSON string, or an object with `message_id`, on each line. Refuses with `DatabaseUnavailable`,
     `BadLake` and `BadOption`. Changes nothing.
@@ -154,7 +158,7 @@ def _twice(row: Row) -> Finding:
 
 
 def _unseen(row: Row) -> Finding:
-    return Finding("was sent, and is nowhere", message_id=row.message_id)
+    return Finding("was sent, but is missing", message_id=row.message_id)
 
 
 def _changed(row: Row) -> Finding:
@@ -163,7 +167,7 @@ def _changed(row: Row) -> Finding:
 
 
 def _gone(file: DataFile) -> Finding:
-    what = f"is missing from the lake or cannot be read; it held {file.rows} messages"
+    what = f"is missing from the lake or cannot be read; it held {messages(file.rows)}"
     return Finding(what, queue=file.partition["queue"], file=file.path)
 
 

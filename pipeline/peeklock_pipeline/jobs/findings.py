@@ -1,4 +1,4 @@
-"""What an audit finds, named by what it can be found by, and the comparison of batches that leads to it."""
+"""The faults that an audit reports, and the comparison of batches that finds them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, Row
 
 from peeklock_pipeline.database import Batch
 from peeklock_pipeline.transforms import audit as ask
+from peeklock_pipeline.words import messages
 
 MOST_NAMED = 1000
 """Findings of one kind that are named; the others are counted."""
@@ -15,7 +16,7 @@ MOST_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be, by what it can be found by."""
+    """A fault, and the message, batch, file or queue and day that it concerns."""
 
     what: str
     batch: int | None = None
@@ -92,28 +93,28 @@ class Batches:
         oldest = min(sealed, default=0)
         wanted = {number for number in sealed if self.begun <= number <= self.exported}
         # The database forgets a batch a year after it was removed; the lake's copy can then not be compared any more.
-        strange = {
+        unexpected = {
             number
             for number in self._numbers("lake")
             if number < self.begun or number > self.exported or number >= oldest
         }
-        for number in sorted(wanted | strange | set(self.missed)):
+        for number in sorted(wanted | unexpected | set(self.missed)):
             what = self._in_lake(number, sealed.get(number), self.held.get(("lake", number), NOTHING))
             if what is not None:
                 yield Finding(what, number)
 
     def _in_lake(self, number: int, batch: Batch | None, held: Held) -> str | None:
-        here = f"has {held.messages} messages in the lake"
+        here = f"has {messages(held.messages)} in the lake"
         if number < self.begun:
             return f"{here}, which begins with batch {self.begun}"
         if number in self.missed and not held.messages:
-            return f"was removed from the archive with {self.missed[number]} messages before an export came for it"
+            return f"was removed from the archive with {messages(self.missed[number])} before an export came for it"
         if number > self.exported:
             return f"{here}, which ends with batch {self.exported}"
         if batch is None:
-            return f"{here}, and was never sealed"
+            return f"{here}, but was never sealed"
         if removed := self.removed.get(number, 0):
-            gone = f"{here}, and {removed} more were removed by the lake's retention, and was sealed with {batch.rows}"
+            gone = f"{here}, and {removed} more were removed by the lake's retention, but was sealed with {batch.rows}"
             return None if held.messages + removed == batch.rows else gone
         return None if held.proves(batch) else _unlike(here, held, batch)
 
@@ -137,7 +138,7 @@ class Batches:
         """Whether lake and archive should have the same rows of a batch."""
         return self.begun <= number <= self.exported and number not in self.removed and self.remains(number)
 
-    def is_strange(self, number: int, place: str) -> bool:
+    def is_unexpected(self, number: int, place: str) -> bool:
         """Whether a place should have no row of a batch at all."""
         if place == "archive":
             return number not in self.later
@@ -150,26 +151,26 @@ class Batches:
             if batch.removed_at is not None:
                 yield from self._removed(batch, held)
             elif self.remains(batch.number) and not held.proves(batch):
-                yield Finding(_unlike(f"has {held.messages} messages in the archive", held, batch), batch.number)
+                yield Finding(_unlike(f"has {messages(held.messages)} in the archive", held, batch), batch.number)
         for number in sorted(self._numbers("archive") - self.later.keys()):
-            messages = self.held["archive", number].messages
-            yield Finding(f"has {messages} messages in the archive, and was never sealed", number)
+            held = self.held["archive", number]
+            yield Finding(f"has {messages(held.messages)} in the archive, but was never sealed", number)
 
     def _numbers(self, place: str) -> set[int]:
         return {number for where, number in self.held if where == place}
 
     def _removed(self, batch: Batch, held: Held) -> Iterator[Finding]:
         if held.messages:
-            yield Finding(f"has {held.messages} messages in the archive, from which it was removed", batch.number)
+            yield Finding(f"has {messages(held.messages)} in the archive, from which it was removed", batch.number)
         if batch.number > max(self.exported, self.begun - 1) and batch.number not in self.missed:
-            what = f"was removed from the archive with {batch.rows} messages before an export came for it"
+            what = f"was removed from the archive with {messages(batch.rows)} before an export came for it"
             yield Finding(what, batch.number)
 
 
 def _unlike(here: str, held: Held, batch: Batch) -> str:
     if held.messages == batch.rows:
         return f"{here} that are not those that were sealed"
-    return f"{here}, and was sealed with {batch.rows}"
+    return f"{here}, but was sealed with {batch.rows}"
 
 
 def of_batches(held: Batches, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]) -> Found:
@@ -183,8 +184,8 @@ def of_batches(held: Batches, placed: DataFrame, pairs: Callable[[list[int]], Da
         return [], 0
     numbers = {place: {one.batch for one in found if one.batch is not None} for place, found in wrong.items()}
     both = sorted(number for number in numbers["lake"] | numbers["archive"] if held.is_comparable(number))[:MOST_NAMED]
-    strange = {place: [one for one in found if held.is_strange(one, place)] for place, found in numbers.items()}
-    alone, more = of_rows(ask.apart(placed, both, strange), _naming(numbers))
+    unexpected = {place: [one for one in found if held.is_unexpected(one, place)] for place, found in numbers.items()}
+    alone, more = of_rows(ask.in_one_place_only(placed, both, unexpected), _naming(numbers))
     changed, others = of_rows(pairs(both), _comparing(numbers)) if both else ([], 0)
     return [*batches, *alone, *changed], unnamed + more + others
 
@@ -206,11 +207,11 @@ def _naming(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
     def name(row: Row) -> Finding:
         number, other = row.export_batch, "archive" if row.place == "lake" else "lake"
         if number not in wrong[other]:
-            what = f"is in the {row.place}, and was not sealed in this batch"
+            what = f"is in the {row.place}, but was not sealed in this batch"
         elif number not in wrong[row.place]:
             what = f"is not in the {other}"
         else:
-            what = f"is in the {row.place}, and not in the {other}"
+            what = f"is in the {row.place}, but not in the {other}"
         return Finding(what, number, row.queue, row.sequence_number, row.message_id)
 
     return name

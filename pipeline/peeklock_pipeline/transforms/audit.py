@@ -118,19 +118,19 @@ def left(removed: DataFrame) -> DataFrame:
     return removed.where("covered > 0").groupBy("queue", day).agg(F.sum("covered").alias("messages"))
 
 
-def apart(placed: DataFrame, both: Sequence[int], strange: Mapping[str, Sequence[int]]) -> DataFrame:
+def in_one_place_only(placed: DataFrame, both: Sequence[int], unexpected: Mapping[str, Sequence[int]]) -> DataFrame:
     """Messages that either the lake or the archive has alone, of batches that `both` should have alike.
 
-    And every message that a place has of batches that are `strange` to it.
+    And every message that a place has of batches that are `unexpected` there.
     """
     number, place = F.col("export_batch"), F.col("place")
-    odd = [(place == name) & number.isin(*numbers) for name, numbers in strange.items() if numbers]
+    unmatched = [(place == name) & number.isin(*numbers) for name, numbers in unexpected.items() if numbers]
     alike = placed.where(number.isin(*both) & place.isin("lake", "archive"))
     alone = alike.groupBy("export_batch", "sequence_number").agg(F.count_distinct("place").alias("places"), *_first())
     named = ("export_batch", "sequence_number", "place", "queue", "message_id")
     found = alone.where("places = 1").select(*named)
-    if odd:
-        found = found.unionByName(placed.where(reduce(or_, odd)).select(*named))
+    if unmatched:
+        found = found.unionByName(placed.where(reduce(or_, unmatched)).select(*named))
     return found.orderBy("sequence_number")
 
 
