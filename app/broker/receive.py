@@ -6,7 +6,7 @@ began gives them back at once, uncounted, whatever was still to be done with the
 nothing is held: no transaction and no row.
 """
 
-from asyncio import CancelledError
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
 from app.broker.ports import Attempt, Once
+from app.broker.renew import renew
 from app.broker.search import receive_matching
 from app.broker.settling import settle
 from app.broker.waiting import rung
@@ -21,7 +22,7 @@ from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, allow_receive
-from app.domain.refusals import MessageBusy, StoreUnavailable
+from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable
 from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import ROW_BYTES, weight_of
 from app.runtime.bell import Waiter
@@ -63,8 +64,8 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
 async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attempt) -> Once[list[Message]]:
     """`receive`, with effect only the first time the attempt is made.
 
-    A repeat answers the same messages with the same tokens where those locks still live. An attempt
-    is made when there is something to receive or the patience is at its end, so that a repeat of an
+    A repeat answers the same messages with the same tokens where those locks still live, and renews those that were
+    renewed before. An attempt is made when there is something to receive or the patience is at its end, so that a repeat of an
     attempt that was cut while waiting still waits.
     """
     allow_receive(queue)
@@ -76,7 +77,8 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
             if once.replayed:
                 # Nobody has looked at what there is now; leaving passes a ring on. The first attempt may have locked
                 # messages of a queue of this name that is deleted: no token of theirs can settle here.
-                return Once([message for message in once.answer if message.queue_id == queue.id], replayed=True)
+                own = [message for message in once.answer if message.queue_id == queue.id]
+                return Once(await _promised(broker, queue, wish, own), replayed=True)
             _answer_ring(waiter, wish, once.answer, _largest_rest(broker, queue))
             if once.answer or not await rung(broker, queue, waiter, deadline):
                 return once
@@ -104,7 +106,7 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
     ]
     try:
         answers = await settle(broker, queue, removals)
-    except (CancelledError, StoreUnavailable):
+    except (asyncio.CancelledError, StoreUnavailable):
         await give_back(broker, queue, messages)
         raise
     received: list[Message] = []
@@ -116,6 +118,27 @@ async def receive_and_delete(broker: Broker, queue: Queue, wish: Wish) -> list[M
             busy.append(message)
     await give_back(broker, queue, busy)
     return received
+
+
+async def _promised(broker: Broker, queue: Queue, wish: Wish, messages: Sequence[Message]) -> list[Message]:
+    """Those of these messages whose locks live, each with an end of its lock that is kept.
+
+    For a lock that was renewed, SQL knows how far the lock store may prolong it, which is later than it may end. Only a
+    renewal can tell its holder what is kept, so it is renewed once more.
+    """
+    held = await asyncio.gather(*(_renewed(broker, queue, wish, message) for message in messages))
+    return [message for message in held if message is not None]
+
+
+async def _renewed(broker: Broker, queue: Queue, wish: Wish, message: Message) -> Message | None:
+    if not message.lock_generation:
+        return message
+    try:
+        promise = await renew(broker, queue, token_of(message), wish.lock_duration)
+    except Refusal:
+        return None
+    until = promise.locked_until
+    return replace(message, locked_until=until, read_at=until - promise.duration, read_after=promise.counted_from)
 
 
 def _claim(broker: Broker, queue: Queue, wish: Wish) -> Claim:

@@ -189,7 +189,7 @@ class Histories(RuleBasedStateMachine):
             case tokens:
                 assert not isinstance(said, str)
                 assert said.replayed
-                assert [_token(message) for message in said.answer] == list(filter(self.model.holder, tokens))
+                assert [_token(message) for message in said.answer] == self.model.receive_again(tokens, LOCK)
         return multiple()
 
     @precondition(lambda self: self.model.remembered("receive"))

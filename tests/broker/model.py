@@ -26,6 +26,7 @@ class Letter:
     failures: int = 0
     token: str | None = None
     locked_until: Instant = 0
+    is_renewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Model:
         letter = self.letters[number]
         letter.home, letter.state, letter.token = letter.state, MessageState.LOCKED, token
         letter.locked_until = self.now + duration
+        letter.is_renewed = False
         letter.deliveries += 1
 
     def taken(self, number: int) -> None:
@@ -112,6 +114,14 @@ class Model:
             if letter.token == token and letter.locked_until > self.now:
                 return letter
         return None
+
+    def receive_again(self, tokens: Sequence[str], duration: Duration) -> list[str]:
+        """Those of these tokens that still hold a message; a lock that was renewed is renewed once more."""
+        held = [(token, letter) for token in tokens if (letter := self.holder(token)) is not None]
+        for token, letter in held:
+            if letter.is_renewed:
+                self.renew(token, duration)
+        return [token for token, _ in held]
 
     # ---- ending deliveries -------------------------------------------------------------------------------------------
 
@@ -131,6 +141,7 @@ class Model:
         letter = self.holder(token)
         if letter is not None:
             letter.locked_until = max(letter.locked_until, self.now + duration)
+            letter.is_renewed = True
             return "renewed"
         self._expire_token(token)
         return self._late(token)

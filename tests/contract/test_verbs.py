@@ -319,6 +319,19 @@ async def test_a_message_that_kills_its_receivers_is_dead_lettered_at_the_limit(
     assert (dead.failure_count, dead.dead_letter_reason) == (limit, LIMIT_REACHED)
 
 
+async def test_a_repeated_receive_promises_what_a_renewed_lock_keeps(house: House, queue: Queue) -> None:
+    await send(house.broker, queue, [Letter(Envelope(""))])
+    attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
+    (message,) = (await receive_once(house.broker, queue, Wish(), attempt)).answer
+    await renew(house.broker, queue, token_of(message))
+    again = await receive_once(house.broker, queue, Wish(), attempt)
+    assert again.replayed
+    assert [token_of(one) for one in again.answer] == [token_of(message)]
+    assert again.answer[0].lock_remaining(house.clock.monotonic()) == LOCK_SECONDS * SECOND
+    await house.pass_time(LOCK_SECONDS, token_of(message))
+    assert (await receive_once(house.broker, queue, Wish(), attempt)).answer == []
+
+
 async def _received_once(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
     return (await receive_once(broker, queue, wish, attempt)).answer
