@@ -47,11 +47,12 @@ async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[R
     """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
     if not drafts:
         return []
+    queue_ids = sorted({draft.queue_id for draft in drafts})
     *inserts, last = session.texts(
         "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
     )
     # The clock is taken once, so that all rows are of one day.
-    begin = [session.text("start_clock")]
+    begin = [session.text("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
     stored: list[Answer] = []
     try:
         for insert in inserts:

@@ -55,6 +55,10 @@ async def queue(subject: ServerSubject) -> Queue:
     return await subject.queue()
 
 
+SHORTEST_LOCK_WAIT = 3.0
+"""Seconds: a statement that waits for a lock is answered no sooner."""
+
+
 def row_of(number: int) -> str:
     """Lock one message."""
     return f"SELECT 1 FROM message WHERE sequence_number = {number} FOR UPDATE"
@@ -151,6 +155,17 @@ async def test_a_sender_beside_one_that_has_to_wait_is_answered(subject: ServerS
     assert isinstance(waiting, StoreUnavailable)
     assert len(answered) == 1
     assert len(await subject.claim(other)) == 1
+
+
+async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(subject: ServerSubject, queue: Queue) -> None:
+    """The change holds the row of its queue from its UPDATE until its commit. Sends only read that row."""
+    other = await subject.queue()
+    async with subject.holding(f"UPDATE queue SET version = version + 1 WHERE id = {queue.id}"):
+        async with asyncio.timeout(SHORTEST_LOCK_WAIT):
+            for one in (queue, other):
+                await subject.send(one, b"body")
+                await subject.store.send_once([draft(one)], Attempt(secrets.token_bytes(32), b"f" * 32, HOUR))
+    assert [len(await subject.claim(one)) for one in (queue, other)] == [2, 2]
 
 
 # ---- through the verbs -----------------------------------------------------------------------------------------------

@@ -11,13 +11,15 @@
 
 -- ---- sending ----------------------------------------------------------------------------------------------------------
 
--- start_clock: take the time for the statements that follow
-SET @clock = @now;
+-- start_clock: take the time for the statements that follow, and count how many of these queues are gone
+--
+-- A plain SELECT waits for no lock. A subquery of the INSERT would wait for a change of a queue that holds its row.
+SELECT @now, :queues - COUNT(*) INTO @clock, @gone FROM queue WHERE id @in(:queue_ids);
 
 -- read_clock: the time that was taken, and how far apart the numbers of one statement are (in a cluster, not 1)
 SELECT @clock, @@SESSION.auto_increment_increment;
 
--- send: store drafts, numbered in their order; refused as a whole where a queue is gone, whose id is then null
+-- send: store drafts, numbered in their order; refused as a whole where a queue is gone, because all ids are then null
 INSERT INTO message (
     queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest,
     state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
@@ -25,20 +27,27 @@ INSERT INTO message (
     expires_at
 )
 VALUES (
-    (SELECT q.id FROM queue AS q WHERE q.id = :queue_id), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
+    IF(@gone = 0, :queue_id, NULL), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
     IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
 );
 
 -- count_accepted: count the messages that this transaction has stored; LAST_INSERT_ID is that of the last INSERT before
+--
+-- A queue may have been deleted since they were stored.
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
-SELECT LAST_INSERT_ID(), q.id, @clock DIV 86400000000, q.name, given.accepted
+SELECT
+    LAST_INSERT_ID(), given.queue_id, @clock DIV 86400000000,
+    COALESCE(
+        (SELECT name FROM queue WHERE id = given.queue_id),
+        (SELECT name FROM deleted_queue WHERE id = given.queue_id)
+    ),
+    given.accepted
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     accepted BIGINT PATH '$.accepted'
-)) AS given
-STRAIGHT_JOIN queue AS q FORCE INDEX (PRIMARY) ON q.id = given.queue_id;
+)) AS given;
 
 -- name_ids: make message ids known in their queues, waiting for whoever does so at this moment
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
