@@ -27,6 +27,7 @@ def read_command_line() -> argparse.Namespace:
         if command is test:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="leave a server out")
+            sub.add_argument("--mutants", action="store_true", help="list the mistakes that no fast test would see")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()

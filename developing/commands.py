@@ -26,6 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def test(arguments: argparse.Namespace) -> int:
     """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
+    if arguments.mutants:
+        prepare("run", "test")
+        return status(PYTHON, "-m", "tests.mutants", *arguments.rest)
     prepare("run", "test", "helm", "pipeline")
     install_servers(arguments.without)
     install_java()

@@ -1,0 +1,118 @@
+"""The mutation run: which mistakes it makes, and that it sees which of them the tests see."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import chosen, listed
+from tests.mutants.mistakes import mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def mistakes(step: str) -> list[str]:
+    """The mistakes that are made in a function of these steps."""
+    source = "def function(a, b):\n" + textwrap.indent(step, "    ")
+    return [one.mistake for one in mutants("one", source)]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("c = a < b", ["a < b -> a <= b"]),
+        ("c = a is None and b", ["a is None and b -> a is None or b", "a is None -> a is not None"]),
+        ("c = not a", ["not a -> a"]),
+        ("c = a + 60", ["a + 60 -> a - 60", "60 -> 61"]),
+        ("c = min(a, b)", ["min(a, b) -> max(a, b)"]),
+        ("if a: b = 'text'", ["if a: -> if not a:"]),
+        ("raise Refusal", ["raise Refusal -> pass"]),
+        ("await store(a)", ["await store(a) -> pass"]),
+        ("return a", ["return a -> return None"]),
+    ],
+)
+def test_each_mistake(step: str, expected: list[str]) -> None:
+    assert mistakes(step if "await" not in step else f"async def inner():\n    {step}") == expected
+
+
+def test_equal_mistakes_in_one_function_are_numbered() -> None:
+    assert mistakes("c = [True, True]") == ["True -> False", "True -> False (2)"]
+
+
+@pytest.mark.parametrize("step", ["'text'", "c: int | None", "def inner(a: A | B) -> C | D: ..."])
+def test_what_no_step_depends_on_is_left_alone(step: str) -> None:
+    assert mistakes(step) == []
+
+
+def test_a_mutant_is_named_by_its_method_and_carries_the_code_of_it() -> None:
+    source = "class A:\n    @property\n    def b(self):\n        return [c for c in self.d if c < 2]\n"
+    found = {str(one): one.code for one in mutants("one", source)}
+    assert list(found) == [
+        "one: A.b: return [c for c in self.d if c < 2] -> return None",
+        "one: A.b: c < 2 -> c <= 2",
+        "one: A.b: 2 -> 3",
+    ]
+    assert {code.co_qualname for code in found.values()} == {"A.b"}
+
+
+def test_what_is_outside_of_functions_is_left_alone() -> None:
+    assert list(mutants("one", "LIMIT = 60 * 60\n\nclass A:\n    b: int = 1\n\ndef c(d=1): ...\n")) == []
+
+
+def test_a_method_keeps_its_only_super() -> None:
+    source = "class A(B):\n    def c(self):\n        super().c()\n        d()\n"
+    assert [one.mistake for one in mutants("one", source)] == ["d() -> pass"]
+
+
+def test_every_survivor_in_the_list_is_still_a_mistake_that_is_made() -> None:
+    modules = {name.partition(":")[0].replace(".", "/") + ".py" for name in listed()}
+    assert listed().keys() <= {str(one) for one in chosen(sorted(modules), None)}
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+TESTS = """
+import os, pytest
+from app.domain.retry import FixedDelay, NoDelay, retry_delay
+
+def test_an_answer():
+    assert retry_delay(FixedDelay(5), 1, 0.0) == 5
+
+def test_that_no_answer_ends():
+    if retry_delay(NoDelay(), 1, 0.0) != 0:
+        os._exit({end})
+
+def test_that_fails_by_itself():
+    assert retry_delay(FixedDelay(5), 1, 0.0) is None
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a run over one module prints, whose tests see one mistake, and end the process at another."""
+    file = tmp_path_factory.mktemp("tests") / "test_retry.py"
+    file.write_text(TESTS.format(end=99))
+    command = (sys.executable, "-m", "tests.mutants", "app/domain/retry.py", "--tests", file)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_mutant_that_no_test_sees_survives(printed: str) -> None:
+    assert "survived: app.domain.retry: retry_delay: failures - 1 -> failures + 1 (NOT LISTED)" in printed
+
+
+def test_an_end_that_is_no_answer_of_the_tests_is_not_taken_for_one(printed: str) -> None:
+    assert "broken: app.domain.retry: retry_delay: 0 -> 1" in printed
+
+
+def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(printed: str) -> None:
+    assert "left out: " in printed
+    assert "test_that_fails_by_itself" in printed
+    assert "1 killed" in printed
+
+
+def test_the_last_lines_count_every_outcome(printed: str) -> None:
+    assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in printed

@@ -1,0 +1,160 @@
+"""Runs collected tests in a fork of the process that has collected them, so that a trial costs no more than its tests."""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import zip_longest
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from tests.mutants.mistakes import Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = f"{ROOT / 'app'}{os.sep}"
+PATIENCE_SECONDS = 60
+"""What one test may take by the clock, also on a busy machine."""
+MOST_MEMORY = 4 << 30
+"""Bytes of address space, so that a loop that no longer ends cannot fill the machine."""
+
+
+class Outcome(Enum):
+    """What became of a mutant."""
+
+    SURVIVED = "survived"
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    BROKEN = "broken"
+    """Its trial ended in another way than by the tests, which says nothing of them."""
+    NOT_REACHED = "not reached"
+    NOT_RUN = "not run"
+
+
+ENDS = {0: Outcome.SURVIVED, 1: Outcome.KILLED, -signal.SIGALRM: Outcome.TIMED_OUT}
+"""What the exit code of a trial says; every other one is an error of the trial."""
+ERROR = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a test does without any mistake: whether it passes, its seconds of processor time, the functions it runs."""
+
+    passes: bool
+    seconds: float
+    places: Sequence[str]
+
+
+def place_of(code: CodeType) -> str:
+    """The function or method that this code of `app` belongs to; an inner function belongs to the one around it."""
+    module = ".".join(Path(code.co_filename).relative_to(ROOT).with_suffix("").parts)
+    return f"{module}: {code.co_qualname.partition('.<locals>')[0]}"
+
+
+def loaded_functions() -> Mapping[str, Sequence[FunctionType]]:
+    """Every function of `app` that is loaded, by place."""
+    found = defaultdict[str, list[FunctionType]](list)
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(CODE):
+            found[place_of(one.__code__)].append(one)
+    return found
+
+
+def record(tests: Sequence[pytest.Item]) -> Mapping[str, Ran]:
+    """Run each test without any mistake, and note what it runs."""
+    with tempfile.TemporaryFile("w+") as note:
+
+        def run_and_note() -> int:
+            recorder = Recorder()
+            json.dump({test.nodeid: recorder.run(test, after) for test, after in _in_turn(tests)}, note)
+            note.flush()
+            return 0
+
+        if (code := _in_a_fork(run_and_note)) != 0:
+            raise RuntimeError(f"the run without mistakes ended with {code}")
+        note.seek(0)
+        return {test: Ran(*noted) for test, noted in json.load(note).items()}
+
+
+def try_out(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence[pytest.Item]) -> Outcome:
+    """Run tests against a mutant up to the first that fails."""
+
+    def plant_and_run() -> int:
+        for function in functions:
+            if function.__code__.co_qualname == mutant.code.co_qualname:
+                function.__code__ = mutant.code
+        return int(any(not _passes(test, after) for test, after in _in_turn(tests)))
+
+    return ENDS.get(_in_a_fork(plant_and_run), Outcome.BROKEN)
+
+
+def _in_turn(tests: Sequence[pytest.Item]) -> zip_longest[tuple[pytest.Item, pytest.Item | None]]:
+    return zip_longest(tests, tests[1:])
+
+
+def _passes(test: pytest.Item, after: pytest.Item | None) -> bool:
+    signal.alarm(PATIENCE_SECONDS)  # ends the process: no handler of ours could interrupt every loop
+    failed_before = test.session.testsfailed
+    test.ihook.pytest_runtest_protocol(item=test, nextitem=after)
+    return test.session.testsfailed == failed_before
+
+
+class Recorder:
+    """Notes which functions run, in every thread that starts from now on. cProfile does so at twice the time."""
+
+    def __init__(self) -> None:
+        self._profiles: list[cProfile.Profile] = []
+        self._profile_thread()
+        threading.setprofile(self._profile_thread)
+
+    def run(self, test: pytest.Item, after: pytest.Item | None) -> tuple[bool, float, list[str]]:
+        """Run a test; the fields of `Ran`."""
+        for profile in self._profiles:
+            profile.clear()
+        begun = time.process_time()
+        passes = _passes(test, after)
+        seconds = time.process_time() - begun
+        codes = (entry.code for profile in self._profiles for entry in profile.getstats())
+        places = {place_of(one) for one in codes if isinstance(one, CodeType) and one.co_filename.startswith(CODE)}
+        return passes, seconds, sorted(places)
+
+    def _profile_thread(self, *_: Any) -> None:
+        self._profiles.append(cProfile.Profile(builtins=False))
+        self._profiles[-1].enable()
+
+
+def _in_a_fork(work: Callable[[], int]) -> int:
+    """Do work in a fork and return its exit code, or the signal that ended it, negated. What it started ends with it."""
+    child = os.fork()
+    if child == 0:
+        _end_with(work)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _end_with(work: Callable[[], int]) -> None:
+    code = ERROR
+    try:
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, sys.stdout.fileno())
+        os.dup2(silence, sys.stderr.fileno())
+        code = work()
+    finally:
+        os._exit(code)
