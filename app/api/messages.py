@@ -111,9 +111,10 @@ async def redrive_dead_letters(call: Call[RedriveDeadLetters]) -> Reply:
     """Send dead-lettered messages back to their queue, or to another one, with their counts anew.
 
     Another queue needs the right to send to it, and takes as many as its `max_messages` leaves room for: where that is
-    none, this is refused as a send would be. What is larger than its `max_message_bytes` stays where it is. The answer
-    comes no later than a long poll's, so a large or slow redrive takes several calls: repeat it until nothing is moved
-    any more.
+    none, this is refused as a send would be. What is larger than its `max_message_bytes` stays where it is. Messages
+    sent after the call began stay, and one that is changed while the call looks at it may still be moved. Once something
+    is moved, the answer comes no later than a long poll's, so a large or slow redrive takes several calls: repeat it
+    until nothing is moved any more.
     """
     queue = to_queue = await call.queue()
     body = call.body

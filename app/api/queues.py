@@ -109,8 +109,9 @@ async def delete_queue(call: Call[None]) -> Reply:
 async def purge_queue(call: Call[PurgeQueue]) -> Reply:
     """Remove messages of a queue to its archive.
 
-    Locked ones stay unless `locked` is among the states. The answer comes no later than a long poll's, so a large
-    purge takes several calls: repeat it until nothing is removed any more.
+    Locked ones stay unless `locked` is among the states, and so do messages sent after the call began. A message that
+    is changed while the call looks at it may still be removed. Once something is removed, the answer comes no later
+    than a long poll's, so a large purge takes several calls: repeat it until nothing is removed any more.
     """
     queue = await call.queue()
     chosen = states(call.body.states) if call.body.states else UNLOCKED

@@ -161,15 +161,17 @@ async def _pieces(batches: AsyncIterator[list[Outline]], size: int) -> AsyncIter
 
 
 async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
-    """The chosen messages that were there when the walk began to pass them, by looks that are metered as all others.
+    """The chosen messages among those that were there when the walk began, by looks that are metered as all others.
 
-    A look of which none is chosen gives an empty batch.
+    A look of which none is chosen gives an empty batch. What is sent later is left out, or a walk that finds none would
+    follow fast senders without end.
     """
-    after = 0
+    after, newest = 0, await broker.store.newest_number()
     left = choice.limit
     while left is None or left > 0:
         async with broker.searches.turn(choice.matching):
-            seen = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
+            outlines = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
+            seen = [one for one in outlines if one.sequence_number <= newest]
             matches = await choice.matching.select(seen)
         if not seen:
             return

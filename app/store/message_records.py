@@ -67,6 +67,11 @@ class MessageRecords:
         """See `Upkeep`."""
         return [rows.outline(row) for row in await self._in_states("outlines", queue_id, states, after, most)]
 
+    async def newest_number(self) -> int:
+        """See `Upkeep`."""
+        ((number,),) = await self._database.fetch("newest_number")
+        return number or 0
+
     async def candidates(self, queue_id: int, source: MessageState, after: Place, most: int) -> list[Outline]:
         """See `Messages`. Dead-lettered messages stand by number alone."""
         lowered, available_at, number = after

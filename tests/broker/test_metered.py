@@ -301,6 +301,30 @@ async def test_a_redrive_through_a_filter_ends_with_its_patience_once_it_has_fou
     assert scene.store.looks <= 12
 
 
+async def test_a_walk_that_finds_nothing_ends_while_others_send(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders and dead letters may come as fast as the walk, which would follow them for ever."""
+    await scene.fill(3 * LARGEST_LOOK)
+    look = scene.store.outlines
+
+    async def look_behind_senders(queue_id: int, states: Sequence[MessageState], *page: int) -> Sequence[Outline]:
+        await scene.fill(LARGEST_LOOK)
+        if MessageState.DEAD_LETTERED in states:
+            await dead_letter_all(scene.broker.store, scene.queue)
+        return await look(queue_id, states, *page)
+
+    monkeypatch.setattr(scene.store, "outlines", look_behind_senders)
+    available, dead = (
+        Choice([state], CelFilter("message.subject == 'wanted'"))
+        for state in (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
+    )
+    purge = asyncio.create_task(purging.purge(scene.broker, scene.queue, available))
+    await scene.clock.advance(1)
+    redrive = asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, dead, None))
+    await scene.clock.advance(1)
+    assert (purge.done(), redrive.done()) == (True, True)
+    assert (purge.result(), redrive.result()) == (0, 0)
+
+
 def test_a_look_is_bounded_in_bytes_by_its_number() -> None:
     """Of bodies nothing is read, so what is left are properties and what stands beside them."""
     assert LARGEST_LOOK_OF_ALL * (LARGEST_PROPERTIES + ROW_BYTES) <= LARGEST_ANSWER

@@ -62,6 +62,12 @@ async def test_outlines_are_read_by_number_where_messages_are_still_in_the_queue
     assert await subject.store.outlines_of(queue.id, []) == []
 
 
+async def test_the_newest_number_is_that_of_the_message_sent_last(subject: Subject, queue: Queue) -> None:
+    assert await subject.store.newest_number() == 0
+    first, last = await subject.send(queue, b"1", b"2")
+    assert await subject.store.newest_number() == last > first
+
+
 @pytest.mark.parametrize("state", list(MessageState))
 async def test_only_the_states_asked_for_are_shown(subject: Subject, queue: Queue, state: MessageState) -> None:
     by_state = await one_in_every_state(subject, queue)

@@ -71,6 +71,10 @@ class Upkeep(Protocol):
         """`browse` for whoever chooses among many: no body is read."""
         ...
 
+    async def newest_number(self) -> int:
+        """The highest sequence number of any message of any queue, 0 where there is none: all later ones are above."""
+        ...
+
     async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
         """Those of these messages that are still in the queue, ascending, untouched."""
         ...
