@@ -13,7 +13,6 @@ from app.broker.filters import Filter
 from app.broker.fullness import full, how_many_fit
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.broker.present import where_present
-from app.broker.queues import renew_edition
 from app.broker.searches import LARGEST_LOOK
 from app.domain.message import MessageState, Outline
 from app.domain.queue import Queue, allow_send
@@ -66,11 +65,12 @@ async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Outline
     removals = [_removal(queue, message) for message in messages]
     if not removals:
         return 0
-    removed = sum(await broker.store.remove(removals))
+    removed = sum(await broker.store.remove_locked(queue.id, removals))
     if removed:
-        # A record left behind, or written late, would let its holder renew a lock that is gone.
+        broker.catalogue.forget(queue)
+        broker.bells.queues_changed()
+        # A process that remembers the queue as it was could still prolong a lock that is gone by its record.
         await broker.locks.drop([(removal.token, HIGHEST_GENERATION) for removal in removals])
-        await renew_edition(broker, queue)
     return removed
 
 

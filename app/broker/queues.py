@@ -142,20 +142,6 @@ async def fresh(broker: Broker, name: str) -> Queue:
     return queue
 
 
-async def renew_edition(broker: Broker, queue: Queue) -> None:
-    """Give the queue a new version and nothing else, so that no lock record written before prolongs anything."""
-    for _ in range(MOST_TRIES):
-        now = await broker.store.queues.find(queue.name)
-        if now is None or now.id != queue.id:
-            return
-        changed = await broker.store.queues.change(now, now.settings)
-        broker.catalogue.forget(queue)
-        if changed is not None:
-            broker.bells.queues_changed()
-            return
-    raise StoreUnavailable(CROWDED)
-
-
 async def take_locks(broker: Broker) -> int:
     """Take some of the locks that changes of queues take; how many were taken.
 

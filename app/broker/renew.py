@@ -9,7 +9,9 @@ is not written at all: the row may have been freed by then, and nothing may revi
 
 A record says for which edition of the queue it was written, and counts for no other. So a record
 that outlives a change or a purge that took its lock prolongs nothing: the renewal goes to SQL, where
-the token is gone. SQL in turn prolongs no lock that a change of its queue is about to take.
+the token is gone. A process that hears of the change neither by the drop of the record nor by a notice goes by the
+version that it remembers, for `KEEP_SECONDS` of the catalogue: for so long a renewal of a lock that was taken can still
+be granted, though nothing can be settled with it. SQL in turn prolongs no lock that a change of its queue is about to take.
 
 Crash windows: dead before the SQL write, nothing changed. Dead after it, the lock lasts until its
 bound and no record speaks against it; the message comes back later, never earlier.

@@ -100,6 +100,14 @@ class MysqlStore(ServerStore[Session]):
     async def _remove(self, removals: list[Removal]) -> list[bool]:
         return await self._transact(partial(settling.remove, removals=removals))
 
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> list[bool]:
+            return await settling.remove(session, removals, session.text("renew_version", id=queue_id))
+
+        return await self._transact(work)
+
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._transact(partial(settling.move, moves=moves))
 

@@ -13,8 +13,11 @@ from app.store.mysql_session import Session
 from app.store.mysql_text import column, table
 
 
-async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
-    """Take rows out of their queues, into the archive or leaving a tombstone; whether each removal took effect."""
+async def remove(session: Session, removals: Sequence[Removal], *afterwards: bytes) -> list[bool]:
+    """Take rows out of their queues, into the archive or leaving a tombstone; whether each removal took effect.
+
+    Where one did, the statements in `afterwards` run in the same transaction.
+    """
     took = await _lock(session, "in_force", removals)
     if gone := list(compress(removals, took)):
         archived = [_archived(removal) for removal in gone if removal.retention]
@@ -24,6 +27,7 @@ async def remove(session: Session, removals: Sequence[Removal]) -> list[bool]:
             *_unarchived(session, [removal for removal in gone if not removal.retention]),
             *_tombstones(session, [removal for removal in gone if removal.retention < TOMBSTONE_KEEP]),
             session.text("take_out", numbers=column(numbers)),
+            *afterwards,
         )
     return took
 

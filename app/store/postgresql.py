@@ -84,6 +84,18 @@ class PostgresStore(ServerStore[Session]):
         run = partial(self._pool.fetch, "remove", keep=TOMBSTONE_KEEP)
         return [row is not None for row in await settling.settle(removals, settling.of_removals, run)]
 
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """See `Upkeep`."""
+
+        async def work(session: Session) -> list[bool]:
+            run = partial(session.fetch, "remove", keep=TOMBSTONE_KEEP)
+            removed = [row is not None for row in await settling.settle(removals, settling.of_removals, run)]
+            if any(removed):
+                await session.change("renew_version", id=queue_id)
+            return removed
+
+        return await self._transact(work)
+
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._end("move", moves)
 

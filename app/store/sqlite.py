@@ -100,6 +100,17 @@ class SqliteStore(MessageRecords):
         """See `Messages`."""
         return await self.database.write(Step(_each(_remove, removals)))
 
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """See `Upkeep`."""
+
+        def do(transaction: Transaction) -> list[bool]:
+            removed = [_remove(transaction, removal) for removal in removals]
+            if any(removed):
+                transaction.count("renew_version", id=queue_id)
+            return removed
+
+        return await self.database.write(Step(do))
+
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `Messages`."""
         return await self.database.write(Step(_each(_move, moves)))

@@ -16,7 +16,7 @@ from app.broker.defer import defer
 from app.broker.filters import Everything
 from app.broker.ports import Attempt, LockRecord, Store
 from app.broker.purge import Choice, purge
-from app.broker.queues import change_queue, put_queue
+from app.broker.queues import change_queue, fresh, put_queue
 from app.broker.receive import Wish, receive, receive_once
 from app.broker.renew import renew
 from app.broker.send import send
@@ -274,6 +274,34 @@ async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, q
     assert await purge(house.broker, queue, Choice([MessageState.LOCKED], Everything())) == 1
     with pytest.raises(LockLost) as lost:
         await renew(house.broker, queue, token)
+    assert lost.value.cause is LossCause.ADMINISTRATOR
+
+
+class Dies(Exception):
+    """The process ends here."""
+
+
+class Dying:
+    """A lock store whose process dies before it can drop a record."""
+
+    def __init__(self, locks: Any) -> None:
+        self._locks = locks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._locks, name)
+
+    async def drop(self, ended: Sequence[tuple[LockToken, int]]) -> None:
+        raise Dies
+
+
+async def test_a_purge_whose_process_dies_leaves_nothing_to_renew(house: House, queue: Queue) -> None:
+    token = await house.locked(queue)
+    await renew(house.broker, queue, token)
+    dying: Any = Dying(house.broker.locks)
+    with pytest.raises(Dies):
+        await purge(replace(house.broker, locks=dying), queue, Choice([MessageState.LOCKED], Everything()))
+    with pytest.raises(LockLost) as lost:
+        await renew(house.broker, await fresh(house.broker, queue.name), token)
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 

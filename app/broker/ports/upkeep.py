@@ -7,7 +7,7 @@ from typing import Protocol
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Outline
 from app.domain.queue import Queue
-from app.domain.settlement import Held, Outcome
+from app.domain.settlement import Held, Outcome, Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,14 @@ class Upkeep(Protocol):
 
     async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """`withdraw` messages that are still past their time to live: an edit or a redrive may have prolonged it."""
+        ...
+
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """`remove`, for an administrator who takes locks of one queue.
+
+        Where one took effect, the queue has a new version in the same transaction, so that no lock record that was
+        written before prolongs anything.
+        """
         ...
 
     async def bury(self, rows: Sequence[Unlocked], reason: str) -> list[bool]:
