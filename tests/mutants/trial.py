@@ -28,7 +28,7 @@ from tests.mutants.mistakes import Mutant
 ROOT = Path(__file__).resolve().parents[2]
 CODE = f"{ROOT / 'app'}{os.sep}"
 PATIENCE_SECONDS = 60
-"""What one test may take by the clock, also on a busy machine."""
+"""What one test may take by the clock in a trial, also on a busy machine."""
 MOST_MEMORY = 4 << 30
 """Bytes of address space, so that a loop that no longer ends cannot fill the machine."""
 
@@ -97,7 +97,11 @@ def try_out(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence[p
         for function in functions:
             if function.__code__.co_qualname == mutant.code.co_qualname:
                 function.__code__ = mutant.code
-        return int(any(not _passes(test, after) for test, after in _in_turn(tests)))
+        for test, after in _in_turn(tests):
+            signal.alarm(PATIENCE_SECONDS)  # ends the process: no handler of ours could interrupt every loop
+            if not _passes(test, after):
+                return 1
+        return 0
 
     return ENDS.get(_in_a_fork(plant_and_run), Outcome.BROKEN)
 
@@ -107,7 +111,6 @@ def _in_turn(tests: Sequence[pytest.Item]) -> zip_longest[tuple[pytest.Item, pyt
 
 
 def _passes(test: pytest.Item, after: pytest.Item | None) -> bool:
-    signal.alarm(PATIENCE_SECONDS)  # ends the process: no handler of ours could interrupt every loop
     failed_before = test.session.testsfailed
     test.ihook.pytest_runtest_protocol(item=test, nextitem=after)
     return test.session.testsfailed == failed_before
