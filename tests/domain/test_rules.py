@@ -1,13 +1,15 @@
 """Names, tokens, leads, lives and rights: the small rules."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access import EVERY_RIGHT, Grant, Right
+from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
 from app.domain.delivery import time_to_live
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import BodyKind, Envelope
+from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import (
     LONGEST_LOCK,
     SHORTEST_LOCK,
@@ -20,9 +22,10 @@ from app.domain.queue import (
     is_valid_name,
     lead,
 )
-from app.domain.refusals import MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
+from app.domain.refusals import Fault, Forbidden, MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
 from app.domain.sending import Letter, accept
 from app.domain.settlement import LockToken
+from tests.domain.messages import message
 
 
 def queue(settings: QueueSettings) -> Queue:
@@ -117,3 +120,39 @@ def test_rights_are_denied_unless_granted_on_a_matching_name() -> None:
     assert not grant.allows(Right.LISTEN, "audit")
     assert not grant.allows(Right.SEND, None)
     assert Grant(EVERY_RIGHT).allows(Right.MANAGE, None)
+
+
+def test_a_key_lives_until_it_expires_or_is_revoked() -> None:
+    key = ApiKey("id", "principal", b"hash", Grant(EVERY_RIGHT), created_at=0)
+    assert key.is_live(now=10)
+    assert replace(key, expires_at=11).is_live(now=10)
+    assert not replace(key, expires_at=10).is_live(now=10)
+    assert not replace(key, revoked_at=0).is_live(now=10)
+    assert not replace(key, revoked_at=0, expires_at=11).is_live(now=10)
+
+
+def test_a_delay_of_nothing_is_no_delay() -> None:
+    assert accept(Letter(Envelope("m"), delay=SECOND), queue(QueueSettings()), "made").delay == SECOND
+    assert accept(Letter(Envelope("m"), delay=0), queue(QueueSettings()), "made").delay is None
+
+
+def test_a_letter_carries_the_window_of_its_queue_for_duplicates() -> None:
+    windows = [queue(QueueSettings(duplicate_detection_window=window)) for window in (MINUTE, None)]
+    assert [accept(Letter(Envelope("m")), one, "made").duplicate_window for one in windows] == [MINUTE, 0]
+
+
+def test_a_refusal_says_its_detail_or_else_its_first_fault_or_else_its_own_sentence() -> None:
+    faults = (Fault("/a", "A is wrong."), Fault("/b", "B is wrong."))
+    assert Forbidden("No.", faults).detail == "No."
+    assert Forbidden(faults=faults).detail == "A is wrong."
+    assert Forbidden().detail == "This API key does not hold the right that the call needs."
+
+
+def test_an_edition_changes_with_the_queue_and_the_message() -> None:
+    orders = queue(QueueSettings())
+    assert len({orders.edition, replace(orders, version=2).edition, replace(orders, id=2).edition}) == 3
+    assert message().edition == message(read_at=5).edition != message(priority=5).edition
+
+
+def test_a_state_is_called_by_its_name_in_small_letters() -> None:
+    assert MessageState.DEAD_LETTERED.label == "dead_lettered"

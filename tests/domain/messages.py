@@ -1,0 +1,59 @@
+"""A message for the rules: one field changed is one case."""
+
+from dataclasses import replace
+from typing import Any
+
+from app.domain.message import BodyKind, Envelope, Message, MessageState, Outline
+
+USUAL = Message(
+    sequence_number=7,
+    queue_id=3,
+    envelope=Envelope("m"),
+    body=b"",
+    body_kind=BodyKind.NONE,
+    state=MessageState.AVAILABLE,
+    home_state=MessageState.AVAILABLE,
+    priority=4,
+    enqueued_at=100,
+    available_at=200,
+    expires_at=None,
+    delivery_count=0,
+    failure_count=0,
+    lock_token=None,
+    locked_until=None,
+    lock_generation=0,
+    receiver_id=None,
+    last_delivered_at=None,
+    last_failure=None,
+    dead_letter_reason=None,
+    dead_letter_description=None,
+    dead_lettered_at=None,
+    read_at=0,
+)
+
+
+def message(**changes: Any) -> Message:
+    """An available message, but for these fields."""
+    return replace(USUAL, **changes)
+
+
+def outline(*, body_bytes: int, envelope: Envelope) -> Outline:
+    """The outline of such a message."""
+    return Outline(
+        sequence_number=USUAL.sequence_number,
+        queue_id=USUAL.queue_id,
+        envelope=envelope,
+        body_bytes=body_bytes,
+        state=USUAL.state,
+        priority=USUAL.priority,
+        enqueued_at=USUAL.enqueued_at,
+        available_at=USUAL.available_at,
+        expires_at=None,
+        delivery_count=0,
+        failure_count=0,
+        lock_token=None,
+        last_failure=None,
+        dead_letter_reason=None,
+        dead_letter_description=None,
+        dead_lettered_at=None,
+    )

@@ -1,0 +1,53 @@
+"""What is left of a lock, who holds it, and how a delivery that nobody heard of ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.instant import SECOND, from_seconds, remaining, to_milliseconds, to_seconds
+from app.domain.message import MessageState
+from app.domain.settlement import Fence, LockToken, Move, Outcome, cleared, given_back, token_of
+from tests.domain.messages import message
+from tests.domain.test_release import HELD
+
+SECRET = b"0123456789abcdef"
+LOCKED = message(state=MessageState.LOCKED, lock_token=SECRET, locked_until=30 * SECOND, read_at=SECOND, read_after=5.0)
+
+
+def test_a_lock_has_left_what_the_store_promised_less_what_has_passed_since_it_was_asked() -> None:
+    assert LOCKED.lock_remaining(now=5.0) == 29 * SECOND
+    assert LOCKED.lock_remaining(now=7.5) == 26.5 * SECOND
+    assert LOCKED.lock_remaining(now=40.0) == 0
+
+
+def test_what_is_left_of_a_lock_is_unknown_without_a_lock_or_the_time_of_reading() -> None:
+    assert message(read_after=5.0).lock_remaining(now=5.0) is None
+    assert message(locked_until=30 * SECOND).lock_remaining(now=5.0) is None
+
+
+def test_a_lock_lives_until_its_bound_and_not_at_it() -> None:
+    assert replace(HELD, read_at=HELD.locked_until - 1).is_live
+    assert not replace(HELD, read_at=HELD.locked_until).is_live
+
+
+def test_a_message_is_held_by_its_token_alone() -> None:
+    assert token_of(LOCKED) == LockToken(7, SECRET)
+    with pytest.raises(ValueError, match="message 7 is not locked"):
+        token_of(message())
+
+
+def test_a_delivery_that_its_receiver_never_heard_of_ends_uncounted_and_in_its_old_place() -> None:
+    expected = Move(LockToken(7, SECRET), 3, Outcome.RELEASED, MessageState.AVAILABLE, delay=None, failures=0)
+    assert given_back(LOCKED) == expected
+
+
+def test_evidence_clears_every_later_generation() -> None:
+    assert cleared(4) == Fence(above=4, up_to=2**31 - 1)
+
+
+def test_times_are_rounded_to_microseconds_and_promises_down() -> None:
+    assert from_seconds(1.0000006) == 1_000_001
+    assert to_seconds(1_500_000) == 1.5
+    assert to_milliseconds(5_000_999) == 5_000
+    assert remaining(3 * SECOND, counted_from=10.0, now=12.0) == SECOND
+    assert remaining(3 * SECOND, counted_from=10.0, now=14.0) == 0
