@@ -62,7 +62,7 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
     duration = duration or queue.settings.lock_duration
-    renewal = Renewal(token, Edition(queue.id, queue.version), duration)
+    renewal = Renewal(token, Edition(queue.id, queue.lock_version), duration)
     for look in range(MOST_LOOKS):
         if look:
             await let_others_end(broker, look - 1)

@@ -63,7 +63,8 @@ class QueueSettings:
 class Queue:
     """A queue as it stands: settings plus what the store knows of it.
 
-    `version` grows by one at every change and begins anew with a queue that is made anew.
+    `version` grows by one at every change and begins anew with a queue that is made anew. `lock_purges` counts the
+    purges that took locks of it.
     """
 
     id: int
@@ -72,6 +73,12 @@ class Queue:
     version: int
     created_at: Instant
     updated_at: Instant
+    lock_purges: int = 0
+
+    @property
+    def lock_version(self) -> int:
+        """The version for which a lock record counts: it also grows with each purge of locked messages."""
+        return self.version + self.lock_purges
 
     @property
     def edition(self) -> str:

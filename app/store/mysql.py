@@ -104,7 +104,7 @@ class MysqlStore(ServerStore[Session]):
         """See `Upkeep`."""
 
         async def work(session: Session) -> list[bool]:
-            return await settling.remove(session, removals, session.text("renew_version", id=queue_id))
+            return await settling.remove(session, removals, session.text("count_lock_purge", id=queue_id))
 
         return await self._transact(work)
 

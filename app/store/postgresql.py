@@ -91,7 +91,7 @@ class PostgresStore(ServerStore[Session]):
             run = partial(session.fetch, "remove", keep=TOMBSTONE_KEEP)
             removed = [row is not None for row in await settling.settle(removals, settling.of_removals, run)]
             if any(removed):
-                await session.change("renew_version", id=queue_id)
+                await session.change("count_lock_purge", id=queue_id)
             return removed
 
         return await self._transact(work)

@@ -335,13 +335,13 @@ def batch(row: Row) -> ArchiveBatch:
 
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
-QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at")
+QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at", "lock_purges")
 
 
 def queue(row: Row) -> Queue:
     """The queue of a row of `QUEUE_COLUMNS`."""
-    queue_id, name, settings, version, created_at, updated_at = row
-    return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at)
+    queue_id, name, settings, version, created_at, updated_at, lock_purges = row
+    return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges)
 
 
 # ---- API keys --------------------------------------------------------------------------------------------------------

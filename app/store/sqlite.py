@@ -106,7 +106,7 @@ class SqliteStore(MessageRecords):
         def do(transaction: Transaction) -> list[bool]:
             removed = [_remove(transaction, removal) for removal in removals]
             if any(removed):
-                transaction.count("renew_version", id=queue_id)
+                transaction.count("count_lock_purge", id=queue_id)
             return removed
 
         return await self.database.write(Step(do))

@@ -52,6 +52,7 @@ class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object.
 
     After a change that ends locks, those given until `take_locks_until` are to be taken; null once they are.
+    `lock_purges` counts the purges that took locks.
     """
 
     __tablename__: ClassVar[TableName] = "queue"
@@ -72,6 +73,7 @@ class QueueRow(SQLModel, table=True):
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     take_locks_until: int | None = Field(sa_column=Column(BigInteger))
+    lock_purges: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("0")))
 
 
 class DeletedQueueRow(SQLModel, table=True):

@@ -277,6 +277,15 @@ async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(house: House, q
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
+async def test_a_purge_of_what_is_locked_is_no_change_of_the_queue(house: House, queue: Queue) -> None:
+    """The ETag of the queue names the same settings before and after it."""
+    await house.locked(queue)
+    assert await purge(house.broker, queue, Choice([MessageState.LOCKED], Everything())) == 1
+    now = await fresh(house.broker, queue.name)
+    assert now.edition == queue.edition
+    assert now.lock_version > queue.lock_version
+
+
 class Dies(Exception):
     """The process ends here."""
 

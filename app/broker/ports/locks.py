@@ -10,7 +10,7 @@ from app.domain.settlement import LockToken
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """Which queue is meant, and as of which version: a queue that is made again has another id."""
+    """Which queue is meant, and as of which `lock_version`: a queue that is made again has another id."""
 
     queue_id: int
     version: int

@@ -106,7 +106,7 @@ class Upkeep(Protocol):
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """`remove`, for an administrator who takes locks of one queue.
 
-        Where one took effect, the queue has a new version in the same transaction, so that no lock record that was
+        Where one took effect, `lock_purges` of the queue grows in the same transaction, so that no lock record that was
         written before prolongs anything.
         """
         ...

@@ -432,8 +432,8 @@ SET settings = :settings,
 WHERE id = :id
   AND version = :version;  -- fence: version
 
--- renew_version: a new version for a queue whose settings stay as they are
-UPDATE queue SET version = version + 1 WHERE id = :id;
+-- count_lock_purge: locks of a queue were taken by a purge
+UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 
 -- takings: queues whose locks, as given until some time, are to be taken
 SELECT id, take_locks_until
