@@ -12,6 +12,7 @@ from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
 from app.store.mysql_session import Answer, Ask, NullRefused, Session, TextTooLarge
 from app.store.mysql_text import table
+from app.store.pool import LockWaitEnded, MessageIdHeld
 from app.store.rows import DRAFT_COLUMNS, STATES, draft_row
 
 Id: TypeAlias = tuple[int, str]
@@ -85,16 +86,21 @@ def _state(draft: Draft, now: Instant) -> MessageState:
 
 
 async def _told(session: Session, drafts: Sequence[Draft]) -> dict[Id, Receipt]:
-    """What the senders of these message ids were told before; nobody else may send one of them until the end.
+    """What the senders of these message ids were told before; no other transaction may send one of them until the end.
 
-    Named in one order everywhere, so that two transactions never wait for each other.
+    Named in one order everywhere, so that two transactions never wait for each other. Raises `MessageIdHeld`.
     """
     ids = sorted({_id(draft) for draft in drafts if draft.duplicate_window})
     asked = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
-    *_, known = await session.ask(*session.texts("name_ids", asked), session.text("known_ids", rows=table(asked)))
+    rows = table(asked)
+    held, known = session.text("hold_ids", rows=rows), session.text("known_ids", rows=rows)
+    try:
+        *_, told = await session.ask(held, *session.texts("name_ids", asked), known)
+    except LockWaitEnded as error:
+        raise MessageIdHeld from error
     return {
         (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
-        for queue_id, message_id, number, enqueued_at, state in known.rows
+        for queue_id, message_id, number, enqueued_at, state in told.rows
     }
 
 

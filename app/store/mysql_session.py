@@ -51,7 +51,7 @@ COLLISIONS = frozenset({
     1020,  # changed since it was read, where a server isolates more strictly than it was asked to
     1062,  # a key that was free a moment ago
 })  # fmt: skip
-LOCK_WAIT_ENDED = 1205
+LOCK_WAITS_ENDED = frozenset({1205, 3572})  # 3572: MySQL, for a statement that does not wait at all
 NULL_REFUSED = 1048
 LOST = frozenset({
     0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
@@ -248,7 +248,7 @@ def meaning(error: errors.MySQLError) -> Exception:
     number = number_of(error)
     if number in COLLISIONS:
         return Collision(str(error))
-    if number == LOCK_WAIT_ENDED:
+    if number in LOCK_WAITS_ENDED:
         return LockWaitEnded("Another transaction holds what this one needs.")
     if number == NULL_REFUSED:
         return NullRefused(str(error))

@@ -28,6 +28,10 @@ class LockWaitEnded(StoreUnavailable):
     """Another transaction has held a row for longer than a statement waits."""
 
 
+class MessageIdHeld(Exception):
+    """Another transaction is about to use a message id of this batch, which had no effect. Only its sender fails."""
+
+
 class Session(database.Session, Protocol):
     """One connection while it is lent to somebody."""
 

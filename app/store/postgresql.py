@@ -41,7 +41,8 @@ class PostgresStore(ServerStore[Session]):
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
         """See `Messages`."""
-        once = await self._transact(partial(attempts.send, drafts=drafts, attempt=attempt))
+        work = partial(attempts.send, drafts=drafts, attempt=attempt)
+        once = await self._until_ids_are_free(partial(self._transact, work))
         if not once.replayed:
             self._note_sent(drafts, once.answer)
         return once

@@ -9,13 +9,17 @@ from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store import rows
 from app.store.database import Session
+from app.store.pool import LockWaitEnded, MessageIdHeld
 
 Key: TypeAlias = tuple[int, str]
 """A message id in its queue."""
 
 
 async def send(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
-    """Store drafts, numbered in their order; a draft that repeats a recent message id gets the first one's receipt."""
+    """Store drafts, numbered in their order; a draft that repeats a recent message id gets the first one's receipt.
+
+    Raises `MessageIdHeld` where another transaction is about to use one of the ids that are looked for.
+    """
     if not any(draft.duplicate_window for draft in drafts):
         return await _store(session, drafts)
     receipts: dict[int, Receipt] = {}
@@ -40,9 +44,13 @@ async def _store(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
 async def _store_unless_repeated(session: Session, drafts: dict[int, Draft]) -> dict[int, Receipt]:
     """The receipts of drafts with different ids, by place, as far as they are known."""
     windows = [draft.duplicate_window for draft in drafts.values()]
-    stored = await session.fetch(
-        "send_unless_repeated", **_columns(drafts.values()), duplicate_window=windows, queues=_queues(drafts.values())
-    )
+    queues = _queues(drafts.values())
+    try:
+        stored = await session.fetch(
+            "send_unless_repeated", **_columns(drafts.values()), duplicate_window=windows, queues=queues
+        )
+    except LockWaitEnded as error:
+        raise MessageIdHeld from error
     if not stored:
         raise QueueGone
     receipts: dict[int, Receipt] = {}

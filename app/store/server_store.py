@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -20,7 +20,7 @@ from app.store.archive_records import ArchiveRecords
 from app.store.database import Database, Observe, while_open
 from app.store.key_records import KeyRecords
 from app.store.message_records import MessageRecords
-from app.store.pool import AnySession, LockWaitEnded, Pool
+from app.store.pool import AnySession, MessageIdHeld, Pool
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
 
@@ -31,10 +31,6 @@ Batch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
 
 SHARED = (StoreUnavailable,)
 """What fails every caller of a batch alike; anything else is one caller's own fault."""
-
-
-class MessageIdHeld(Exception):
-    """Another transaction is about to use a message id of this batch, which had no effect. Only its sender fails."""
 
 
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
@@ -48,6 +44,12 @@ the text of a statement. More than one statement in flight gains nothing from be
 def _asked_for(claim: Claim) -> int:
     return claim.most
 
+
+SENDING_ONCE: Scale[Draft] = Scale(weight_of, heaviest_run=4 << 20, most_waiting=16 << 20)
+"""The same for drafts whose message ids are looked for."""
+
+HELD_PAUSES = (0.01, 0.05, 0.2, 0.5)
+"""Seconds before each further try to send a message id that another transaction is about to use."""
 
 CLAIMING: Scale[Claim] = Scale(_asked_for, heaviest_run=1000)
 """Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
@@ -85,7 +87,10 @@ class ServerStore(MessageRecords, Generic[AnySession]):
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
         self._errands: set[asyncio.Task[None]] = set()
-        self._sends = Coalescer(self._watched("send", self._send_apart), scale=SENDING, shared=SHARED)
+        send = self._watched("send", self._send)
+        self._sends = Coalescer(send, scale=SENDING, shared=SHARED)
+        # Apart, because a message id that another transaction holds fails a whole statement.
+        self._sends_once = Coalescer(send, scale=SENDING_ONCE, shared=SHARED)
         claim = self._watched("claim", self._claim)
         self._claims = Coalescer(claim, scale=CLAIMING, shared=SHARED, orphaned=self._give_back)
         # Few receive dead letters, and each claim of them is a statement of its own.
@@ -126,19 +131,28 @@ class ServerStore(MessageRecords, Generic[AnySession]):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `Messages`."""
-        try:
+        sends = self._sends_once if any(draft.duplicate_window for draft in drafts) else self._sends
+
+        async def store() -> list[Receipt]:
             with while_open():
-                return await self._sends.submit_together(drafts)
+                return await sends.submit_together(drafts)
+
+        try:
+            return await self._until_ids_are_free(store)
         except CoalescerFullError as error:
             raise Overloaded from error
+
+    async def _until_ids_are_free(self, send: Callable[[], Awaitable[Result]]) -> Result:
+        """Send; again after a pause, in which no connection is held, where another transaction has a message id."""
+        for pause in HELD_PAUSES:
+            try:
+                return await send()
+            except MessageIdHeld:
+                await self._clock.sleep(pause)
+        try:
+            return await send()
         except MessageIdHeld as error:
             raise StoreUnavailable("Another request is sending a message with this id.") from error
-
-    async def _send_apart(self, drafts: list[Draft]) -> list[Receipt]:
-        try:
-            return await self._send(drafts)
-        except LockWaitEnded as error:
-            raise MessageIdHeld from error
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""
@@ -236,7 +250,7 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     async def close(self) -> None:
         """See `Store`."""
         claims = (self._claims, self._dead_letter_claims, self._choices)
-        for coalescer in (self._sends, *claims, self._looks, self._memories):
+        for coalescer in (self._sends, self._sends_once, *claims, self._looks, self._memories):
             await coalescer.close()
         while self._errands:
             await asyncio.wait(self._errands)

@@ -8,6 +8,7 @@ from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue
+from tests.clock import through
 from tests.contract.subject import Subject, bodies, draft, is_close, numbers
 
 FULL = Envelope(
@@ -193,7 +194,8 @@ async def test_of_many_who_send_one_id_at_once_one_is_first(
 ) -> None:
     for attempt in range(5):
         one = draft(queue, message_id=f"id-{attempt}", duplicate_window=WINDOW)
-        answers = await asyncio.gather(*(stores[place % 2].send([one]) for place in range(16)))
+        sends = asyncio.gather(*(stores[place % 2].send([one]) for place in range(16)))
+        answers = await through(subject.clock, sends)
         assert sum(not receipt.duplicate for (receipt,) in answers) == 1
         assert len({(r.sequence_number, r.enqueued_at, r.state) for (r,) in answers}) == 1
     assert len(await subject.claim(queue)) == 5

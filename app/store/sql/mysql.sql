@@ -49,7 +49,18 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     accepted BIGINT PATH '$.accepted'
 )) AS given;
 
--- name_ids: make message ids known in their queues, waiting for whoever does so at this moment
+-- hold_ids: lock message ids where they are known, or fail at once where another transaction holds one
+SELECT 1
+FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+    queue_id INT PATH '$.queue_id',
+    message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
+)) AS asked
+STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
+    ON known.queue_id = asked.queue_id
+    AND known.message_id = CAST(asked.message_id AS BINARY)
+FOR UPDATE NOWAIT;
+
+-- name_ids: make message ids known in their queues, waiting for another transaction that does so at this moment
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
 VALUES (:queue_id, :message_id, 0, 0, 0, 0)
 ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;

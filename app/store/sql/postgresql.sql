@@ -63,7 +63,9 @@ accepted AS (
 SELECT sequence_number, enqueued_at, state FROM stored;
 
 -- send_unless_repeated: the same, where a draft with a window is stored only as the first of its message id within it
-WITH clock AS MATERIALIZED (SELECT @now AS now),
+--
+-- A message id that another transaction holds fails the statement, which waits only as long as most commits take.
+WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms', true)),
 draft AS MATERIALIZED (
     SELECT
         nextval('message_sequence_number_seq') AS sequence_number,
@@ -84,7 +86,7 @@ draft AS MATERIALIZED (
         WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
     )
 ),
--- Whoever sends the same id at the same moment waits here for the other one's end.
+-- A sender of the same id at the same moment waits here for the other one's end.
 first AS (
     INSERT INTO recent_id AS known (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
     SELECT queue_id, message_id, sequence_number, state, now, now + duplicate_window
