@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from app.domain.expressions import CALLS, MOST_ADDITIONS, MOST_SYMBOLS
 from app.domain.instant import to_seconds
 from app.domain.message import (
     HIGHEST_PRIORITY,
@@ -87,6 +88,11 @@ Filter: TypeAlias = Annotated[
             `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
             `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <
             timestamp('2030-01-01T00:00:00Z')`. A name that is missing, or a clash of types, is no match.
+
+            A filter compares single values. It reads fields (`message.subject`), properties (`message.properties.region`,
+            `message.properties['region']`), looks for a name (`'region' in message.properties`) or in a list of texts and
+            numbers (`message.priority in [1, 2]`). It can call {", ".join(f"`{name}`" for name in sorted(CALLS))}.
+            It has at most {MOST_ADDITIONS} additions and {MOST_SYMBOLS} operators, brackets and commas.
         """,
         extra_json_schema={"maxLength": LARGEST_FILTER},
     ),
