@@ -6,7 +6,6 @@ CEL's timestamps, and `properties`. A missing name, a clash of types or a divisi
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from types import ModuleType
@@ -22,12 +21,9 @@ from app.domain.refusals import Fault, InvalidRequest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-LARGE_SCAN = 50
-LARGE_PROPERTIES = 64 << 10
-"""Above this number of messages or bytes the evaluation leaves the event loop."""
-
-EVALUATION = ThreadPoolExecutor(1, "filters")
-"""One thread for all large evaluations of a process: more would only take the interpreter from the event loop."""
+PORTION_SIZE = 5
+"""Messages that are evaluated before other requests get a turn. A message takes about 20 µs, with 64 properties about
+0.5 ms, and at the worst 3 ms: with 32 KiB of properties, for a filter that reads dozens of them."""
 
 MOST_COMPILED = 256
 """Programs that are kept. One takes up to 4 ms to compile, and every poll of a receiver brings its filter again."""
@@ -57,13 +53,13 @@ class CelFilter:
             raise _fault(pointer, str(error)) from error
 
     async def select(self, messages: Sequence[Outline]) -> list[Outline]:
-        """Those that match, in the order given; a large scan runs beside the event loop."""
-        if len(messages) < LARGE_SCAN and sum(len(one.envelope.properties) for one in messages) < LARGE_PROPERTIES:
-            return self._matching(messages)
-        return await asyncio.get_running_loop().run_in_executor(EVALUATION, self._matching, messages)
-
-    def _matching(self, messages: Sequence[Outline]) -> list[Outline]:
-        return [message for message in messages if self._matches(message)]
+        """Those that match, in the order given. Between portions other work runs, and a caller that left is heard of."""
+        chosen: list[Outline] = []
+        for start in range(0, len(messages), PORTION_SIZE):
+            if start:
+                await asyncio.sleep(0)
+            chosen += filter(self._matches, messages[start : start + PORTION_SIZE])
+        return chosen
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CelFilter) and other._source == self._source
