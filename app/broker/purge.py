@@ -11,13 +11,15 @@ from app.broker.announce import Arrival, announce
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.fullness import full, how_many_fit
+from app.broker.looks import look_through
 from app.broker.ports import Redrive, Unlocked, Withdrawal
 from app.broker.present import where_present
 from app.broker.searches import LARGEST_LOOK
-from app.domain.message import MessageState, Outline
+from app.domain.message import Chosen, MessageState, Outline
 from app.domain.queue import Queue, allow_send
 from app.domain.refusals import Fault, InvalidRequest, QueueFull
 from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Outcome, Removal, token_of
+from app.domain.weight import ROW_BYTES
 from app.runtime.clock import Clock
 
 BATCH_SIZE = LARGEST_LOOK
@@ -56,12 +58,12 @@ async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: 
     return removed
 
 
-async def _purge_unlocked(broker: Broker, queue: Queue, messages: Sequence[Outline]) -> int:
+async def _purge_unlocked(broker: Broker, queue: Queue, messages: Sequence[Chosen]) -> int:
     withdrawals = [_withdrawal(queue, message) for message in messages]
     return sum(await broker.store.withdraw(withdrawals)) if withdrawals else 0
 
 
-async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Outline]) -> int:
+async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Chosen]) -> int:
     removals = [_removal(queue, message) for message in messages]
     if not removals:
         return 0
@@ -105,7 +107,7 @@ async def redrive(
     return moved
 
 
-async def _send_back(broker: Broker, piece: Sequence[Outline], to_queue: Queue) -> int:
+async def _send_back(broker: Broker, piece: Sequence[Chosen], to_queue: Queue) -> int:
     """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does, or `SendDisabled`.
 
     What goes back to its own queue has its place there already.
@@ -154,13 +156,13 @@ class _Pace:
         return self._begun if self._rate is None else self._begun + count / self._rate
 
 
-async def _pieces(batches: AsyncIterator[list[Outline]], size: int) -> AsyncIterator[Sequence[Outline]]:
+async def _pieces(batches: AsyncIterator[list[Chosen]], size: int) -> AsyncIterator[Sequence[Chosen]]:
     async for batch in batches:
         for start in range(0, max(1, len(batch)), size):
             yield batch[start : start + size]
 
 
-async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Outline]]:
+async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Chosen]]:
     """The chosen messages among those that were there when the walk began, by looks that are metered as all others.
 
     A look of which none is chosen gives an empty batch. What is sent later is left out, or a walk that finds none would
@@ -169,27 +171,29 @@ async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterato
     after, newest = 0, await broker.store.newest_number()
     left = choice.limit
     while left is None or left > 0:
-        async with broker.searches.turn(choice.matching):
-            outlines = await broker.store.outlines(queue.id, choice.states, after, BATCH_SIZE)
-            seen = [one for one in outlines if one.sequence_number <= newest]
-            matches = await choice.matching.select(seen)
-        if not seen:
+        look = await look_through(broker, choice.matching, partial(_read, broker, queue, choice.states, after, newest))
+        if look.last is None:
             return
-        after = seen[-1].sequence_number
-        chosen = [one for one in matches if one.body_bytes + len(one.envelope.properties) <= choice.largest][:left]
+        after = look.last.sequence_number
+        chosen = [one for one in look.matches if one.weight - ROW_BYTES <= choice.largest][:left]
         if left is not None:
             left -= len(chosen)
         yield chosen
 
 
-def _withdrawal(queue: Queue, message: Outline) -> Withdrawal:
+async def _read(broker: Broker, queue: Queue, states: Sequence[MessageState], after: int, newest: int) -> list[Outline]:
+    outlines = await broker.store.outlines(queue.id, states, after, BATCH_SIZE)
+    return [one for one in outlines if one.sequence_number <= newest]
+
+
+def _withdrawal(queue: Queue, message: Chosen) -> Withdrawal:
     row = Unlocked(message.sequence_number, queue.id, message.state)
     return Withdrawal(row, queue.name, Outcome.PURGED, queue.settings.archive_retention)
 
 
-def _removal(queue: Queue, message: Outline) -> Removal:
+def _removal(queue: Queue, message: Chosen) -> Removal:
     return Removal(token_of(message), queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, ANY_LOCK)
 
 
-def _redrive(message: Outline, to_queue: Queue) -> Redrive:
+def _redrive(message: Chosen, to_queue: Queue) -> Redrive:
     return Redrive(Unlocked(message.sequence_number, message.queue_id, message.state), to_queue.id)

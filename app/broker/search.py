@@ -11,17 +11,19 @@ when its locks run out.
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from app.broker import looks
 from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
 from app.broker.searches import LARGEST_LOOK, Search
 from app.broker.waiting import rung
 from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_order
-from app.domain.message import Message, Outline
+from app.domain.message import Chosen, Message
 from app.domain.queue import Queue
 from app.domain.refusals import RoomUnavailable
-from app.domain.weight import ROW_BYTES, weight_behind, weight_of
+from app.domain.weight import weight_of
 
 LOOK_BYTES = 2 << 20
 """What a look should read. Messages that are larger than those before them may make it read more, once."""
@@ -53,15 +55,10 @@ class Budget:
         """Whether the call has looked at all that it may."""
         return self.messages <= 0 or self.bytes <= 0
 
-    def spend(self, seen: Sequence[Outline]) -> None:
-        """These were looked at."""
-        self.messages -= max(LEAST_COUNTED, len(seen))
-        self.bytes -= bytes_of(seen)
-
-
-def bytes_of(seen: Sequence[Outline]) -> int:
-    """What messages without their bodies weigh."""
-    return sum(ROW_BYTES + len(one.envelope.properties) for one in seen)
+    def spend(self, look: looks.Look) -> None:
+        """This was looked at."""
+        self.messages -= max(LEAST_COUNTED, look.count)
+        self.bytes -= look.weight
 
 
 async def receive_matching(
@@ -98,7 +95,7 @@ async def receive_matching(
 class Look:
     """What one look has found: the matches, the place that it reached, and whether the order ends there."""
 
-    matches: Sequence[Outline]
+    matches: Sequence[Chosen]
     reached: Place
     is_end: bool
 
@@ -151,11 +148,8 @@ class Hunt:
         """Look at the messages that became receivable where the walk has been."""
         if self._is_done or not (numbers := self._search.take_news(LARGEST_LOOK)):
             return
-        async with self._broker.searches.turn(self._matching):
-            found = await self._broker.store.outlines_of(self._claim.queue_id, numbers)
-            there = [one for one in found if one.state is self._claim.source]
-            matches = await self._matching.select(there)
-        self._budget.spend(found)
+        seen = await self._see(partial(self._broker.store.outlines_of, self._claim.queue_id, numbers))
+        matches = [one for one in seen.matches if one.state is self._claim.source]
         await self._take(Look(matches, AHEAD_OF_ALL, is_end=False))
         self._note_untaken(matches)
 
@@ -193,13 +187,16 @@ class Hunt:
         return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
 
     async def _look(self, after: Place) -> Look:
-        async with self._broker.searches.turn(self._matching):
-            most = self._search.size_of_look(LARGEST_LOOK, LOOK_BYTES)
-            seen = await self._broker.store.candidates(self._claim.queue_id, self._claim.source, after, most)
-            matches = await self._matching.select(seen)
+        most = self._search.size_of_look(LARGEST_LOOK, LOOK_BYTES)
+        queue_id, source = self._claim.queue_id, self._claim.source
+        seen = await self._see(partial(self._broker.store.candidates, queue_id, source, after, most))
+        self._search.learn(seen.count, seen.weight)
+        return Look(seen.matches, after if seen.last is None else place_in_order(seen.last), seen.count < most)
+
+    async def _see(self, read: looks.Read) -> looks.Look:
+        seen = await looks.look_through(self._broker, self._matching, read)
         self._budget.spend(seen)
-        self._search.learn(len(seen), bytes_of(seen))
-        return Look(matches, place_in_order(seen[-1]) if seen else after, len(seen) < most)
+        return seen
 
     async def _take(self, look: Look) -> Place | None:
         """Claim what matches; the place of the last that was taken where the call has room for no more.
@@ -211,7 +208,7 @@ class Hunt:
             return None
         missing = self._claim.most - len(self.taken)
         budget = self._claim.budget - sum(map(weight_of, self.taken))
-        if self.taken and weight_behind(look.matches[0]) > budget:
+        if self.taken and look.matches[0].weight > budget:
             # A claim takes at least one message, also where the answer has no room for it.
             self._is_heavy = True
             self._note_untaken(look.matches)
@@ -225,11 +222,11 @@ class Hunt:
             return next(place_in_order(one) for one in reversed(look.matches) if one.sequence_number in self._numbers)
         left = budget - sum(map(weight_of, taken))
         untaken = [one for one in look.matches if one.sequence_number not in self._numbers]
-        self._is_heavy = any(weight_behind(one) > left for one in untaken)
+        self._is_heavy = any(one.weight > left for one in untaken)
         self._note_untaken(look.matches)
         return None
 
-    def _note_untaken(self, matches: Sequence[Outline]) -> None:
+    def _note_untaken(self, matches: Sequence[Chosen]) -> None:
         for one in matches:
             if one.sequence_number not in self._numbers:
                 self._search.note(one.sequence_number, None)

@@ -6,8 +6,9 @@ as news by its number; other processes tell of those that they know of. What is 
 walk, which goes round the whole line slowly.
 """
 
+import asyncio
 from collections.abc import Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 from app.broker.filters import Everything, Filter
 from app.domain.delivery import AHEAD_OF_ALL, Place
@@ -31,7 +32,7 @@ SHARE_OF_TIME = 0.5
 
 LARGEST_LOOK = 200
 """Messages that one look reads, without their bodies. The properties of each have at most 32 KiB, so those of a look have
-less than 8 MiB; and no two looks are under way at once."""
+less than 8 MiB; and no two looks through filters are under way at once, nor two without."""
 
 
 class Search:
@@ -94,6 +95,7 @@ class Searches:
 
     def __init__(self, clock: Clock, most_receivers: int) -> None:
         self._share = Share(clock, SHARE_OF_TIME)
+        self._unfiltered = asyncio.Lock()
         self._clock = clock
         self._most_receivers = most_receivers
         self._receivers = 0
@@ -121,9 +123,10 @@ class Searches:
     def turn(self, matching: Filter) -> AbstractAsyncContextManager[None]:
         """The turn of one look through this filter, whatever the look is for: no two are under way at once.
 
-        A look that lets everything through costs next to nothing and waits for no turn.
+        A look that lets everything through takes next to no time and waits only for others of its kind: what all of
+        them have read together would have no bound.
         """
-        return nullcontext() if isinstance(matching, Everything) else self._share
+        return self._unfiltered if isinstance(matching, Everything) else self._share
 
     def note(self, line: int, number: int, place: Place | None) -> None:
         """Tell the searches of a line of a message that became receivable, and of its place where that is known."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.instant import Duration, Instant
-from app.domain.message import HIGHEST_PRIORITY, Message, MessageState, Outline
+from app.domain.message import HIGHEST_PRIORITY, Chosen, Message, MessageState, Outline
 from app.domain.queue import QueueSettings
 from app.domain.weight import LARGEST_ANSWER
 
@@ -38,7 +38,7 @@ AHEAD_OF_ALL: Place = (-HIGHEST_PRIORITY - 1, 0, 0)
 """Where no message stands, and behind which all do."""
 
 
-def place_in_order(message: Message | Outline) -> Place:
+def place_in_order(message: Message | Chosen) -> Place:
     """The key by which available messages are handed out: priority, then since when, then number.
 
     The store restates this in SQL; a test compares the two over random messages (S1.79, S1.85,

@@ -166,6 +166,19 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is kept of a message that was chosen among many: as little of a large one as of a small one."""
+
+    sequence_number: int
+    queue_id: int
+    state: MessageState
+    priority: int
+    available_at: Instant
+    lock_token: bytes | None
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outline:
     """A message without its body: what whoever chooses among many needs of each."""
 

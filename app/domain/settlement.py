@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.domain.instant import HOUR, Duration, Instant
-from app.domain.message import Message, MessageState, Outline
+from app.domain.message import Chosen, Message, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
@@ -217,7 +217,7 @@ def release(held: Held, settings: QueueSettings, failure: Failure, chance: float
     return back
 
 
-def token_of(message: Message | Outline) -> LockToken:
+def token_of(message: Message | Chosen) -> LockToken:
     """By what a locked message is held. Raises `ValueError` where nobody holds it."""
     if message.lock_token is None:
         raise ValueError(f"message {message.sequence_number} is not locked")

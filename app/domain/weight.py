@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from app.domain.message import Draft, Message, Outline
+from app.domain.message import Chosen, Draft, Message, Outline
 
 ROW_BYTES = 2 << 10
 """What a message takes beside its body and properties: its other fields, and the objects that hold them."""
@@ -16,9 +16,17 @@ def weight_of(message: Draft | Message) -> int:
     return ROW_BYTES + len(message.body) + len(message.envelope.properties)
 
 
-def weight_behind(outline: Outline) -> int:
-    """The same for a message of which only the outline was read."""
-    return ROW_BYTES + outline.body_bytes + len(outline.envelope.properties)
+def chosen(outline: Outline) -> Chosen:
+    """What is kept of a message of which only the outline was read, with the weight of the whole message."""
+    return Chosen(
+        outline.sequence_number,
+        outline.queue_id,
+        outline.state,
+        outline.priority,
+        outline.available_at,
+        outline.lock_token,
+        ROW_BYTES + outline.body_bytes + len(outline.envelope.properties),
+    )
 
 
 def fitting(weights: Iterable[int], budget: int) -> int:

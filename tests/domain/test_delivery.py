@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.delivery import is_deliverable, is_redelivered, line_of, place_in_order
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
-from app.domain.weight import ROW_BYTES, fitting, weight_behind, weight_of
+from app.domain.weight import ROW_BYTES, chosen, fitting, weight_of
 from tests.domain.messages import message, outline
 
 
@@ -45,7 +45,7 @@ def test_a_message_is_delivered_until_the_end_of_its_life() -> None:
 def test_a_message_weighs_its_row_its_body_and_its_properties() -> None:
     envelope = Envelope("m", properties=b"1234567")
     assert weight_of(Draft(1, envelope, b"12345", BodyKind.BYTES)) == ROW_BYTES + 12
-    assert weight_behind(outline(body_bytes=5, envelope=envelope)) == ROW_BYTES + 12
+    assert chosen(outline(body_bytes=5, envelope=envelope)).weight == ROW_BYTES + 12
 
 
 @pytest.mark.parametrize(
