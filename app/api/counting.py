@@ -45,19 +45,20 @@ def _counted_fields(info: inspect.Type) -> dict[str, Any]:
 
 def _counted(info: inspect.Type) -> Any:
     """The type of a field that counts its entries; None where there is nothing to count."""
-    limits = [one.max_length for one in _members(info) if isinstance(one, inspect.ListType) and one.max_length]
+    limits = [one.max_length for one in members(info) if isinstance(one, inspect.ListType) and one.max_length]
     if limits:
         return _at_most(max(limits)) | None
     inside = _counted_fields(info)
     return _struct(inside) | None if inside else None
 
 
-def _members(info: inspect.Type) -> list[inspect.Type]:
+def members(info: inspect.Type) -> list[inspect.Type]:
+    """The types that a value of this type may have."""
     match info:
         case inspect.Metadata():
-            return _members(info.type)
+            return members(info.type)
         case inspect.UnionType():
-            return [member for one in info.types for member in _members(one)]
+            return [member for one in info.types for member in members(one)]
         case _:
             return [info]
 

@@ -1,22 +1,28 @@
 """From bytes to shapes; whatever does not fit is refused with the place of the fault."""
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from app.api.counting import list_counter
+from app.api.counting import list_counter, members
 from app.domain.refusals import Fault, InvalidRequest
 from app.wire.complaints import invalid, pointer_and_detail
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
 HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+UTF8 = getincrementaldecoder("utf-8")
+
 END = 64
 """Bytes at the end of a body in which half a pair may stand where the decoder says that the text ends too soon."""
+
+PIECE = 64 << 10
+"""Bytes whose encoding is checked at a time: as text, one of them may take four."""
 
 WHOLE = re.compile(r"-?[0-9]+")
 
@@ -33,7 +39,7 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
     def decoded(raw: bytes) -> Any:
         try:
             # What the shape keeps as it is, the decoder passes over unread: so its encoding is checked here.
-            raw.decode()
+            _check_encoding(raw)
             count_lists(raw)
             return decode(raw or b"{}")
         except UnicodeDecodeError:
@@ -51,11 +57,24 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
 def is_json(raw: bytes) -> bool:
     """Whether these bytes are one JSON value that every reader can take in."""
     try:
-        raw.decode()
+        _check_encoding(raw)
         msgspec.json.decode(raw, type=msgspec.Raw)
     except (UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return False
     return True
+
+
+def entry_counter(shape: Any) -> Callable[[Any], int]:
+    """What counts the entries of the lists in a body of this shape."""
+    if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
+        return lambda body: 0
+    lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list(field.type)]
+
+    def count(body: Any) -> int:
+        values = [getattr(body, name) for name in lists]
+        return sum([len(cast("list[Any]", value)) for value in values if isinstance(value, list)])
+
+    return count
 
 
 def query_decoder(shape: Any) -> Callable[[bytes], Any]:
@@ -88,6 +107,16 @@ def converted(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[s
         raise InvalidRequest(faults=[Fault(locate(pointer), detail)]) from None
 
 
+def _check_encoding(raw: bytes) -> None:
+    """Raises `UnicodeDecodeError` where a body is not UTF-8."""
+    if len(raw) <= PIECE:
+        raw.decode()
+        return
+    decoder, pieces = UTF8(), memoryview(raw)
+    for start in range(0, len(raw), PIECE):
+        decoder.decode(pieces[start : start + PIECE], final=start + PIECE >= len(raw))
+
+
 def _half_a_pair(raw: bytes) -> InvalidRequest | None:
     """The refusal of half a surrogate pair at the end of a body, which the decoder takes for a text cut short.
 
@@ -116,6 +145,11 @@ def _holds_whole(kind: msgspec.inspect.Type) -> bool:
     if isinstance(kind, msgspec.inspect.UnionType):
         return any(map(_holds_whole, kind.types))
     return isinstance(kind, msgspec.inspect.IntType)
+
+
+def _may_be_list(annotation: Any) -> bool:
+    info = msgspec.inspect.type_info(annotation)
+    return any(isinstance(one, msgspec.inspect.ListType) for one in members(info))
 
 
 def _is_list(annotation: Any) -> bool:

@@ -25,7 +25,7 @@ from app.api.bodies import (
     check_length,
     read_body,
 )
-from app.api.decoding import body_decoder, query_decoder
+from app.api.decoding import body_decoder, entry_counter, query_decoder
 from app.api.desk import Call, Desk, in_path
 from app.api.guard import Guard
 from app.api.open_access import LOCAL_ADMIN, OpenAccess
@@ -33,6 +33,7 @@ from app.api.problems import plain_problem, problem_of
 from app.domain.access import Principal, Right
 from app.domain.queue import is_valid_name
 from app.domain.refusals import Refusal, RoomUnavailable
+from app.domain.weight import ROW_BYTES
 
 JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"
@@ -136,6 +137,7 @@ class Application:
         self._guard = Guard(desk.doorkeeper, operation.right, operation.open_access(desk))
         self._check = check_length if operation.body is None else check_content
         self._decode = body_decoder(operation.body)
+        self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
         self._meter = desk.metrics.of(operation.name)
 
@@ -185,10 +187,12 @@ class Application:
         with Held(self._desk.requests) as held:
             held.grow(self._check(headers, largest))
             raw = await read_body(receive, largest, held)
-            return await self._call(scope, receive, principal, raw)
+            body = self._decode(raw)
+            # An entry of two bytes becomes objects of a thousand.
+            held.grow(len(raw) + ROW_BYTES * self._count_entries(body))
+            return await self._call(scope, receive, principal, raw, body)
 
-    async def _call(self, scope: Scope, receive: Receive, principal: Principal, raw: bytes) -> Reply:
-        body = self._decode(raw)
+    async def _call(self, scope: Scope, receive: Receive, principal: Principal, raw: bytes, body: Any) -> Reply:
         query = self._decode_query(scope["query_string"])
         path: dict[str, str] = scope["path_params"]
         request_id: str = scope["state"]["request_id"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.message import LARGEST_RECEIVE
+from app.domain.weight import ROW_BYTES
 from tests.api.house import LARGEST_REQUEST, House, open_house, problem
 from tests.clock import settle
 
@@ -93,6 +94,15 @@ async def test_a_body_in_chunks_counts_as_it_comes(house: House) -> None:
     assert house.requests.held == house.requests.most
     chunked.come(b"x", more=True)
     assert await running == 503
+    assert house.requests.held == house.requests.most - MIB
+
+
+async def test_the_entries_of_a_batch_count_as_the_messages_that_they_become(house: House) -> None:
+    house.requests.take(house.requests.most - MIB)
+    batch = [{}] * (MIB // ROW_BYTES + 1)
+    problem(await house.call("POST", "/queues/orders/messages/batch", {"messages": batch}), 503, "overloaded")
+    stored = await house.call("POST", "/queues/orders/messages/batch", {"messages": batch[:100]})
+    assert stored.status_code == 201
     assert house.requests.held == house.requests.most - MIB
 
 

@@ -1,0 +1,48 @@
+"""The encoding of a body is checked as a whole, and never held as a text."""
+
+import tracemalloc
+
+import pytest
+
+from app.api.decoding import PIECE, body_decoder, is_json
+from app.domain.refusals import InvalidRequest
+from app.wire.sending import SendMessage
+
+decode = body_decoder(SendMessage)
+
+
+def body(content: bytes) -> bytes:
+    return b'{"body": "' + content + b'"}'
+
+
+@pytest.mark.parametrize("character", ["ä", "€", "\U0001f600"])
+@pytest.mark.parametrize("before", range(-4, 1))
+def test_a_character_may_lie_across_two_pieces(character: str, before: int) -> None:
+    start = PIECE - len(body(b"")) + 2 + before
+    raw = body(b"x" * start + character.encode() + b"x" * PIECE)
+    assert bytes(decode(raw).body) == raw[len(b'{"body": ') : -1]
+    assert is_json(raw)
+
+
+@pytest.mark.parametrize("length", [1, PIECE - 12, PIECE, 2 * PIECE - 12, 2 * PIECE])
+def test_half_a_character_is_refused_wherever_it_stands(length: int) -> None:
+    for raw in (
+        body(b"x" * length + b"\xf0\x9f"),
+        body(b"x" * length + b"\xf0\x9f" + b"x" * PIECE),
+        b"1" * length + b"\xc3",
+    ):
+        with pytest.raises(InvalidRequest):
+            decode(raw)
+        assert not is_json(raw)
+
+
+def test_a_body_is_never_in_memory_as_a_text() -> None:
+    """A text takes four bytes for each character once one of them needs as many."""
+    raw = body("\U0001f600".encode() + b"x" * (4 << 20))
+    tracemalloc.start()
+    try:
+        decode(raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(raw) + (1 << 20)
