@@ -61,7 +61,7 @@ class Settings(BaseSettings):
         description="Most receivers with a filter at once in each process; one more is answered 429.",
     )
     max_connections: int = Field(
-        default=1000,
+        default=500,
         ge=1,
         le=100_000,
         description="Connections that a process serves; a request on one above it is answered 503.",
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
         "Bodies up to 64 KiB do not count. It is never less than PEEKLOCK_MAX_REQUEST_BYTES.",
     )
     max_answer_bytes_in_flight: int = Field(
-        default=128 << 20,
+        default=64 << 20,
         ge=1 << 20,
         description="Bytes of messages that a process reads for answers and writes to slow clients at a time; "
         "above it receives and reads wait up to five seconds and are then answered 503.",

@@ -1,0 +1,45 @@
+"""The memory that the chart gives a pod covers what its processes hold at most, and the documentation says how much that is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import Settings
+from tests.chart.release import CHART, REQUIRED, VALUE_SETS, environment, render
+from tests.memory import MIB, largest_resident
+
+UNITS = {"Mi": MIB, "Gi": 1024 * MIB}
+
+
+def limits(values: dict[str, Any]) -> tuple[int, int]:
+    """What a pod may have resident, and what its processes have at most."""
+    server = render(values).server()
+    given = {
+        name.removeprefix("PEEKLOCK_").lower(): entry["value"]
+        for name, entry in environment(server).items()
+        if name.startswith("PEEKLOCK_") and "value" in entry
+    }
+    settings = Settings.model_validate(given)
+    amount, unit = re.fullmatch(r"([0-9]+)(Mi|Gi)", server["resources"]["limits"]["memory"]).groups()
+    return int(amount) * UNITS[unit], settings.workers * largest_resident(settings)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_the_limit_of_a_pod_covers_all_that_its_processes_hold(values: dict[str, Any]) -> None:
+    limit, needed = limits(values)
+    assert limit >= needed
+
+
+def test_a_setting_of_the_operator_counts() -> None:
+    extra = [{"name": "PEEKLOCK_MAX_CONNECTIONS", "value": "1000"}]
+    limit, needed = limits({**REQUIRED, "extraEnv": extra})
+    assert limit < needed
+
+
+def test_the_documentation_gives_the_sum_of_the_defaults() -> None:
+    guide = (Path(CHART).parents[1] / "docs" / "deploy.md").read_text()
+    assert f"That is {largest_resident(Settings()) // MIB} MiB with the defaults" in guide
