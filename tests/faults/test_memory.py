@@ -1,0 +1,64 @@
+"""The resident memory of a server stays below what docs/deploy.md says, whatever its clients do at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.settings import Settings
+from tests.faults.crowd import attacks, crowd
+from tests.faults.fleet import Fleet
+from tests.memory import KIB, MIB, largest_resident
+
+LIMITS = Settings(
+    max_connections=280,
+    max_request_bytes=4 * MIB,
+    max_request_bytes_in_flight=8 * MIB,
+    max_answer_bytes=8 * MIB,
+    max_answer_bytes_in_flight=8 * MIB,
+    max_volatile_bytes=2 * MIB,
+)
+IDLE = 50
+ROUNDS = 5
+
+
+@pytest.mark.faults("short")
+async def test_under_all_attacks_at_once_memory_stays_below_its_bound_and_others_are_served(
+    sqlite_fleet: Fleet,
+) -> None:
+    given = {f"PEEKLOCK_{name.upper()}": str(getattr(LIMITS, name)) for name in LIMITS.model_fields_set}
+    server = await sqlite_fleet.serve(**given)
+    all_attacks = attacks(LIMITS.max_request_bytes)
+    assert sum(attack.connections for attack in all_attacks.values()) + IDLE > LIMITS.max_connections
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as honest:
+        await fill(honest)
+        async with crowd(server.port, list(all_attacks.values()), IDLE):
+            for _ in range(ROUNDS):
+                assert (await honest.get("/livez")).status_code == 200
+                assert (await honest.post("/v1/queues/small/messages", json={"body": "x"})).status_code == 201
+            async with httpx.AsyncClient(base_url=server.url, timeout=60) as probe:
+                assert (await probe.get("/livez")).status_code == 200
+            resident = await asyncio.to_thread(most_resident, server.pid)
+    assert resident < largest_resident(LIMITS)
+
+
+async def fill(honest: httpx.AsyncClient) -> None:
+    """The queues that the attacks are about: large messages, large properties, and none."""
+    for queue in ("large", "wide", "sent", "small", "empty"):
+        settings = {"max_message_bytes": LIMITS.max_request_bytes}
+        assert (await honest.put(f"/v1/queues/{queue}", json=settings)).is_success
+    for _ in range(8):
+        assert (await honest.post("/v1/queues/large/messages", json={"body": "x" * (MIB - KIB)})).is_success
+    batch = {"messages": [{"properties": {"wide": "x" * 30_000}}] * 50}
+    for _ in range(4):
+        assert (await honest.post("/v1/queues/wide/messages/batch", json=batch)).is_success
+
+
+def most_resident(process: int) -> int:
+    """The most bytes that a process has had resident."""
+    status = Path(f"/proc/{process}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * KIB
