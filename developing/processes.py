@@ -10,7 +10,7 @@ from developing.places import ENVIRONMENT, HERE
 
 
 class Refusal(Exception):
-    """What cannot be done, in a sentence for the one who typed the command."""
+    """A reason why a command cannot run, as a sentence for its user."""
 
 
 def status(*command: str | Path) -> int:

@@ -80,9 +80,9 @@ async def read_body(receive: Receive, largest: int, held: Held) -> bytes:
 def check_length(headers: Headers, largest: int) -> int:
     """The length that a request says it has, 0 where it says none.
 
-    Refuses with `MessageTooLarge` one that is longer than `largest`, ahead of reading any of it. To read is also to
-    tell a client that asked (`Expect: 100-continue`) to go on. Anything but digits is none of ours: the server has
-    refused what is no length.
+    Refuses with `MessageTooLarge` one that is longer than `largest`, before reading any of it. To read is also to
+    tell a client that asked (`Expect: 100-continue`) to go on. A Content-Length that is not digits is
+    ignored here, because the server has refused it already.
     """
     length = 0
     for key, value in headers:

@@ -14,7 +14,7 @@ from app.api.bodies import Headers
 from app.wire.values import says_json
 
 LOCAL_ADMIN = "Peeklock-Local-Admin"
-"""The header with which a person makes or revokes a key without one. No form can send it."""
+"""The header that a caller without a key sends to make or revoke one. No HTML form can send it."""
 
 SENDABLE_BY_FORMS = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 """The content types of which a browser asks no permission; curl sends the second where it is told none."""

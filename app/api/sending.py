@@ -79,7 +79,7 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
     """Send many messages in one call: all or none, or each for itself with `atomic: false`.
 
     With `atomic: false` a message that is not well formed has the problem that a single send of it would have, with
-    pointers into that message. The request is refused as a whole only where it has no list of 1 to 1000 entries.
+    pointers into that message. The request is refused as a whole only if `messages` is not a list of 1 to 1000 entries.
     """
     entries = _entries(call)
     if call.body.atomic:
@@ -94,7 +94,7 @@ async def send_batch(call: Call[SendBatch]) -> Reply:
 
 
 def _entries(call: Call[SendBatch]) -> list[Letter | InvalidRequest]:
-    """The letter of each message, or the refusal of one that breaks a rule by itself."""
+    """The letter of each entry, or why that entry is refused."""
     traceparent = call.traceparent()
     return [_entry(call, bytes(written), traceparent) for written in call.body.messages]
 
@@ -109,7 +109,7 @@ def _entry(call: Call[SendBatch], written: bytes, traceparent: str | None) -> Le
 
 
 def _all_letters(entries: Sequence[Letter | InvalidRequest]) -> list[Letter]:
-    """The letters, where there is nothing else among the entries; refuses with the first that is none."""
+    """The letters if every entry is valid; refuses with the first fault otherwise."""
     letters: list[Letter] = []
     for place, entry in enumerate(entries):
         if isinstance(entry, InvalidRequest):

@@ -1,4 +1,4 @@
-"""Announce: waiting receivers hear of every message that becomes receivable, in all cases.
+"""Announce: wakes waiting receivers for every message that becomes receivable.
 
 Each verb and pass hands over the states in which the store says its messages are now. Which line of receivers
 hears of them, and whether the schedule changes, is decided here alone. A lost announcement is harmless: receivers

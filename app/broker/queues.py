@@ -143,7 +143,7 @@ async def fresh(broker: Broker, name: str) -> Queue:
 
 
 async def take_locks(broker: Broker) -> int:
-    """Take some of the locks that changes of queues take; how many were taken.
+    """Revoke up to BATCH_SIZE locks of each queue whose settings changed; returns how many.
 
     What was locked after the change keeps its lock. A row that another request holds is left for the next pass.
     """
@@ -151,14 +151,14 @@ async def take_locks(broker: Broker) -> int:
     for taking in await broker.store.queues.takings(MOST_TAKINGS):
         held = await broker.store.locks_of_queue(taking.queue_id, taking.given_until, BATCH_SIZE)
         if held:
-            taken += await _take(broker, held)
+            taken += await _revoke(broker, held)
         else:
             await broker.store.queues.end_taking(taking)
     return taken
 
 
-async def _take(broker: Broker, held: Sequence[Held]) -> int:
-    """Take those locks that were not settled meanwhile; how many that were."""
+async def _revoke(broker: Broker, held: Sequence[Held]) -> int:
+    """Revoke these locks; returns how many were still held."""
     moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in held]
     moved = await broker.store.move(moves)
     # A record left behind would let its holder renew a lock that is gone.

@@ -17,7 +17,7 @@ from app.broker.ports import Attempt, Once
 from app.broker.renew import renew
 from app.broker.search import receive_matching
 from app.broker.settling import settle
-from app.broker.waiting import rung
+from app.broker.waiting import woken
 from app.domain.delivery import Claim, line_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
@@ -56,8 +56,8 @@ async def receive(broker: Broker, queue: Queue, wish: Wish) -> list[Message]:
     with broker.waiting.waiter(line_of(queue.id, wish.source)) as waiter:
         while True:
             messages = await _look(broker, queue, wish)
-            _answer_ring(waiter, wish, messages, _largest_rest(broker, queue))
-            if messages or not await rung(broker, queue, waiter, deadline):
+            _pass_on_wake_up(waiter, wish, messages, _largest_rest(broker, queue))
+            if messages or not await woken(broker, queue, waiter, deadline):
                 return messages
 
 
@@ -75,12 +75,13 @@ async def receive_once(broker: Broker, queue: Queue, wish: Wish, attempt: Attemp
             async with _room(broker, queue, wish):
                 once = await broker.store.claim_once(_claim(broker, queue, wish), attempt)
             if once.replayed:
-                # Nobody has looked at what there is now; leaving passes a ring on. The first attempt may have locked
-                # messages of a queue of this name that is deleted: no token of theirs can settle here.
+                # This receiver has not looked at the messages there are now; on leaving, its wake-up goes to the next
+                # one. The first attempt may have locked messages of a queue of this name that is deleted: no token of
+                # theirs can settle here.
                 own = [message for message in once.answer if message.queue_id == queue.id]
                 return Once(await _promised(broker, queue, wish, own), replayed=True)
-            _answer_ring(waiter, wish, once.answer, _largest_rest(broker, queue))
-            if once.answer or not await rung(broker, queue, waiter, deadline):
+            _pass_on_wake_up(waiter, wish, once.answer, _largest_rest(broker, queue))
+            if once.answer or not await woken(broker, queue, waiter, deadline):
                 return once
 
 
@@ -157,7 +158,7 @@ def _largest_rest(broker: Broker, queue: Queue) -> int:
     return broker.largest_answer - queue.settings.max_message_bytes - ROW_BYTES
 
 
-def _answer_ring(waiter: Waiter[int], wish: Wish, messages: Sequence[Message], largest_rest: int) -> None:
+def _pass_on_wake_up(waiter: Waiter[int], wish: Wish, messages: Sequence[Message], largest_rest: int) -> None:
     """A look that came up short has looked for all who wait; any other may have left more than it could take, or more
     than its answer has room for."""
     fits = not messages or sum(map(weight_of, messages)) <= largest_rest

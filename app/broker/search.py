@@ -18,7 +18,7 @@ from app.broker.broker import Broker
 from app.broker.filters import Filter
 from app.broker.give_back import give_back
 from app.broker.searches import LARGEST_LOOK, Search
-from app.broker.waiting import rung
+from app.broker.waiting import woken
 from app.domain.delivery import AHEAD_OF_ALL, Claim, Place, line_of, place_in_order
 from app.domain.message import Chosen, Message
 from app.domain.queue import Queue
@@ -33,7 +33,7 @@ MOST_BYTES = 256 << 20
 """What one call looks at before it answers."""
 
 LEAST_COUNTED = 10
-"""Messages that a look counts for where it found fewer."""
+"""Least that a look takes from the budget, because even an empty look costs a statement."""
 
 LEAST_SECONDS = 2.0
 """How long a call that does not wait may look."""
@@ -73,21 +73,23 @@ async def receive_matching(
     line = line_of(claim.queue_id, claim.source)
     with broker.searches.enter(line, matching) as search:
         budget = Budget(began + max(patience_seconds, LEAST_SECONDS), MOST_MESSAGES, MOST_BYTES)
-        hunt = Hunt(broker, claim, matching, search, budget)
+        receiving = FilteredReceive(broker, claim, matching, search, budget)
         try:
             if patience_seconds <= 0:
-                return await hunt.begin()
+                return await receiving.begin()
             with broker.waiting.waiter(line) as waiter:
-                messages = await hunt.begin()
+                messages = await receiving.begin()
                 while (
-                    not messages and not budget.is_spent and await rung(broker, queue, waiter, began + patience_seconds)
+                    not messages
+                    and not budget.is_spent
+                    and await woken(broker, queue, waiter, began + patience_seconds)
                 ):
-                    # What this filter keeps out may be for others, who look at the same time.
+                    # The new message may match another receiver's filter, so wake the next one too.
                     waiter.hand_on()
-                    messages = await hunt.go_on()
+                    messages = await receiving.go_on()
                 return messages
         except CancelledError:
-            await give_back(broker, queue, hunt.taken)
+            await give_back(broker, queue, receiving.taken)
             raise
 
 
@@ -100,8 +102,8 @@ class Look:
     is_end: bool
 
 
-class Hunt:
-    """The looks of one call."""
+class FilteredReceive:
+    """One receive through a filter: where it looks, what it claims, and when it stops."""
 
     def __init__(self, broker: Broker, claim: Claim, matching: Filter, search: Search, budget: Budget) -> None:
         self._broker = broker
@@ -201,8 +203,8 @@ class Hunt:
     async def _take(self, look: Look) -> Place | None:
         """Claim what matches; the place of the last that was taken where the call has room for no more.
 
-        All of it is asked for, so that a match that another receiver was faster with makes room for the next. What was
-        not taken although there was room is looked at again.
+        Asks for all matches, so that another match replaces one that another receiver took first. What was not taken
+        although there was room is looked at again.
         """
         if not look.matches:
             return None

@@ -2,8 +2,8 @@
 
 A search belongs to a line and a filter, and all receivers with that filter share it. It goes along the order of
 delivery and remembers the place that it has reached. A message that becomes receivable behind that place is noted
-as news by its number; other processes tell of those that they know of. What is lost on that way is found by a second
-walk, which goes round the whole line slowly.
+as news by its number; other processes tell of those that they know of. What is lost on that way is found by a second,
+slower walk, which visits the whole line again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MOST_NEWS = 500
 MOST_IDLE = 500
 """Searches that are remembered while no receiver has their filter."""
 
-ROUND_SECONDS = 1.0
+REVISIT_SECONDS = 1.0
 """How often a search that has come to the end looks again at what it has passed."""
 
 SHARE_OF_TIME = 0.5
@@ -43,14 +43,14 @@ class Search:
     def __init__(self, now: float) -> None:
         self.walked_to: Place = AHEAD_OF_ALL
         self.round_to: Place = AHEAD_OF_ALL
-        self._round_due = now + ROUND_SECONDS
+        self._round_due = now + REVISIT_SECONDS
         self._bytes_each = float(ROW_BYTES + LARGEST_PROPERTIES)
         self.looking = 0
         self.receivers = 0
         self._news: dict[int, None] = {}
 
     def note(self, number: int, place: Place | None) -> None:
-        """Remember a message that became receivable, unless the walk is still to come to its place."""
+        """Remember a message that became receivable, unless the walk has yet to reach its place."""
         if place is not None and not self.looking and place > self.walked_to:
             return
         self._news[number] = None
@@ -69,7 +69,7 @@ class Search:
         """Whether it is time to look again at what the walk has passed; then not again for some time."""
         if now < self._round_due:
             return False
-        self._round_due = now + ROUND_SECONDS
+        self._round_due = now + REVISIT_SECONDS
         return True
 
     def size_of_look(self, largest: int, most_bytes: int) -> int:
@@ -121,7 +121,7 @@ class Searches:
                 self._keep_idle(line, matching)
 
     def turn(self, matching: Filter) -> AbstractAsyncContextManager[None]:
-        """The turn of one look through this filter, whatever the look is for: no two are under way at once.
+        """The turn of one look through this filter, for every kind of look: no two are under way at once.
 
         A look that lets everything through takes next to no time and waits only for others of its kind: what all of
         them have read together would have no bound.

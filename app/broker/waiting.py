@@ -1,12 +1,12 @@
-"""Waiting: until something may have come, the time is over, or the queue is no longer there."""
+"""Waiting: until something may have come, the time is over, or the queue was deleted."""
 
 from app.broker.broker import Broker
 from app.domain.queue import Queue, is_open_to_receivers
 from app.runtime.bell import Waiter
 
 
-async def rung(broker: Broker, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
-    """Wait to be rung while the queue is open to receivers; false at the deadline.
+async def woken(broker: Broker, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
+    """Wait for a wake-up while the queue is open to receivers; false at the deadline.
 
     Refuses with `QueueNotFound` where the queue was deleted meanwhile.
     """

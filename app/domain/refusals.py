@@ -104,7 +104,7 @@ class TooManyKeys(Conflict):
 
 
 class TooManyQueues(Conflict):
-    """This server keeps as many queues as its settings allow (PEEKLOCK_MAX_QUEUES)."""
+    """This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES)."""
 
     code = "too-many-queues"
 
@@ -209,7 +209,7 @@ class StoreUnavailable(RoomUnavailable):
 
 
 class Overloaded(RoomUnavailable):
-    """This server has as many bytes in hand as it may; try again after the time in Retry-After. Nothing was done."""
+    """This server holds as many bytes as it may. Nothing was done; try again after the time in Retry-After."""
 
     code = "overloaded"
 

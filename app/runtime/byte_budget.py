@@ -6,23 +6,23 @@ from types import TracebackType
 
 
 class ByteBudget:
-    """Counts bytes that are held; at most `most`, but for those that are here already and can only be added.
+    """Counts bytes that are held, up to `most`. `add` may exceed it, for bytes that are in memory already.
 
     Callers that wait for room are served in order of arrival, and wait at most `patience_seconds`. A caller for which
-    there is no room gets an exception of the type `spent`.
+    there is no room gets an exception of the type `refusal`.
     """
 
-    def __init__(self, most: int, spent: type[Exception], patience_seconds: float = 5.0) -> None:
+    def __init__(self, most: int, refusal: type[Exception], patience_seconds: float = 5.0) -> None:
         self.most = most
         self.held = 0
-        self._spent = spent
+        self._refusal = refusal
         self._patience_seconds = patience_seconds
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take(self, size: int) -> None:
         """Hold these bytes too. Raises where there is no room for them."""
         if self.held + size > self.most:
-            raise self._spent
+            raise self._refusal
         self.held += size
 
     def add(self, size: int) -> None:
@@ -55,7 +55,7 @@ class ByteBudget:
         except BaseException as error:
             self._leave(entry)
             if isinstance(error, TimeoutError):
-                raise self._spent from error
+                raise self._refusal from error
             raise
 
     def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
@@ -70,7 +70,7 @@ class ByteBudget:
         while self._waiting and self.held + self._waiting[0][0] <= self.most:
             size, turn = self._waiting[0]
             if turn.cancelled():
-                # It is about to leave by itself.
+                # Its own task removes it.
                 return
             self._waiting.popleft()
             self.held += size

@@ -64,14 +64,14 @@ class _Party(Generic[Entry, Outcome]):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Generic[Entry]):
-    """How heavy an entry is, what a run may carry, and what may wait to leave. The unit is the caller's own.
+    """The weight of an entry, the most weight of a run, and the most that may wait. The caller chooses the unit.
 
-    An entry that is heavier than `heaviest_run` leaves alone. An entry that comes while others wait is refused with
+    An entry heavier than `largest_run_weight` runs alone. An entry that comes while others wait is refused with
     `CoalescerFullError` where the sum would be more than `most_waiting`.
     """
 
     weigh: Callable[[Entry], int]
-    heaviest_run: int
+    largest_run_weight: int
     most_waiting: int = sys.maxsize
 
 
@@ -187,18 +187,18 @@ class Coalescer(Generic[Entry, Outcome]):
                 return [party]
         batch: list[_Party[Entry, Outcome]] = []
         room = self._largest
-        lift = self._scale.heaviest_run
-        while self._gathered and (not batch or self._fits(self._gathered[0], room, lift)):
+        weight_left = self._scale.largest_run_weight
+        while self._gathered and (not batch or self._fits(self._gathered[0], room, weight_left)):
             party = self._gathered.popleft()
             self._waiting -= party.weight
             if not party.answer.done():
                 batch.append(party)
                 room -= len(party.entries)
-                lift -= party.weight
+                weight_left -= party.weight
         return batch
 
-    def _fits(self, party: _Party[Entry, Outcome], room: int, lift: int) -> bool:
-        return len(party.entries) <= room and party.weight <= lift
+    def _fits(self, party: _Party[Entry, Outcome], room: int, weight_left: int) -> bool:
+        return len(party.entries) <= room and party.weight <= weight_left
 
     def _arrived(self, batch: list[_Party[Entry, Outcome]], task: asyncio.Task[Sequence[Outcome | Exception]]) -> None:
         self._under_way.discard(task)

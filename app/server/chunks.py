@@ -32,5 +32,5 @@ class Overhead:
         self._framing += PER_CHUNK
 
     def arrived(self, size: int) -> None:
-        """So many bytes came that are no content."""
+        """Count bytes that arrived and are not content."""
         self._framing -= size

@@ -69,7 +69,8 @@ class ArchiveRecords:
             ((removed_at, digest, version),) = held
             if removed_at is not None:
                 return TrimResult.ALREADY_REMOVED
-            if version not in DIGESTS:  # sealed by a newer server, which alone can tell whether the copy is one
+            if version not in DIGESTS:
+                # Sealed by a newer server: this one cannot verify the copy.
                 return TrimResult.DIFFERS
             result = judged(copy, digest, await _found(session, copy.number, version), TOMBSTONE_KEEP)
             if result is TrimResult.TRIMMED:

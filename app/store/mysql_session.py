@@ -79,7 +79,7 @@ class TextTooLarge(Exception):
 
 
 class NullRefused(Exception):
-    """A column that is never null was to be: what the value comes from is not there."""
+    """A column that must not be null would have been null, because the row its value comes from does not exist."""
 
 
 class StatementFailed(Exception):

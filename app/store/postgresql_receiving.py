@@ -22,7 +22,7 @@ QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
 PLACE, PASSED, CUT_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
-"""What the statement tells beside the message: its place in the order of the wishes, the entries gone past in all, and
+"""What the statement tells beside the message: its place in the order of the wishes, how many entries were passed, and
 the first place whose message the budget had no room for, or None."""
 
 
@@ -48,7 +48,7 @@ async def claim(
 
 
 async def claim_alone(session: Session, floors: Floors, clock: Clock, wish: Claim) -> list[Message]:
-    """The next messages for one claim in a transaction, which a statement that fails has undone: nothing is served then."""
+    """The next messages for one claim. Serves nothing if the transaction failed."""
     table = Table([wish], clock)
     await _serve_all(session, floors, table)
     (answer,) = table.answers()

@@ -36,7 +36,7 @@ SHARED = (StoreUnavailable,)
 Choice: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
-SENDING: Scale[Draft] = Scale(weight_of, heaviest_run=4 << 20, most_waiting=64 << 20)
+SENDING: Scale[Draft] = Scale(weight_of, largest_run_weight=4 << 20, most_waiting=64 << 20)
 """Bytes of drafts. MariaDB takes 16 MiB at a time unless it is told otherwise, and a body may grow to twice its size in
 the text of a statement. More than one statement in flight gains nothing from being larger."""
 
@@ -45,13 +45,13 @@ def _asked_for(claim: Claim) -> int:
     return claim.most
 
 
-SENDING_ONCE: Scale[Draft] = Scale(weight_of, heaviest_run=4 << 20, most_waiting=16 << 20)
+SENDING_ONCE: Scale[Draft] = Scale(weight_of, largest_run_weight=4 << 20, most_waiting=16 << 20)
 """The same for drafts whose message ids are looked for."""
 
 HELD_PAUSES = (0.01, 0.05, 0.2, 0.5)
 """Seconds before each further try to send a message id that another transaction is about to use."""
 
-CLAIMING: Scale[Claim] = Scale(_asked_for, heaviest_run=1000)
+CLAIMING: Scale[Claim] = Scale(_asked_for, largest_run_weight=1000)
 """Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
 
 RETURN_PAUSES = (0.005, 0.02, 0.08, 0.3, 1.0)

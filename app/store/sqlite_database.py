@@ -82,7 +82,7 @@ def _weight_of(step: Step[Any]) -> int:
     return step.weight
 
 
-WRITING: Scale[Step[Any]] = Scale(_weight_of, heaviest_run=4 << 20, most_waiting=64 << 20)
+WRITING: Scale[Step[Any]] = Scale(_weight_of, largest_run_weight=4 << 20, most_waiting=64 << 20)
 """Bytes of steps. All of a commit are answered together, so a light step must not wait for many heavy ones."""
 
 

@@ -42,5 +42,5 @@ def test_a_good_message_may_be_refused_for_another_reason() -> None:
         "an unknown name beside", "too many", "nothing bad", "no list", "no object",
     ],
 )  # fmt: skip
-def test_whatever_else_is_stored_is_accepted(batch: Any, results: list[Any]) -> None:
+def test_a_stored_batch_is_accepted_in_all_other_cases(batch: Any, results: list[Any]) -> None:
     assert not refuses_each_bad_message(batch, results)

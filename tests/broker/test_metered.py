@@ -94,7 +94,7 @@ class Scene:
         return task
 
     async def is_found(self, task: "asyncio.Task[list[Message]]", *, within: int) -> bool:
-        """Whether the receiver has its message, with the look of each second, within so many seconds."""
+        """Whether the receiver has its message, with the look of each second, within the given number of seconds."""
         for _ in range(within):
             await let_one_look(self.broker)
             await self.clock.advance(1)

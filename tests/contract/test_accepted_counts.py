@@ -165,7 +165,7 @@ async def test_changes_of_counts_are_added_up(subject: Subject, queue: Queue) ->
 async def test_counts_are_exact_while_many_send_and_end_and_add_up(
     subject: Subject, queue: Queue, stores: list[Store]
 ) -> None:
-    """Nobody waits for another one's count, and none is lost between those who add them up."""
+    """No sender waits for another one's count, and none is lost between those who add them up."""
     other = await subject.queue()
 
     def drafts(place: int) -> list[Draft]:

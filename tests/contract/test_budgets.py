@@ -77,7 +77,7 @@ async def test_an_attempt_answers_the_same_messages_within_the_budget_again(subj
     await _is_untouched(subject, queue, sent[3:], MessageState.AVAILABLE)
 
 
-async def test_claims_of_one_moment_share_one_budget_and_none_is_left_empty_handed(
+async def test_claims_of_one_moment_share_one_budget_and_none_is_left_without_a_message(
     subject: Subject, queue: Queue
 ) -> None:
     other = await subject.queue()

@@ -83,12 +83,14 @@ async def test_an_expired_message_is_not_claimed(subject: Subject, queue: Queue)
     assert bodies(await subject.claim(queue)) == [b"long"]
 
 
-@pytest.mark.parametrize("road", ["claim", "claim_these", "claim_once", "filter"])
-async def test_a_clock_that_is_set_back_hides_no_available_message(subject: Subject, queue: Queue, road: str) -> None:
+@pytest.mark.parametrize("way_to_claim", ["claim", "claim_these", "claim_once", "filter"])
+async def test_a_clock_that_is_set_back_hides_no_available_message(
+    subject: Subject, queue: Queue, way_to_claim: str
+) -> None:
     (number,) = await subject.send(queue, b"body")
     await subject.pass_time(-60)
     store, wish = subject.store, claim(queue)
-    match road:
+    match way_to_claim:
         case "claim":
             found = await store.claim(wish)
         case "claim_these":

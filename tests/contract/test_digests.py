@@ -198,7 +198,7 @@ CHANGES = {
 
 
 async def test_a_batch_of_which_any_column_was_changed_is_not_trimmed(subject: Subject) -> None:
-    """The copy is honest, so the good original must not go in the place of the changed one."""
+    """The copy is unchanged, so the trim must not remove the archived rows that differ from it."""
     assert set(CHANGES) == set(COLUMNS)
     await end_hostile_messages(subject)
     batch = await sealed(subject)

@@ -227,7 +227,7 @@ async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
 
 
 @pytest.mark.behaviour("S0.20", "S0.21", "S0.22")
-async def test_whichever_of_an_abandonment_and_a_release_wins_the_message_ends_unlocked(
+async def test_a_message_ends_unlocked_when_an_abandonment_and_a_release_meet(
     subject: Subject, stores: list[Store], queue: Queue
 ) -> None:
     """Each of them comes first some of the time, so each wins."""

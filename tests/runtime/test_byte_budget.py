@@ -55,7 +55,7 @@ async def test_more_than_all_waits_until_nothing_is_held() -> None:
     assert budget.held == 10
 
 
-async def test_one_who_waits_too_long_is_refused_and_holds_nothing() -> None:
+async def test_a_caller_that_waits_too_long_is_refused_and_holds_nothing() -> None:
     budget = ByteBudget(10, SpentError, patience_seconds=0.01)
     budget.add(20)
     with pytest.raises(SpentError):
@@ -67,7 +67,7 @@ async def test_one_who_waits_too_long_is_refused_and_holds_nothing() -> None:
         assert budget.held == 10
 
 
-async def test_one_who_goes_while_waiting_makes_room_for_the_next() -> None:
+async def test_a_caller_that_goes_while_waiting_makes_room_for_the_next() -> None:
     budget = ByteBudget(10, SpentError)
     budget.take(5)
     first = asyncio.create_task(budget.wait_for(8))
@@ -80,7 +80,7 @@ async def test_one_who_goes_while_waiting_makes_room_for_the_next() -> None:
     assert budget.held == 10
 
 
-async def test_one_who_goes_in_the_moment_of_being_served_holds_nothing() -> None:
+async def test_a_caller_that_goes_in_the_moment_of_being_served_holds_nothing() -> None:
     budget = ByteBudget(10, SpentError)
     budget.take(10)
     waiting = asyncio.create_task(budget.wait_for(8))

@@ -164,7 +164,7 @@ async def test_a_batch_does_not_run_in_the_context_of_whoever_came_first() -> No
 
 def weighed(most_waiting: int = 100) -> Statements:
     """A run that carries a weight of 10; a digit is as heavy as it says."""
-    return Statements(scale=Scale(int, heaviest_run=10, most_waiting=most_waiting))
+    return Statements(scale=Scale(int, largest_run_weight=10, most_waiting=most_waiting))
 
 
 async def test_a_run_is_no_heavier_than_it_may_be() -> None:

@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class QueueGone(Exception):
-    """A queue that messages were to be stored in is not there; nothing was stored. It may have been made again."""
+    """The queue of a send or redrive does not exist any more; nothing was stored. It may have been made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Messages(Protocol):
         ...
 
     async def outlines_of(self, queue_id: int, numbers: Sequence[int]) -> list[Outline]:
-        """Those of these messages that are still in the queue, in whatever state, ascending, untouched; no body is read."""
+        """Those of these messages that are still in the queue, in any state, ascending, untouched; no body is read."""
         ...
 
     async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:

@@ -19,7 +19,7 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class DeletedQueue:
-    """A queue that is gone, as far as its messages need it; without a name where nothing tells it any more."""
+    """What the messages of a deleted queue need: its name (empty if unknown) and how long to archive them."""
 
     name: str
     archive_retention: Duration

@@ -116,7 +116,7 @@ class Upkeep(Protocol):
         ...
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
-        """Make dead-lettered messages available anew: counts, lock traces and reasons cleared, TTL lifted.
+        """Make dead-lettered messages available again: counts, lock traces and reasons cleared, TTL lifted.
 
         Nothing leaves a queue that is gone. Raises `QueueGone` where the target is, and then nothing has moved.
         """
