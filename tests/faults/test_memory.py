@@ -8,13 +8,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.server.limited import SPARE
 from app.settings import Settings
 from tests.faults.crowd import attacks, crowd
 from tests.faults.fleet import Fleet
 from tests.memory import KIB, MIB, largest_resident
 
 LIMITS = Settings(
-    max_connections=280,
+    max_connections=340,
     max_request_bytes=4 * MIB,
     max_request_bytes_in_flight=8 * MIB,
     max_answer_bytes=8 * MIB,
@@ -32,7 +33,9 @@ async def test_under_all_attacks_at_once_memory_stays_below_its_bound_and_others
     given = {f"PEEKLOCK_{name.upper()}": str(getattr(LIMITS, name)) for name in LIMITS.model_fields_set}
     server = await sqlite_fleet.serve(**given)
     all_attacks = attacks(LIMITS.max_request_bytes)
-    assert sum(attack.connections for attack in all_attacks.values()) + IDLE > LIMITS.max_connections
+    connections = sum(attack.connections for attack in all_attacks.values()) + IDLE
+    # More than are served, and so few more that a probe is among those that are still heard.
+    assert LIMITS.max_connections < connections < LIMITS.max_connections + SPARE - 5
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as honest:
         await fill(honest)
         async with crowd(server.port, list(all_attacks.values()), IDLE):
