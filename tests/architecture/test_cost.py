@@ -139,7 +139,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.api.desk.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.api.front.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
     "app.domain.expressions.TOKEN": (
-        "findall",
+        "match",  # once for each token, up to the first that is none
         [
             lambda n: "'" * n,
             lambda n: "'a\n" * n,
