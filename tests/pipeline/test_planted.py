@@ -19,8 +19,8 @@ from tests.pipeline.archive import Archive
 from tests.pipeline.planted import LAKE, TABLES, Plant, World, exported, faults_of, rich, spoiled_rows, waiting
 
 UNCOVERED = "it may change until the message ends and its batch is sealed, and no digest covers it until then"
-UNEXPORTED = "it is not exported; it tells the server when to remove the row, or belongs to a queue"
-KEYED = "the primary key refuses a second row of one number"
+UNEXPORTED = "They are not exported: one belongs to the queue, the other tells the server when to remove the row."
+KEYED = "The database cannot hold two rows with one sequence number, because it is the primary key."
 SAME_SUM = "the content and the count of accepted messages stay the same; a digest covers the number once it is sealed"
 
 CONTENT = {"message_id", "group_id", "headers", "body_kind", "body", "content_digest"}
