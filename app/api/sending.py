@@ -44,8 +44,8 @@ SEND_HEADERS = ("Idempotency-Key", "traceparent")
 async def send_message(call: Call[SendMessage]) -> Reply:
     """Send a message.
 
-    It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202
-    and a crash within the next moments loses the message.
+    It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202,
+    a crash within the next moments loses the message, and a lost connection to the database may store it twice.
     """
     return await _send_one(call, call.body.letter(call.broker.new_id, call.traceparent()), call.attempt("send"))
 

@@ -1,7 +1,8 @@
 """Volatile messages on their way to the store: answered already, stored within moments.
 
 Whatever is in here when the process dies is lost; that is what `volatile` buys its speed with
-(S1.8, S3.9). A process that stops in order stores all of it first.
+(S1.8, S3.9). A process that stops in order stores all of it first. What was being stored when the store's answer was
+lost is stored again, because nothing tells whether it was: a message may come twice.
 """
 
 import asyncio
