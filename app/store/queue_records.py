@@ -63,13 +63,18 @@ class QueueRecords:
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
         """See `Queues`."""
 
+        takes_locks = ends_locks(queue.settings, settings)
+
         async def work(session: Session) -> Queue | None:
+            # A statement of its own, because within an UPDATE MariaDB would wait for rows that others hold.
+            newest = await session.fetch("newest_lock", id=queue.id) if takes_locks else ((0,),)
             changed = await session.change(
                 "change_queue",
                 id=queue.id,
                 version=queue.version,
                 settings=write_settings(settings),
-                takes_locks=int(ends_locks(queue.settings, settings)),
+                takes_locks=int(takes_locks),
+                newest_lock=newest[0][0],
             )
             if not changed:
                 return None

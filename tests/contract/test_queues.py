@@ -120,6 +120,15 @@ async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(subj
     assert is_close(last.given_until, await subject.store.now())
 
 
+async def test_a_change_takes_locks_that_were_given_before_the_clock_was_set_back(subject: Subject) -> None:
+    queue = await subject.queue()
+    await subject.locked(queue)
+    await subject.pass_time(-60)
+    assert await subject.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
+    (taking,) = await subject.store.queues.takings(10)
+    assert len(await subject.store.locks_of_queue(queue.id, taking.given_until, 10)) == 1
+
+
 async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(subject: Subject) -> None:
     queues = subject.store.queues
     seen, _ = await queues.create("a", QueueSettings())

@@ -423,12 +423,20 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :most;
 
--- change_queue: other settings for a queue as it was seen, and whether that takes the locks given until now
+-- newest_lock: when the last of a queue's locks was given, 0 where there is none
+SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND state = 2;
+
+-- change_queue: other settings for a queue as it was seen, and whether that takes the locks given until now; those that
+-- were given before the clock was set back lie ahead of it
 UPDATE queue
 SET settings = :settings,
     version = version + 1,
     updated_at = @now,
-    take_locks_until = CASE WHEN :takes_locks = 1 THEN @now ELSE take_locks_until END
+    take_locks_until = CASE
+        WHEN :takes_locks = 0 THEN take_locks_until
+        WHEN :newest_lock > @now THEN :newest_lock
+        ELSE @now
+    END
 WHERE id = :id
   AND version = :version;  -- fence: version
 
