@@ -25,7 +25,7 @@ from app.store.statements import Engine, load
 Result = TypeVar("Result")
 
 LARGEST_FOLD = 50_000
-"""Changes of depths, or of counts, added up at a time: far more than come about between two passes."""
+"""Changes of depths, or of counts, added up in one statement."""
 
 
 class PostgresStore(ServerStore[Session]):
@@ -147,8 +147,9 @@ class PostgresStore(ServerStore[Session]):
         """See `Upkeep`. Adds up the changes of queues' depths, and of the counts of accepted messages, as well."""
         forgotten = await super().forget(most)
         await self._pool.change("forget_depths")
-        await self._pool.change("fold_depths", most=LARGEST_FOLD)
-        await self._pool.change("fold_accepted", most=LARGEST_FOLD)
+        for fold in ("fold_depths", "fold_accepted"):
+            while await self._pool.fetch(fold, most=LARGEST_FOLD) == [(LARGEST_FOLD,)]:
+                pass
         return forgotten
 
     async def _transact(self, work: Callable[[Session], Awaitable[Result]]) -> Result:

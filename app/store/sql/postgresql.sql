@@ -770,22 +770,27 @@ FROM message
 WHERE sequence_number @in(:numbers)
 GROUP BY queue_id;
 
--- fold_depths: make one row of all that add up to the depth of a queue
+-- fold_depths: make one row of all that add up to the depth of a queue; how many there were
 WITH folded AS (
     DELETE FROM depth WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM depth
         WHERE queue_id = ANY(ARRAY(SELECT queue_id FROM depth GROUP BY queue_id HAVING count(*) > 1))
+        -- One row of each of many queues would leave as many as it found.
+        ORDER BY queue_id
         LIMIT :most
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING *
+),
+added_up AS (
+    INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
+    SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered)
+    FROM folded
+    GROUP BY queue_id
 )
-INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
-SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered)
-FROM folded
-GROUP BY queue_id;
+SELECT count(*) FROM folded;
 
--- fold_accepted: add changes of the counts of accepted messages to the row of their queue and day
+-- fold_accepted: add changes of the counts of accepted messages to the row of their queue and day; how many there were
 WITH folded AS (
     DELETE FROM accepted_count WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM accepted_count
@@ -795,16 +800,19 @@ WITH folded AS (
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING *
+),
+added_up AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
+    SELECT 0, queue_id, day, max(queue), sum(accepted), sum(moved), sum(unarchived)
+    FROM folded
+    GROUP BY queue_id, day
+    ORDER BY queue_id, day
+    ON CONFLICT (first_number, queue_id, day) DO UPDATE
+    SET accepted = accepted_count.accepted + excluded.accepted,
+        moved = accepted_count.moved + excluded.moved,
+        unarchived = accepted_count.unarchived + excluded.unarchived
 )
-INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
-SELECT 0, queue_id, day, max(queue), sum(accepted), sum(moved), sum(unarchived)
-FROM folded
-GROUP BY queue_id, day
-ORDER BY queue_id, day
-ON CONFLICT (first_number, queue_id, day) DO UPDATE
-SET accepted = accepted_count.accepted + excluded.accepted,
-    moved = accepted_count.moved + excluded.moved,
-    unarchived = accepted_count.unarchived + excluded.unarchived;
+SELECT count(*) FROM folded;
 
 -- forget_depths: the depths of queues that are gone
 DELETE FROM depth
