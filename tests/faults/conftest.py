@@ -23,6 +23,8 @@ async def start_fleet(private_server: Callable[..., Server], tmp_path: Path) -> 
     fleets: list[Fleet] = []
 
     def start(database: str, **environment: str) -> Fleet:
+        if redis_url := environment.get("PEEKLOCK_REDIS_URL"):
+            forget_locks(redis_url)  # of an earlier test, and which database its prefix belonged to
         fleets.append(Fleet(private_server, database, tmp_path, environment))
         return fleets[-1]
 
@@ -33,8 +35,7 @@ async def start_fleet(private_server: Callable[..., Server], tmp_path: Path) -> 
 
 @pytest.fixture
 def fleet(start_fleet: StartFleet, postgres_url: str, redis_url: str) -> Fleet:
-    """A fleet on PostgreSQL and Redis, which stay well, and keep no record of an earlier test."""
-    forget_locks(redis_url)
+    """A fleet on PostgreSQL and Redis, which stay well."""
     return start_fleet(postgres_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
 
 
