@@ -63,8 +63,8 @@ class QueueSettings:
 class Queue:
     """A queue as it stands: settings plus what the store knows of it.
 
-    `version` grows by one at every change and begins anew with a queue that is made anew. `lock_purges` counts the
-    purges that took locks of it.
+    `version` grows by one at every change, and begins again with a queue that is deleted and made again.
+    `lock_purges` counts the purges that took locks of it.
     """
 
     id: int

@@ -53,7 +53,7 @@ class Notice(msgspec.Struct):
 class LocalWakeUps:
     """Implements `Bells` for a process on its own.
 
-    `on_schedule_changed`, `on_queues_changed` and `on_passed` are set by whoever opens the rooms, once there is
+    `on_schedule_changed`, `on_queues_changed` and `on_passed` are set after this object was made, once there is
     something to wake, something to forget and searches to tell.
     """
 
@@ -64,7 +64,7 @@ class LocalWakeUps:
         self.on_passed: Callable[[int, Sequence[int]], None] = _unheard
 
     def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
-        """Wake those who have waited longest here. Whoever rings has told the searches of this process already."""
+        """Wake the receivers that have waited longest here. The caller has told the searches of this process already."""
         self._bell.ring(queue_id, count)
 
     def schedule_changed(self) -> None:
@@ -108,7 +108,7 @@ class SharedWakeUps(LocalWakeUps):
         self._listener.start()
 
     def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
-        """Wake those who wait here; what is left of `count` is for the others, and `passed` for all their searches."""
+        """Wake receivers here; the rest of `count` is for other processes, and `passed` for all their searches."""
         left = count - self._bell.ring(queue_id, count)
         if left > 0:
             self._rings[queue_id] += left

@@ -8,7 +8,7 @@ class Bells(Protocol):
     """Wake-ups for waiting receivers, in this process and in the others. Losing one is harmless."""
 
     def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
-        """Wake so many of the receivers that wait longest on the queue, here and elsewhere.
+        """Wake up to `count` receivers of the queue, those that wait longest first, in this process and in others.
 
         `passed` are those of the messages that may stand where searches have been already, by sequence number: the
         searches of other processes hear of them also where all are woken here.

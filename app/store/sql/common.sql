@@ -59,7 +59,7 @@ LIMIT :most;
 -- outlines: the same messages without their bodies
 @outlines(browse)
 
--- newest_number: the highest sequence number of any message, of whatever queue; null where there is none
+-- newest_number: the highest sequence number of any message of any queue; null where there is none
 SELECT MAX(sequence_number) FROM message;
 
 -- read_these: messages of a queue by number, in whatever state
