@@ -1,6 +1,6 @@
 """Where claims begin to look, by the rules alone: a look from the bottom is dear or cheap, floors rise, sink and grow stale."""
 
-from app.store.floors import BOTTOM, DEAR, PRIORITIES, Floors, Look, Seen
+from app.store.floors import BOTTOM, DEAR, PRIORITIES, SECONDS_PER_ENTRY, SHARE_WHEN_SHORT, Floors, Look, Seen
 
 QUEUE = 7
 NOON = 1_000_000_000_000
@@ -88,6 +88,16 @@ def test_what_is_put_there_before_the_first_floor_stands_keeps_it_down() -> None
     assert begins(floors.look([QUEUE]))[4] == (300, 3)
 
 
+def test_the_lowest_of_what_is_put_there_meanwhile_counts() -> None:
+    floors = engaged(Watch())
+    look = floors.look([QUEUE])
+    for place in ((350, 4), (300, 3), (400, 5)):
+        floors.lower(QUEUE, 4, place)
+    floors.learn(look, {QUEUE: Seen((4, (900, 9)), is_exhausted=False)}, 0, NOON)
+    floors.finish(look)
+    assert begins(floors.look([QUEUE]))[4] == (300, 3)
+
+
 def test_a_look_that_ended_hears_of_nothing_more() -> None:
     floors = Floors(Watch())
     look = floors.look([QUEUE])
@@ -98,6 +108,15 @@ def test_a_look_that_ended_hears_of_nothing_more() -> None:
 
 def test_after_a_change_nobody_can_place_the_queue_is_looked_at_from_the_bottom() -> None:
     floors = engaged(Watch())
+    look = floors.look([QUEUE])
+    floors.forget(QUEUE)
+    floors.learn(look, {QUEUE: Seen((4, (900, 9)), is_exhausted=False)}, DEAR, NOON)
+    floors.finish(look)
+    assert floors.look([QUEUE]).from_bottom == {QUEUE}
+
+
+def test_a_look_from_the_bottom_that_began_before_such_a_change_makes_no_floor() -> None:
+    floors = Floors(Watch())
     look = floors.look([QUEUE])
     floors.forget(QUEUE)
     floors.learn(look, {QUEUE: Seen((4, (900, 9)), is_exhausted=False)}, DEAR, NOON)
@@ -126,10 +145,12 @@ def test_looking_below_takes_at_most_a_tenth_of_the_time_however_much_is_dead() 
 def test_whoever_comes_short_looks_below_as_soon_as_that_is_cheap_and_once() -> None:
     watch = Watch()
     floors = engaged(watch, passed=10_000)  # two milliseconds of looking
+    begun = watch.seconds
+    watch.seconds = begun + 0.09
     assert floors.cheap_to_pass([QUEUE]) == []
-    watch.seconds += 0.11
+    watch.seconds = begun + 10_000 * SECONDS_PER_ENTRY / SHARE_WHEN_SHORT
     assert floors.cheap_to_pass([QUEUE]) == [QUEUE]
-    floors.look_below([QUEUE])
+    assert floors.look_below([QUEUE]).from_bottom == {QUEUE}
     assert floors.cheap_to_pass([QUEUE]) == []
 
 
