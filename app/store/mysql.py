@@ -67,7 +67,7 @@ class MysqlStore(ServerStore[Session]):
             await session.finish(attempts.kept(session, attempt, write_receipts(receipts)))
             return Once(receipts, replayed=False)
 
-        return await self._until_ids_are_free(partial(self._transact, work))
+        return await self._until_free(partial(self._transact, work))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class MysqlStore(ServerStore[Session]):
                 await session.undo()
             return Once(messages, replayed=False)
 
-        return await self._transact(work)
+        return await self._until_free(partial(self._transact, work))
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
         return await self._transact(

@@ -1,23 +1,24 @@
 """Attempts on MariaDB and MySQL: what carries an Idempotency-Key takes effect once, and its answer is kept."""
 
 from app.broker.ports import Attempt
-from app.domain.refusals import KeyReused, RequestInProgress
+from app.domain.refusals import KeyReused
 from app.store.mysql_session import Session
-from app.store.pool import LockWaitEnded
+from app.store.pool import AttemptHeld, LockWaitEnded
 
 
 async def begin(session: Session, attempt: Attempt) -> str | None:
     """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
 
-    Refuses with `KeyReused`, or with `RequestInProgress` where the first try takes longer than a statement waits.
+    Refuses with `KeyReused`. Raises `AttemptHeld` where the first try is under way.
     """
     try:
-        _, earlier = await session.ask(
+        *_, earlier = await session.ask(
+            session.text("hold_attempt", key=attempt.key),
             session.text("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep),
             session.text("earlier_attempt", key=attempt.key),
         )
     except LockWaitEnded as error:
-        raise RequestInProgress from error
+        raise AttemptHeld from error
     if not earlier.rows:
         return None
     ((fingerprint, answer),) = earlier.rows

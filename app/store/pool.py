@@ -28,8 +28,16 @@ class LockWaitEnded(StoreUnavailable):
     """Another transaction has held a row for longer than a statement waits."""
 
 
-class MessageIdHeld(Exception):
-    """Another transaction is about to use a message id of this batch, which had no effect. Only its sender fails."""
+class HeldByAnother(Exception):
+    """Another transaction is about to use what the callers of this one chose. It had no effect: try again later."""
+
+
+class MessageIdHeld(HeldByAnother):
+    """A message id of a draft whose queue looks for duplicates."""
+
+
+class AttemptHeld(HeldByAnother):
+    """An attempt: its first try is under way."""
 
 
 class Session(database.Session, Protocol):

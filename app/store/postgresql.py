@@ -42,7 +42,7 @@ class PostgresStore(ServerStore[Session]):
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> Once[list[Receipt]]:
         """See `Messages`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        once = await self._until_ids_are_free(partial(self._transact, work))
+        once = await self._until_free(partial(self._transact, work))
         if not once.replayed:
             self._note_sent(drafts, once.answer)
         return once
@@ -64,10 +64,9 @@ class PostgresStore(ServerStore[Session]):
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> Once[list[Message]]:
         """See `Messages`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
+        work = partial(attempts.receive, floors=self._floors, clock=self._clock, claim=claim, attempt=attempt)
         try:
-            return await self._transact(
-                lambda session: attempts.receive(session, self._floors, self._clock, claim, attempt)
-            )
+            return await self._until_free(partial(self._transact, work))
         except BaseException:
             # What it had claimed is free again, perhaps below a floor that rose over it.
             self._floors.forget(claim.queue_id)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from app.broker.ports import Attempt, Once
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
-from app.domain.refusals import KeyReused, RequestInProgress
+from app.domain.refusals import KeyReused
 from app.runtime.clock import Clock
 from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.floors import Floors
-from app.store.pool import Collision, LockWaitEnded
+from app.store.pool import AttemptHeld, Collision, LockWaitEnded
 from app.store.postgresql_session import Session
 
 
@@ -43,14 +43,14 @@ async def receive(
 async def begin(session: Session, attempt: Attempt) -> str | None:
     """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
 
-    Refuses with `KeyReused`, or with `RequestInProgress` where the first try takes longer than a statement waits.
+    Refuses with `KeyReused`. Raises `AttemptHeld` where the first try is under way.
     """
     try:
         begun = await session.fetch(
             "begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep
         )
     except LockWaitEnded as error:
-        raise RequestInProgress from error
+        raise AttemptHeld from error
     if begun:
         return None
     found = await session.fetch("earlier_attempt", key=attempt.key)

@@ -11,7 +11,7 @@ from app.broker.ports import Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.refusals import Overloaded, StoreUnavailable
+from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
 from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
@@ -20,7 +20,7 @@ from app.store.archive_records import ArchiveRecords
 from app.store.database import Database, Observe, while_open
 from app.store.key_records import KeyRecords
 from app.store.message_records import MessageRecords
-from app.store.pool import AnySession, MessageIdHeld, Pool
+from app.store.pool import AnySession, AttemptHeld, HeldByAnother, MessageIdHeld, Pool
 from app.store.presence import Presence
 from app.store.queue_records import QueueRecords
 
@@ -49,7 +49,7 @@ SENDING_ONCE: Scale[Draft] = Scale(weight_of, largest_run_weight=4 << 20, most_w
 """The same for drafts whose message ids are looked for."""
 
 HELD_PAUSES = (0.01, 0.05, 0.2, 0.5)
-"""Seconds before each further try to send a message id that another transaction is about to use."""
+"""Seconds before each further try to use a message id or an attempt that another transaction is about to use."""
 
 CLAIMING: Scale[Claim] = Scale(_asked_for, largest_run_weight=1000)
 """Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
@@ -138,21 +138,23 @@ class ServerStore(MessageRecords, Generic[AnySession]):
                 return await sends.submit_together(drafts)
 
         try:
-            return await self._until_ids_are_free(store)
+            return await self._until_free(store)
         except CoalescerFullError as error:
             raise Overloaded from error
 
-    async def _until_ids_are_free(self, send: Callable[[], Awaitable[Result]]) -> Result:
-        """Send; again after a pause, in which no connection is held, where another transaction has a message id."""
+    async def _until_free(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Do the work; again after a pause, in which no connection is held, where another transaction is in its way."""
         for pause in HELD_PAUSES:
             try:
-                return await send()
-            except MessageIdHeld:
+                return await work()
+            except HeldByAnother:
                 await self._clock.sleep(pause)
         try:
-            return await send()
+            return await work()
         except MessageIdHeld as error:
             raise StoreUnavailable("Another request is sending a message with this id.") from error
+        except AttemptHeld as error:
+            raise RequestInProgress from error
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `Messages`."""

@@ -2,6 +2,10 @@
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
@@ -9,9 +13,13 @@ from app.broker.ports import Attempt, Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import KeyReused
+from app.domain.refusals import KeyReused, RequestInProgress
 from app.domain.settlement import Outcome
+from tests.bounds import bounded
+from tests.clock import through
 from tests.contract.subject import LOCK, Subject, abandonment, claim, completion, draft, numbers, token
+
+Answer = TypeVar("Answer")
 
 
 def attempt(keep: int = HOUR) -> Attempt:
@@ -22,6 +30,14 @@ def attempt(keep: int = HOUR) -> Attempt:
 def with_another_payload(first: Attempt) -> Attempt:
     """The same key with something else behind it."""
     return Attempt(first.key, secrets.token_bytes(32), first.keep)
+
+
+async def until_answered(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask again, as a client does, while another one's try is under way."""
+    for _ in bounded("the attempt is answered"):
+        with suppress(RequestInProgress):
+            return await ask()
+    raise AssertionError
 
 
 # ---- sending ---------------------------------------------------------------------------------------------------------
@@ -120,7 +136,8 @@ async def test_of_many_who_make_one_send_at_once_one_takes_effect(
 ) -> None:
     for _ in range(5):
         one = attempt()
-        answers = await asyncio.gather(*(stores[place % 2].send_once([draft(queue)], one) for place in range(12)))
+        sends = (partial(stores[place % 2].send_once, [draft(queue)], one) for place in range(12))
+        answers = await through(subject.clock, asyncio.gather(*map(until_answered, sends)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({once.answer[0].sequence_number for once in answers}) == 1
     assert len(await subject.claim(queue)) == 5
@@ -185,8 +202,8 @@ async def test_of_many_who_make_one_receive_at_once_all_get_the_same(
     for _ in range(5):
         await subject.send(queue, *[b"body"] * 6)
         one = attempt()
-        asked = [stores[place % 2].claim_once(claim(queue, 3), one) for place in range(12)]
-        answers = await asyncio.gather(*asked)
+        claims = (partial(stores[place % 2].claim_once, claim(queue, 3), one) for place in range(12))
+        answers = await through(subject.clock, asyncio.gather(*map(until_answered, claims)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({tuple(token(message) for message in once.answer) for once in answers}) == 1
         assert {len(once.answer) for once in answers} == {3}

@@ -19,7 +19,7 @@ from app.broker.settling import settle
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import MessageBusy, StoreUnavailable
+from app.domain.refusals import MessageBusy, RequestInProgress, StoreUnavailable
 from app.domain.settlement import NO_EVIDENCE, Move, Outcome, Removal, Settled, token_of
 from app.maintenance.expiry import expire_locks
 from tests.clock import VirtualClock, through
@@ -173,6 +173,15 @@ async def test_message_ids_that_a_stopped_send_holds_hold_no_other_send_up(
     assert len(await subject.claim(queue)) == 3
 
 
+async def test_a_send_waits_for_an_attempt_that_is_held_for_a_moment(subject: ServerSubject, queue: Queue) -> None:
+    attempt = Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
+    name = subject.literal(attempt.key)
+    async with subject.holding(f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)"):
+        sending = asyncio.ensure_future(subject.store.send_once([draft(queue)], attempt))
+        await until(lambda: subject.clock.timers, "the send pauses before another try")
+    assert not (await through(subject.clock, sending)).replayed
+
+
 async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(subject: ServerSubject, queue: Queue) -> None:
     clock = subject.clock
     for attempt in (None, Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)):
@@ -184,6 +193,25 @@ async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(subject: 
             await until(lambda: clock.timers, "the send pauses before another try")
         await through(clock, sending)
     assert len(await subject.claim(queue)) == 2
+
+
+async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
+    subject: ServerSubject, queue: Queue
+) -> None:
+    """Clients of the stopped process try again elsewhere; without a key, and with keys that nobody holds, others go on."""
+    attempts = [Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(12)]
+    names = [subject.literal(attempt.key) for attempt in attempts[:10]]
+    hold = [f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)" for name in names]
+    await subject.send(queue, b"body")
+    async with subject.holding(*hold):
+        sends = [subject.store.send_once([draft(queue)], attempt) for attempt in attempts[1::2]]
+        claims = [subject.store.claim_once(claim(queue), attempt) for attempt in attempts[::2]]
+        repeating = asyncio.ensure_future(asyncio.gather(*sends, *claims, return_exceptions=True))
+        async with asyncio.timeout(SHORTEST_LOCK_WAIT):
+            await subject.send(queue, b"body")
+            answers = await through(subject.clock, repeating)
+    assert [isinstance(answer, RequestInProgress) for answer in answers] == ([True] * 5 + [False]) * 2
+    assert not (await subject.store.send_once([draft(queue)], attempts[0])).replayed
 
 
 async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(subject: ServerSubject, queue: Queue) -> None:

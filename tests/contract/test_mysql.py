@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.broker.ports import Attempt
 from app.domain.instant import MINUTE, SECOND
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
-from app.domain.refusals import MessageTooLarge, RequestInProgress, StoreUnavailable
+from app.domain.refusals import MessageTooLarge, StoreUnavailable
 from app.runtime.clock import SystemClock
 from app.store.migrate import migrate
 from app.store.mysql import WEAKNESSES, MysqlStore, ServerTooOld, allow
@@ -234,20 +233,6 @@ def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
 
 
 # ---- waiting for others ----------------------------------------------------------------------------------------------
-
-
-async def test_a_request_whose_first_try_takes_long_is_told_so(subject: MariaSubject, mariadb_url: str) -> None:
-    queue = await subject.queue()
-    attempt = Attempt(b"k" * 32, b"f" * 32, MINUTE)
-    with outside(mariadb_url) as other, other.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES (%s, %s, 0)", (attempt.key,) * 2
-        )
-        with pytest.raises(RequestInProgress):
-            await subject.store.send_once([draft(queue)], attempt)
-        other.rollback()
-    once = await subject.store.send_once([draft(queue)], attempt)
-    assert not once.replayed
 
 
 async def test_transactions_that_wait_for_each_other_both_come_to_their_end(

@@ -358,7 +358,10 @@ STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
 
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
--- begin_attempt: note an attempt unless it is known, waiting for whoever makes the same at this moment
+-- hold_attempt: fail where another transaction makes the same attempt at this moment
+SELECT 1 FROM attempt WHERE attempt_key = :key FOR UPDATE NOWAIT;
+
+-- begin_attempt: note an attempt unless it is known
 INSERT INTO attempt (attempt_key, fingerprint, remove_at)
 VALUES (:key, :fingerprint, @now + :keep)
 ON DUPLICATE KEY UPDATE attempt_key = attempt.attempt_key;

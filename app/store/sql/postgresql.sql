@@ -568,10 +568,12 @@ RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
--- begin_attempt: note an attempt that is the first of its key; a row says so. Waits for another one under way
+-- begin_attempt: note an attempt that is the first of its key; a row says so
+--
+-- Another one under way fails the statement, which waits only as long as most commits take.
 INSERT INTO attempt AS earlier (attempt_key, fingerprint, remove_at)
 SELECT :key, :fingerprint, clock.now + :keep
-FROM (SELECT @now AS now) AS clock
+FROM (SELECT @now AS now, set_config('lock_timeout', '20ms', true)) AS clock
 ON CONFLICT (attempt_key) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     answer = NULL,
