@@ -1,4 +1,4 @@
-"""Hangs up on clients that stop in the middle of a request, and on those that never begin one."""
+"""Hangs up on clients that stop or drip in the middle of a request, and on those that never begin one."""
 
 import asyncio
 
@@ -6,18 +6,21 @@ from app.server.connection import Complaint, Connection, Stage
 
 TOO_SLOW: Complaint = (408, "The rest of this request did not come in time.")
 
+LEAST_RATE = 8 << 10
+"""Bytes a second at which a body comes at least. It reserves all the bytes that it announces, however slowly they come."""
+
 
 class Patient(Connection):
     """A connection whose client is waited for, but not for ever.
 
-    A head has to be whole within `seconds` of its first byte, and a body has to move within them. Nobody is hurried
-    who waits for the server: for an answer, to be told to go on, or to have its bytes taken. A request that comes
+    A head has to be whole within `seconds` of its first byte, and a body within as many of its head and those that it
+    takes at `LEAST_RATE`. Nobody is hurried who waits for the server: for an answer, to be told to go on, or to have its bytes taken. A request that comes
     whole in one read sets no timer.
     """
 
     seconds = 30.0
     _since = 0.0
-    """When the client last did what is asked of it."""
+    """Since when the client owes what comes next; each byte of a body puts that off."""
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -28,12 +31,14 @@ class Patient(Connection):
 
     def take_in(self, data: bytes) -> None:
         """Read a piece of what the client sends, and wait for more from now on."""
-        newest = self.scope
+        newest, before = self.scope, self._stage
         super().take_in(data)
         if self._stage is Stage.NONE:
             return
-        if self._stage is Stage.BODY or self.scope is not newest:
+        if self.scope is not newest or self._stage is not before:
             self._since = self.loop.time()
+        elif self._stage is Stage.BODY:
+            self._since = min(self._since + len(data) / LEAST_RATE, self.loop.time())
         if self._watch is None:
             self._watch_for(self.seconds)
 

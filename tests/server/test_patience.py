@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.server.connection import REST_SECONDS
-from app.server.patience import Patient
+from app.server.patience import LEAST_RATE, Patient
 from tests.clock import VirtualClock
 from tests.server.connections import GET, Client, Service, connected
 
@@ -64,12 +64,24 @@ async def test_a_body_that_stops_is_refused_and_its_operation_told(
     await service.gone.wait()
 
 
-async def test_a_body_may_take_long_if_it_moves(client: Client, clock: VirtualClock) -> None:
-    await client.tell(POST)
+async def test_a_body_may_take_long_at_the_least_rate(client: Client, clock: VirtualClock) -> None:
+    await client.tell(POST.replace(b"50", b"%d" % (10 * LEAST_RATE * 20)))
     for _ in range(10):
-        await clock.advance(PATIENCE - 1)
-        await client.tell(b"12345")
+        await clock.advance(20)
+        await client.tell(b"x" * LEAST_RATE * 20)
     assert (await client.hear())[0] == 200
+
+
+async def test_a_body_that_drips_is_refused_and_its_operation_told(
+    client: Client, clock: VirtualClock, service: Service
+) -> None:
+    """Whatever came before it began to drip is no credit: nobody is ahead of the clock."""
+    await client.tell(POST.replace(b"50", b"%d" % (16 << 20)) + b"x" * LEAST_RATE * 1000)
+    for _ in range(int(PATIENCE) + 5):
+        await client.tell(b"x" * (LEAST_RATE // 8))
+        await clock.advance(1)
+    assert await client.problem() == (408, "request-timeout")
+    await service.gone.wait()
 
 
 async def test_the_rest_of_an_answered_body_has_a_few_seconds_in_all(client: Client, clock: VirtualClock) -> None:
