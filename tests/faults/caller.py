@@ -89,7 +89,10 @@ class Caller:
     async def ask(
         self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
     ) -> tuple[int, dict[str, Any]]:
-        """Anything else, of which the checker knows nothing, repeating until it is answered or refused."""
+        """Anything else, of which the checker knows nothing, repeating until it is answered or refused.
+
+        The path begins at the queue, or with `/v1/`.
+        """
         return await self._insist(verb, path, payload, {}, headers, method)
 
     # ---- the road of all of them -------------------------------------------------------------------------------------
@@ -111,7 +114,7 @@ class Caller:
     ) -> tuple[int, dict[str, Any]]:
         number = self.journal.intend(verb, **asked)
         try:
-            url = next(self._urls) + self._path + path
+            url = next(self._urls) + (path if path.startswith("/v1/") else self._path + path)
             reply = await self._client.request(method, url, json=payload, headers=headers)
             status, answer = reply.status_code, reply.json() if reply.content else {}
         except httpx.TransportError as error:

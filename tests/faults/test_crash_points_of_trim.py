@@ -1,0 +1,86 @@
+"""A server may die at any step of trimming: a batch is there as a whole or gone as a whole, and a repeat says which."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from app.domain.archive import ArchiveBatch
+from app.domain.instant import HOUR
+from app.domain.queue import QueueSettings
+from app.runtime.clock import SystemClock
+from app.store.open import open_store
+from tests.contract.subject import claim, completion, draft
+from tests.faults.crash_walk import MOMENTS, Place, calling, whole
+from tests.faults.crashing_server import Step
+from tests.faults.outside import execute
+
+STEPS = [*(Step("archive", "trim", moment) for moment in MOMENTS), Step("reply", "trim")]
+
+
+async def prove_trimmed_once(place: Place, step: Step) -> None:
+    """Trim one batch past the step, then the other."""
+    one, other = await batches_of_old(place)
+    async with calling(place, step) as (caller, _):
+
+        async def trim(batch: ArchiveBatch) -> str:
+            copy = {"number": batch.number, "row_count": batch.row_count, "digest": batch.digest}
+            status, answer = await caller.ask("trim", "POST", "/v1/archive/trim", {"batches": [copy]})
+            assert status == 200
+            return answer["batches"][0]["result"]
+
+        # Trimmed says that count and digest were found again, so that all of it was there until then.
+        assert await trim(one) in ("trimmed", "already_removed")
+        assert (rows_of(place, one), rows_of(place, other)) == (0, other.row_count)
+        assert await trim(one) == "already_removed"
+        assert await trim(other) == "trimmed"
+        assert rows_of(place, other) == 0
+
+
+async def batches_of_old(place: Place) -> Sequence[ArchiveBatch]:
+    """Two sealed batches of messages that ended two hours ago."""
+    store = await open_store(place.database, SystemClock())
+    queue, _ = await store.queues.create(f"trimmed-{secrets.token_hex(4)}", QueueSettings())
+    batches: list[ArchiveBatch] = []
+    for size in (3, 2):
+        await store.send([draft(queue) for _ in range(size)])
+        held = await store.claim(claim(queue, size))
+        assert await store.remove([completion(queue, message) for message in held]) == [True] * size
+        older = "UPDATE archive SET settled_at = settled_at - :by WHERE export_batch IS NULL"
+        execute(place.database, older, by=2 * HOUR)
+        first = await store.archive.first_unsealed(0)
+        batch = first and await store.archive.seal(first)
+        assert batch
+        assert batch.row_count == size
+        batches.append(batch)
+    await store.close()
+    return batches
+
+
+def rows_of(place: Place, batch: ArchiveBatch) -> int:
+    """How many messages of a batch are there."""
+    counted: Any = execute(
+        place.database, "SELECT COUNT(*) FROM archive WHERE export_batch = :number", number=batch.number
+    )
+    return counted[0][0]
+
+
+@pytest.mark.faults("short")
+@pytest.mark.parametrize("step", STEPS, ids=str)
+async def test_a_step_on_sqlite(sqlite_place: Place, step: Step) -> None:
+    await prove_trimmed_once(sqlite_place, step)
+
+
+@pytest.mark.faults("all")
+@pytest.mark.parametrize("step", STEPS, ids=str)
+async def test_a_step_on_postgresql(postgres_place: Place, step: Step) -> None:
+    await prove_trimmed_once(postgres_place, step)
+
+
+@pytest.mark.faults("all")
+@pytest.mark.parametrize("step", whole(STEPS))
+async def test_a_step_on_mariadb(mariadb_place: Place, step: Step) -> None:
+    await prove_trimmed_once(mariadb_place, step)
