@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from peeklock_pipeline.orders import Doubt
 from peeklock_pipeline.refusals import Refusal
+from peeklock_pipeline.words import batches, messages, queues
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out = Console(highlight=False)
@@ -74,7 +75,7 @@ def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCA
     pending(source, target.mark())  # refused before Spark starts, which takes seconds
     with progress("exporting") as hear:
         done = run(open_session(master), source, target, hear)
-    sentence = f"{done.messages} messages in {done.batches} batches went into {lake}."
+    sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
     if done.missed:
         sentence += f" {done.missed} more were removed by their retention before this export came for them."
     tell(done, as_json, sentence)
@@ -98,7 +99,7 @@ def report(
     begin(source)  # refused before Spark starts, which takes seconds
     with progress("reporting") as hear:
         done = run(open_session(master), source, page, queue, hear)
-    sentence = f"{done.messages} messages of {done.queues} queues: see {done.page}."
+    sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."
     tell(done, as_json, sentence)
@@ -155,7 +156,7 @@ def snapshot(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LO
     source, target = Database.at(database_url), Lake(lake)
     recognised(source, target.mark())
     done = run(open_session(master), source, target)
-    tell(done, as_json, f"{done.messages} messages that were in queues at {done.taken_at:%F %T} UTC are in {lake}.")
+    tell(done, as_json, f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}.")
 
 
 @app.command()
@@ -255,7 +256,7 @@ def retention(
     target, before = Lake(lake), last_kept(age(older_than))
     target.exported()
     done = run(open_session(master), target, before, queue or ())
-    tell(done, as_json, f"{done.messages} messages that ended before {done.before} were removed from {lake}.")
+    tell(done, as_json, f"Removed {messages(done.messages)} that ended before {done.before} from {lake}.")
 
 
 def _explain(wanted: bool) -> None:

@@ -26,6 +26,7 @@ from peeklock_pipeline.columns import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVE
 from peeklock_pipeline.database import Account
 from peeklock_pipeline.files import DataFile, absent, listed, write
 from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.words import messages
 
 FORMAT = 2
 """How this version writes a lake: 2 has digests of contents. A lake of a higher number is refused.
@@ -152,7 +153,7 @@ class Lake:
         files = listed(table) if table else []
         if gone := absent(files, self.directory(shape)):
             raise BadLake(
-                f"{self.directory(shape) / gone[0].path} is missing or cannot be read, and holds {gone[0].rows} messages "
+                f"{self.directory(shape) / gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
                 "of the lake; `peeklock-pipeline audit` names what is lost."
             )
         return self.of(spark, files, shape)
@@ -196,8 +197,8 @@ class Lake:
         Refuses with `BadLake`. Before the first export has committed, its next attempt notes it again.
         """
         rows = {"queue": [one.queue for one in gone], "date": [one.day for one in gone]}
-        messages = [one.accepted - one.held for one in gone]
-        table = pa.table({**rows, "messages": messages}, schema=OPENING.schema)
+        missing = [one.accepted - one.held for one in gone]
+        table = pa.table({**rows, "messages": missing}, schema=OPENING.schema)
         self.replace(OPENING, list(write(table, self.directory(OPENING), OPENING)))
 
     def opening(self) -> dict[tuple[str, date], int] | None:

@@ -32,11 +32,11 @@ def test_a_day_with_the_pipeline(typed: Type, small: Archive, lake: Lake) -> Non
     small.seal(1, [archived(number) for number in range(1, 11)])
     small.hold(1, "orders", [live(11)])
     both = ("--database-url", small.url, "--lake", lake.root)
-    assert typed("export", *both)[:2] == (0, f"10 messages in 1 batches went into {lake.root}.\n")
+    assert typed("export", *both)[:2] == (0, f"10 messages in 1 batch went into {lake.root}.\n")
     code, out, _ = typed("export", *both, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
     code, out, _ = typed("snapshot", *both)
-    assert (code, out.startswith("1 messages that were in queues at ")) == (0, True)
+    assert (code, out.startswith("1 message from queues at ")) == (0, True)
     code, out, _ = typed("audit", *both)
     assert (code, out.partition(":")[0]) == (0, "Nothing is lost, nothing is there twice")
     assert "11 accepted = 1 live + 0 dead-lettered + 10 completed" in out
@@ -162,9 +162,9 @@ def test_a_trim_shows_its_key_and_ends_with_1_where_a_batch_differs(
     given = typed(*trim, "--api-key", KEY)
 
     stays = [f"Batch {number} stays: lake and server do not have the messages that were sealed." for number in (2, 3)]
-    assert done == (1, "\n".join([*stays, "3 messages in 1 batches were removed from the server.\n"]), "")
+    assert done == (1, "\n".join([*stays, "Removed 3 messages in 1 batch from the server.\n"]), "")
     assert (again[0], [one["result"] for one in json.loads(again[1])["batches"]]) == (1, ["differs", "differs"])
-    assert given == (1, "\n".join([*stays, "0 messages in 0 batches were removed from the server.\n"]), "")
+    assert given == (1, "\n".join([*stays, "Removed 0 messages in 0 batches from the server.\n"]), "")
     assert small.numbers() == {21, 22, 30, 31, 32}
 
 
@@ -174,8 +174,8 @@ def test_a_trim_where_nothing_differs_ends_with_0(
     monkeypatch.setenv("PEEKLOCK_API_KEY", KEY)
     trim = exported(typed, small, lake, guarded, batches=1)
 
-    assert typed(*trim)[:2] == (0, "3 messages in 1 batches were removed from the server.\n")
-    assert typed(*trim)[:2] == (0, "0 messages in 0 batches were removed from the server.\n")
+    assert typed(*trim)[:2] == (0, "Removed 3 messages in 1 batch from the server.\n")
+    assert typed(*trim)[:2] == (0, "Removed 0 messages in 0 batches from the server.\n")
 
 
 def test_a_server_that_does_not_know_the_key_or_denies_it_the_right(

@@ -16,6 +16,7 @@ from peeklock_pipeline.ranges import told
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import client, said
 from peeklock_pipeline.transforms import audit as ask
+from peeklock_pipeline.words import batches, messages
 
 REQUEST_BATCHES = 100
 PAGE_BATCHES = 1000
@@ -58,7 +59,7 @@ class Trimmed:
         """Each batch that stays, and how many went."""
         stay = [f"Batch {one.number} stays: {REASONS[one.result]}." for one in self.batches if one.result in REASONS]
         gone = sum(one.messages for one in self.batches if one.result == "trimmed")
-        return "\n".join([*stay, f"{gone} messages in {self.count('trimmed')} batches were removed from the server."])
+        return "\n".join([*stay, f"Removed {messages(gone)} in {batches(self.count('trimmed'))} from the server."])
 
 
 class Server:
