@@ -13,9 +13,10 @@ REQUIREMENTS = HERE / "requirements"
 PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
 OPENAPI = HERE / "openapi/openapi.json"
 ENVIRONMENT = {
-    **os.environ,
+    **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
     "VIRTUAL_ENV": str(VENV),
     "UV_PYTHON_DOWNLOADS": "never",
     "REDOCLY_TELEMETRY": "off",
     "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
 }
+"""Of every command. Bytecode is written, because tests start hundreds of processes, and each would compile the service."""

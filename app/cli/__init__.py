@@ -6,8 +6,7 @@ from app.cli.archive import archive
 from app.cli.keys import key
 from app.cli.messages import browse, receive, send
 from app.cli.queues import dead_letter, queue
-from app.cli.serving import serve, settings_help
-from app.cli.upkeep import bench, migrate, openapi
+from app.cli.upkeep import ServeCommand, bench, migrate, openapi, serve
 
 app = typer.Typer(
     name="peeklock",
@@ -16,7 +15,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command(help=settings_help())(serve)
+app.command(cls=ServeCommand)(serve)
 app.command()(migrate)
 app.command()(openapi)
 app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})(bench)

@@ -3,23 +3,12 @@
 The first key has to be made in the database: a server beyond loopback does not start without one.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from app.broker.keys import create_key as make_key
-from app.broker.keys import revoke_key as end_key
-from app.broker.ports import Store
 from app.cli.client import AsJson, Key, connect, err, show, show_table
-from app.cli.serving import read_settings
-from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
-from app.domain.instant import from_seconds
-from app.domain.refusals import Refusal, RoomUnavailable
-from app.server.preflight import RefusedToStart, open_database
-from app.wire.keys import key_view
+from app.domain.access import EVERY_RIGHT, Grant, Right
 
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
@@ -30,8 +19,6 @@ AS_LOCAL_ADMIN = {"Peeklock-Local-Admin": "true"}
 """What a server without keys asks of a caller who makes or revokes one; a server with keys ignores it."""
 
 COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
-
-Answer = TypeVar("Answer")
 
 
 @key.command("create")
@@ -54,7 +41,9 @@ def create_key(
             wanted["expires_in_seconds"] = days * 86_400
         made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted, headers=AS_LOCAL_ADMIN)
     else:
-        made = _in_database(lambda store: _create(store, principal, Grant(frozenset(rights), tuple(patterns)), days))
+        from app.cli import database_keys
+
+        made = database_keys.create(principal, Grant(frozenset(rights), tuple(patterns)), days)
     if as_json:
         show(made)
         return
@@ -65,7 +54,12 @@ def create_key(
 @key.command("list")
 def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> None:
     """Every key, without its secret."""
-    keys = list(connect(url, api_key).pages("/v1/keys", {})) if url else _in_database(_list)
+    if url is not None:
+        keys = list(connect(url, api_key).pages("/v1/keys", {}))
+    else:
+        from app.cli import database_keys
+
+        keys = database_keys.every_key()
     if as_json:
         for one in keys:
             show(one)
@@ -81,38 +75,8 @@ def revoke_key(
     if url is not None:
         connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=AS_LOCAL_ADMIN)
     else:
-        _in_database(lambda store: end_key(store.keys, key_id))
+        from app.cli import database_keys
+
+        database_keys.revoke(key_id)
     if as_json:
         show({"revoked": key_id})
-
-
-async def _create(store: Store, principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
-    now = await store.now()
-    ends = None if days is None else now + from_seconds(days * 86_400)
-    fresh = await make_key(store.keys, principal, grant, now, ends)
-    return {**_plain(fresh.key), "secret": fresh.secret}
-
-
-async def _list(store: Store) -> list[dict[str, Any]]:
-    return [_plain(one) for one in await store.keys.page()]
-
-
-def _in_database(act: Callable[[Store], Awaitable[Answer]]) -> Answer:
-    """Open the database of the environment's settings for one act; a refusal ends the command."""
-
-    async def run() -> Answer:
-        async with open_database(read_settings()) as store:
-            return await act(store)
-
-    try:
-        return asyncio.run(run())
-    except RefusedToStart as error:
-        err.print(f"{error} A server that runs makes keys too: name it with --url.", markup=False)
-        raise typer.Exit(1) from None
-    except (Refusal, RoomUnavailable) as error:
-        err.print(f"{error.code}: {error}", markup=False)
-        raise typer.Exit(1) from None
-
-
-def _plain(one: ApiKey) -> dict[str, Any]:
-    return msgspec.to_builtins(key_view(one))

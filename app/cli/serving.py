@@ -1,11 +1,10 @@
-"""`peeklock serve`: checks that all is well, opens the port, and serves until told to stop."""
+"""What `peeklock serve` does: checks that all is well, opens the port, and serves until told to stop."""
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated
 
 import structlog
 import typer
@@ -51,18 +50,10 @@ def settings_help() -> str:
     return "\n".join(lines)
 
 
-def serve(
-    host: Annotated[str | None, typer.Option(help="Instead of PEEKLOCK_HOST.")] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_PORT.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_WORKERS.")] = None,
-    insecure_no_auth: Annotated[
-        bool, typer.Option("--insecure-no-auth", help="Serve beyond loopback without API keys.")
-    ] = False,
-) -> None:
-    """Serve until told to stop."""
-    given = {"HOST": host, "PORT": port, "WORKERS": workers, "INSECURE_NO_AUTH": insecure_no_auth or None}
+def serve(given: Mapping[str, object]) -> None:
+    """Serve with the settings of the environment and those that are given here, by their names. Ends the command."""
     # Server processes read the environment, so what was typed goes there.
-    os.environ.update({PREFIX + name: str(value) for name, value in given.items() if value is not None})
+    os.environ.update({PREFIX + name.upper(): str(value) for name, value in given.items()})
     settings = read_settings()
     configure(settings.log_format, settings.log_level)
     for misspelt, nearest in misspelt_settings(os.environ):

@@ -1,25 +1,56 @@
-"""`peeklock migrate | openapi | bench`: what an operator or a developer runs beside a server."""
+"""`peeklock serve | migrate | openapi | bench`: what an operator or a developer runs at a server's place.
+
+Each loads what it needs when it runs, because most commands only speak to a server.
+"""
 
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from app.cli.client import err
-from app.cli.serving import read_settings
-from app.domain.refusals import StoreUnavailable
-from app.store.open import BadStoreUrl
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+class ServeCommand(TyperCommand):
+    """A command whose help lists every setting."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """See `click.Command`."""
+        from app.cli.serving import settings_help
+
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(settings_help())
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Instead of PEEKLOCK_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_PORT.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_WORKERS.")] = None,
+    insecure_no_auth: Annotated[
+        bool, typer.Option("--insecure-no-auth", help="Serve beyond loopback without API keys.")
+    ] = False,
+) -> None:
+    """Serve until told to stop."""
+    from app.cli import serving
+
+    given = {"host": host, "port": port, "workers": workers, "insecure_no_auth": insecure_no_auth or None}
+    serving.serve({name: value for name, value in given.items() if value is not None})
+
+
 def migrate() -> None:
     """Create or update the tables of PEEKLOCK_DATABASE_URL."""
-    from app.store.migrate import DatabaseIsNewer  # noqa: PLC0415  # a second that no other command needs
-    from app.store.migrate import migrate as migrate_tables  # noqa: PLC0415
+    from app.cli.serving import read_settings
+    from app.domain.refusals import StoreUnavailable
+    from app.store.migrate import DatabaseIsNewer
+    from app.store.migrate import migrate as migrate_tables
+    from app.store.url import BadStoreUrl
 
     settings = read_settings()
     if settings.is_embedded:
@@ -37,7 +68,7 @@ def migrate() -> None:
 
 def openapi() -> None:
     """Print the OpenAPI document."""
-    from app.api.document import openapi_document  # noqa: PLC0415  # it costs half a second that no other command needs
+    from app.api.document import openapi_document
 
     typer.echo(json.dumps(openapi_document(), indent=2, ensure_ascii=False))
 
