@@ -27,6 +27,7 @@ PIECE = 64 << 10
 WHOLE = re.compile(r"-?[0-9]+")
 
 
+@cache
 def body_decoder(shape: Any) -> Callable[[bytes], Any]:
     """What reads a body: None takes none, `bytes` any; everything else is JSON, where an empty body stands for `{}`."""
     if shape is None:
@@ -64,6 +65,7 @@ def is_json(raw: bytes) -> bool:
     return True
 
 
+@cache
 def entry_counter(shape: Any) -> Callable[[Any], int]:
     """What counts the entries of the lists in a body of this shape."""
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
@@ -77,6 +79,7 @@ def entry_counter(shape: Any) -> Callable[[Any], int]:
     return count
 
 
+@cache
 def query_decoder(shape: Any) -> Callable[[bytes], Any]:
     """What reads a query string; a list takes its parameter again and again, everything else once."""
     if shape is None:

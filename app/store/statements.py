@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
 
 from app.domain.weight import ROW_BYTES
@@ -157,6 +158,7 @@ class Statement:
         return PARAMETER.sub("%s", self.text.replace("%", "%%")), names
 
 
+@cache
 def load(engine: Engine) -> Mapping[str, Statement]:
     """All statements of an engine; one of its own file stands in for one of the same name in common.sql."""
     folder = files("app.store") / "sql"
