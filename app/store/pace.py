@@ -23,10 +23,10 @@ class Pace(Generic[Line]):
         return min(asked, self._most.get(line, asked))
 
     def was_cut(self, line: Line, fitted: int) -> None:
-        """A look found more than fitted: look at twice as many as fitted from now on."""
+        """A look found more than fitted, and at least one fitted: look at twice as many as fitted from now on."""
         if len(self._most) >= MOST_LINES:
             self._most.clear()
-        self._most[line] = max(1, 2 * fitted)
+        self._most[line] = 2 * fitted
 
     def was_short(self, line: Line) -> int:
         """All that a look found has fitted: look at twice as many. How many that is."""
