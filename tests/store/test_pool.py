@@ -17,6 +17,7 @@ class Connection:
         self._answers = answers
         self.is_whole = True
         self.is_open = True
+        self.has_left = False
 
     async def fetch(self, name: str, /, **values: Any) -> Any:
         await asyncio.sleep(0)
@@ -32,7 +33,7 @@ class Connection:
         return await work(self)
 
     async def leave(self) -> None:
-        self.is_open = False
+        self.has_left = True
 
     def cut(self) -> None:
         self.is_open = False
@@ -53,6 +54,13 @@ class Server:
         return Pool(self.connect, most)
 
 
+async def test_each_caller_hears_what_its_connection_answers() -> None:
+    pool = Server("rows", 3, "the result of the work").pool()
+    assert await pool.fetch("a") == "rows"
+    assert await pool.change("b") == 3
+    assert await pool.transaction(lambda session: session.fetch("c")) == "the result of the work"
+
+
 async def test_one_connection_is_enough_for_one_caller_after_the_other() -> None:
     server = Server("first", "second")
     pool = server.pool()
@@ -65,6 +73,19 @@ async def test_never_more_connections_than_allowed() -> None:
     pool = server.pool(most=3)
     assert sorted(await asyncio.gather(*(pool.fetch("a") for _ in range(20)))) == list(range(20))
     assert len(server.connections) == 3
+
+
+async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.pool.TURN_SECONDS", 0.01)
+    server = Server("not asked")
+    pool, done = server.pool(most=1), asyncio.Event()
+    holder = asyncio.create_task(pool.repeat(lambda _connection: done.wait()))
+    await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="Every connection to the database is in use"):
+        await pool.fetch("a")
+    done.set()
+    await holder
+    assert server.answers == ["not asked"]
 
 
 async def test_what_collides_is_repeated() -> None:
@@ -120,9 +141,45 @@ async def test_a_caller_that_is_cancelled_gives_its_turn_back() -> None:
     assert await pool.fetch("b") == "first"
 
 
-async def test_closing_lets_every_connection_go() -> None:
+async def test_a_caller_for_whom_no_connection_can_be_opened_gives_its_turn_back() -> None:
+    server = Server("first")
+    failures = [StoreUnavailable("refused")]
+
+    async def connect() -> Connection:
+        if failures:
+            raise failures.pop()
+        return await server.connect()
+
+    pool = Pool(connect, 1)
+    with pytest.raises(StoreUnavailable):
+        await pool.fetch("a")
+    assert await pool.fetch("b") == "first"
+
+
+async def test_connections_that_broke_while_they_were_idle_are_closed_until_a_whole_one_is_found() -> None:
+    server = Server("first", "second", "third")
+    pool = server.pool()
+    await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
+    broken = server.connections[1]
+    broken.is_whole = False
+    assert await pool.fetch("c") == "third"
+    assert [connection.is_open for connection in server.connections] == [True, False]
+
+
+async def test_closing_says_goodbye_on_whole_connections_and_closes_all() -> None:
     server = Server("first", "second")
     pool = server.pool()
     await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
+    server.connections[1].is_whole = False
     await pool.close()
+    assert [connection.has_left for connection in server.connections] == [True, False]
     assert [connection.is_open for connection in server.connections] == [False, False]
+
+
+async def test_a_closed_pool_lends_no_connection() -> None:
+    server = Server("not asked")
+    pool = server.pool()
+    await pool.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await pool.fetch("a")
+    assert server.connections == []
