@@ -1,6 +1,8 @@
 """What is particular to SQLite: one process, one writer, few commits, and errors that are told and pass."""
 
 import asyncio
+import errno
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -9,7 +11,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +24,7 @@ from app.domain.refusals import StoreUnavailable
 from app.store.migrate import migrate
 from app.store.sqlite import SqliteStore, open_sqlite
 from app.store.sqlite_database import Step, Transaction
-from app.store.sqlite_file import FileInUse
+from app.store.sqlite_file import FileInUse, FileLock, errors_spelled
 from app.store.statements import Engine, Statement, load
 from tests.clock import VirtualClock
 from tests.contract.subject import LOCK, bodies, claim, completion, draft, token
@@ -104,7 +108,18 @@ async def test_a_file_has_one_store(store: SqliteStore, path: Path) -> None:
         await open_sqlite(path, VirtualClock(), lambda *_: None)
     await store.close()
     again = await open_sqlite(path, VirtualClock(), lambda *_: None)
+    with pytest.raises(FileInUse, match=rf"in use by process {os.getpid()}\."):
+        await open_sqlite(path, VirtualClock(), lambda *_: None)
     await again.close()
+
+
+def test_a_file_system_without_locks_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="No locks available"):
+        FileLock(path)
 
 
 def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None:
@@ -258,6 +273,31 @@ async def test_a_damaged_file_is_told_when_it_is_opened(tmp_path: Path) -> None:
         await open_sqlite(path, VirtualClock(), lambda *_: None)
 
 
+class WithoutLog(sqlite3.Connection):
+    """A connection to a file on a file system that allows no write-ahead log."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(sql.replace("PRAGMA journal_mode = WAL", "PRAGMA journal_mode = DELETE"), parameters)
+
+
+async def test_a_file_system_without_a_write_ahead_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutLog))
+    with pytest.raises(StoreUnavailable, match="allows no write-ahead log, only delete"):
+        await open_sqlite(path, VirtualClock(), lambda *_: None)
+
+
+def test_each_variant_of_a_trouble_of_the_file_is_told() -> None:
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    with pytest.raises(StoreUnavailable, match="cannot be read or written"), errors_spelled():
+        raise failure
+
+
+async def test_a_mistake_in_a_statement_is_not_taken_for_trouble(store: SqliteStore) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await store.database.call_on_writer(lambda connection: connection.execute("SELECT * FROM absent"))
+
+
 async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda _what, _how_many: None)
@@ -294,6 +334,23 @@ async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
     again = await open_sqlite(path, clock, lambda *_: None)
     assert len(await again.claim(claim(queue))) == 20
     await again.close()
+
+
+async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_closed(store: SqliteStore) -> None:
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def slowly(_transaction: Transaction) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(10)
+
+    tasks = asyncio.all_tasks()
+    writing = asyncio.ensure_future(store.database.write(Step(slowly)))
+    await begun.wait()
+    for task in asyncio.all_tasks() - tasks - {writing}:  # as the end of an event loop does
+        task.cancel()
+    with pytest.raises(StoreUnavailable, match="closed in the middle of a transaction"):
+        await writing
+    go_on.set()
 
 
 @pytest.mark.behaviour("S3.32")
