@@ -209,11 +209,12 @@ async def test_what_was_not_sealed_stays_however_old(subject: Subject, queue: Qu
 
 
 async def test_several_batches_go_at_once_up_to_what_was_asked_for(subject: Subject, queue: Queue) -> None:
-    await end(subject, queue, 6, retention=SECOND)
-    for _ in range(3):
+    await end(subject, queue, 8, retention=SECOND)
+    for _ in range(4):
         await sealed(subject.store, Bound(2))
     await subject.pass_time(60)
     assert await subject.store.archive.forget(3) == 4
+    assert await subject.store.archive.forget(2) == 2
     assert await subject.store.archive.forget(3) == 2
 
 

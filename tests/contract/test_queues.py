@@ -35,6 +35,7 @@ async def test_a_queue_is_made_once_and_found_as_it_was_made(subject: Subject) -
     again, made_again = await queues.create("a", QueueSettings())
     assert not made_again
     assert again == queue == await queues.find("a") == await queues.by_id(queue.id)
+    assert queue.settings.status is SETTINGS.status  # which a text of the same letters is not
 
 
 async def test_what_is_not_there_is_not_found(subject: Subject) -> None:

@@ -9,6 +9,7 @@ from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.store.migrate import Standing, migrate, standing
 from app.store.open import BadStoreUrl, open_store
+from app.store.url import is_in_memory
 from tests.clock import VirtualClock
 from tests.servers import free_port
 
@@ -34,6 +35,20 @@ async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkey
         store = await open_store(url, VirtualClock())
         await store.close()
         assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_it"),
+    [
+        ("sqlite://", True),
+        ("sqlite:///:memory:", True),
+        ("sqlite:///file.sqlite3", False),
+        ("postgresql://host/database", False),
+        ("mariadb://host/database", False),
+    ],
+)
+def test_only_sqlite_without_a_file_is_in_memory(url: str, is_it: bool) -> None:
+    assert is_in_memory(url) is is_it
 
 
 def test_asking_whether_a_file_is_current_does_not_make_it(tmp_path: Path) -> None:
