@@ -138,3 +138,9 @@ async def test_the_oldest_available_message_tells_how_long_it_has_waited(subject
     assert is_close(waited, 30 * SECOND)
     await subject.claim(queue)
     assert (await subject.store.queues.counts([queue.id]))[queue.id].oldest_available is None
+
+
+async def test_a_message_that_came_before_the_clock_was_set_back_has_not_waited(subject: Subject, queue: Queue) -> None:
+    await subject.send(queue, b"body")
+    await subject.pass_time(-60)
+    assert (await subject.store.queues.counts([queue.id]))[queue.id].oldest_available == 0
