@@ -2,10 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from app.broker.ports import Store
 from app.domain.instant import HOUR, SECOND
 from app.domain.queue import QueueSettings, QueueStatus
-from app.domain.refusals import TooManyQueues
+from app.domain.refusals import InvalidRequest, TooManyQueues
 from app.domain.retry import ExponentialDelay
 from tests.bounds import bounded
 from tests.contract.subject import Subject, is_close
@@ -41,6 +43,13 @@ async def test_a_queue_is_made_once_and_found_as_it_was_made(subject: Subject) -
 async def test_what_is_not_there_is_not_found(subject: Subject) -> None:
     assert await subject.store.queues.find("a") is None
     assert await subject.store.queues.by_id(10**6) is None
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a ", "a\0"])
+async def test_a_name_that_no_queue_can_have_is_refused_and_found_nowhere(subject: Subject, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
+        await subject.store.queues.create(name, QueueSettings())
+    assert await subject.store.queues.find(name) is None
 
 
 async def test_of_many_who_make_a_queue_at_once_one_does(subject: Subject, stores: list[Store]) -> None:

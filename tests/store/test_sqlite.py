@@ -178,6 +178,35 @@ async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, 
     assert sum(entries for _, entries in batches) == 32 + 16 + 1 + 1
 
 
+class Slow:
+    """What a step does that is under way until it may end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.has_begun = asyncio.Event()
+        self.may_end = threading.Event()
+
+    def __call__(self, _transaction: Transaction) -> None:
+        self._loop.call_soon_threadsafe(self.has_begun.set)
+        assert self.may_end.wait(10)
+
+
+async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
+    store: SqliteStore, queue: Queue, batches: Batches
+) -> None:
+    batches.clear()
+    slow = Slow()
+    writes: list[asyncio.Future[Any]] = [asyncio.ensure_future(store.database.write(Step(slow)))]
+    await slow.has_begun.wait()
+    for _ in range(3):
+        writes.append(asyncio.ensure_future(store.send([draft(queue)])))
+        for _ in range(3):  # a batch leaves in the turn after its first caller has asked
+            await asyncio.sleep(0)
+    slow.may_end.set()
+    await asyncio.gather(*writes)
+    assert batches == [("write", 1), ("write", 3)]
+
+
 async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore, queue: Queue) -> None:
     def mistaken(transaction: Transaction) -> None:
         transaction.count("bury", numbers=[1], reason="left from a step that failed")
@@ -337,20 +366,14 @@ async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
 
 
 async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_closed(store: SqliteStore) -> None:
-    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-
-    def slowly(_transaction: Transaction) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        assert go_on.wait(10)
-
-    tasks = asyncio.all_tasks()
-    writing = asyncio.ensure_future(store.database.write(Step(slowly)))
-    await begun.wait()
+    tasks, slow = asyncio.all_tasks(), Slow()
+    writing = asyncio.ensure_future(store.database.write(Step(slow)))
+    await slow.has_begun.wait()
     for task in asyncio.all_tasks() - tasks - {writing}:  # as the end of an event loop does
         task.cancel()
     with pytest.raises(StoreUnavailable, match="closed in the middle of a transaction"):
         await writing
-    go_on.set()
+    slow.may_end.set()
 
 
 @pytest.mark.behaviour("S3.32")
