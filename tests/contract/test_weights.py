@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from app.broker.ports import Attempt
+from app.domain.instant import HOUR
 from app.domain.queue import Queue
 from tests.contract.subject import Subject, claim
 
@@ -36,6 +38,19 @@ async def test_claims_share_a_statement_by_what_they_ask_for(subject: Subject, q
     answers = await asyncio.gather(*(subject.store.claim(claim(queue, 400)) for _ in range(6)))
     assert sum(map(len, answers)) == 20
     assert max(subject.batches) <= 2
+
+
+async def test_claims_by_numbers_or_of_attempts_share_a_statement_by_what_they_ask_for(
+    subject: Subject, queue: Queue
+) -> None:
+    sent = await subject.send(queue, *[b"body"] * 20)
+    subject.batches.clear()
+    by_numbers = await asyncio.gather(*(subject.store.claim_these(claim(queue, 400), sent[:10]) for _ in range(6)))
+    attempts = [Attempt(bytes([place]) * 32, b"payload", HOUR) for place in range(6)]
+    once = await asyncio.gather(*(subject.store.claim_once(claim(queue, 400), attempt) for attempt in attempts))
+    assert sum(map(len, by_numbers)) == sum(len(answer.answer) for answer in once) == 10
+    # The servers give each of these a statement of its own.
+    assert max(subject.batches, default=1) <= 2
 
 
 @pytest.mark.parametrize("subject", ["postgresql", "mariadb"], indirect=True)

@@ -20,10 +20,10 @@ import pytest
 from app.domain.instant import HOUR
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import StoreUnavailable
+from app.domain.refusals import Overloaded, StoreUnavailable
 from app.store.migrate import migrate
 from app.store.sqlite import SqliteStore, open_sqlite
-from app.store.sqlite_database import Step, Transaction
+from app.store.sqlite_database import WRITING, Step, Transaction
 from app.store.sqlite_file import FileInUse, FileLock, errors_spelled
 from app.store.statements import Engine, Statement, load
 from tests.clock import VirtualClock
@@ -205,6 +205,19 @@ async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
     slow.may_end.set()
     await asyncio.gather(*writes)
     assert batches == [("write", 1), ("write", 3)]
+
+
+async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteStore) -> None:
+    slow = Slow()
+    under_way = asyncio.ensure_future(store.database.write(Step(slow)))
+    await slow.has_begun.wait()
+    waiting = asyncio.ensure_future(store.database.write(Step(lambda _: "done", weight=WRITING.most_waiting)))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await store.database.write(Step(lambda _: "not done", weight=1))
+    slow.may_end.set()
+    await under_way
+    assert await waiting == "done"
 
 
 async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore, queue: Queue) -> None:
