@@ -6,7 +6,7 @@ import pytest
 
 from app.broker.filters import FIELDS, PORTION_SIZE, CelFilter
 from app.domain.instant import HOUR
-from app.domain.message import Envelope, MessageState, Outline
+from app.domain.message import LARGEST_FILTER, Envelope, MessageState, Outline
 from app.domain.refusals import InvalidRequest
 
 SENT = 1_800_000_000_000_000
@@ -112,12 +112,15 @@ def test_regular_expressions_are_refused(source: str) -> None:
         ("size(message.properties) == 1", "single properties"),
         ("message.subject" + ".size" * 100 + " == 1", "names nothing"),
         ("message.properties.a.b == 1", "names nothing"),
+        ("message.properties['a'].b == 1", "names nothing"),
+        ("message.properties.message.subject == 's'", "names nothing"),
         ("{'a': 1} == {'a': 1}", "cannot be read from"),
         ("message.`subject` == 's'", "cannot be read from"),
         ("+".join(["message.properties.a"] * 6) + " == 'a'", "at most 4 additions"),
         ("string(bytes(message.subject)) == 's'", "cannot call bytes"),
         ("max(1, 2) == 2", "cannot call max"),
         ("duration(message.properties.a) == duration('1s')", "duration takes a text that is written there"),
+        ("duration('1' + message.properties.a) == duration('1s')", "duration takes a text that is written there"),
         ("-" * 129 + "1 == 1", "at most 128 operators"),
     ],
 )
@@ -133,6 +136,7 @@ def test_what_copies_whole_messages_or_grows_is_refused(source: str, sentence: s
         "message.properties.region == 'eu' && message.properties['kind'] != \"a\"",
         "'region' in message.properties ? message.properties.region in ['eu', 'us'] : false",
         "message.priority in [1, -4, 4u, 4.0, 4, true, null]",
+        "message.priority in [" + "1," * 126 + "4]",
         "has(message.properties.region) && !has(message.properties.missing)",
         "message.delivery_count + message.failure_count * 2 - 1 < 5",
         "message.enqueued_at + duration('30m') < message.available_at",
@@ -145,6 +149,14 @@ def test_what_copies_whole_messages_or_grows_is_refused(source: str, sentence: s
 )
 async def test_fields_and_properties_are_compared(source: str) -> None:
     assert await matches(source, outline("s", b'{"region":"eu","kind":"b","n":"7","s":1}'))
+
+
+async def test_a_filter_is_bounded_in_bytes() -> None:
+    source = "message.subject == 'é'"
+    longest = source + " " * (LARGEST_FILTER - len(source.encode()))
+    assert await matches(longest, outline("é"))
+    with pytest.raises(InvalidRequest, match=f"at most {LARGEST_FILTER} bytes"):
+        CelFilter(longest + " ")
 
 
 async def test_every_field_is_known() -> None:
