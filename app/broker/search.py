@@ -135,7 +135,7 @@ class FilteredReceive:
         began = self._search.walked_to
         if began > AHEAD_OF_ALL:
             look = await self._look(AHEAD_OF_ALL)
-            full_at = await self._take(look)
+            full_at = await self._take(look.matches)
             if look.is_end and full_at is None:
                 self._search.advance(began, max(began, look.reached))
                 return
@@ -152,7 +152,7 @@ class FilteredReceive:
             return
         seen = await self._see(partial(self._broker.store.outlines_of, self._claim.queue_id, numbers))
         matches = [one for one in seen.matches if one.state is self._claim.source]
-        await self._take(Look(matches, AHEAD_OF_ALL, is_end=False))
+        await self._take(matches)
         self._note_untaken(matches)
 
     async def _walk_to_the_end(self) -> bool:
@@ -162,7 +162,7 @@ class FilteredReceive:
             while not self._is_done:
                 began = self._search.walked_to
                 look = await self._look(began)
-                full_at = await self._take(look)
+                full_at = await self._take(look.matches)
                 self._search.advance(began, full_at or look.reached)
                 if look.is_end:
                     return full_at is None
@@ -178,7 +178,7 @@ class FilteredReceive:
             if self._is_done:
                 return
             look = await self._look(self._search.round_to)
-            await self._take(look)
+            await self._take(look.matches)
             self._search.round_to = AHEAD_OF_ALL if look.is_end else look.reached
             if look.is_end:
                 return
@@ -200,32 +200,32 @@ class FilteredReceive:
         self._budget.spend(seen)
         return seen
 
-    async def _take(self, look: Look) -> Place | None:
+    async def _take(self, matches: Sequence[Chosen]) -> Place | None:
         """Claim what matches; the place of the last that was taken where the call has room for no more.
 
         Asks for all matches, so that another match replaces one that another receiver took first. What was not taken
         although there was room is looked at again.
         """
-        if not look.matches:
+        if not matches:
             return None
         missing = self._claim.most - len(self.taken)
         budget = self._claim.budget - sum(map(weight_of, self.taken))
-        if self.taken and look.matches[0].weight > budget:
+        if self.taken and matches[0].weight > budget:
             # A claim takes at least one message, also where the answer has no room for it.
             self._is_heavy = True
-            self._note_untaken(look.matches)
+            self._note_untaken(matches)
             return None
         claim = replace(self._claim, most=missing, budget=budget)
         async with self._broker.answers.room(budget):
-            taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in look.matches])
+            taken = await self._broker.store.claim_these(claim, [one.sequence_number for one in matches])
         self.taken += taken
         self._numbers.update(message.sequence_number for message in taken)
         if len(taken) == missing:
-            return next(place_in_order(one) for one in reversed(look.matches) if one.sequence_number in self._numbers)
+            return next(place_in_order(one) for one in reversed(matches) if one.sequence_number in self._numbers)
         left = budget - sum(map(weight_of, taken))
-        untaken = [one for one in look.matches if one.sequence_number not in self._numbers]
+        untaken = [one for one in matches if one.sequence_number not in self._numbers]
         self._is_heavy = any(one.weight > left for one in untaken)
-        self._note_untaken(look.matches)
+        self._note_untaken(matches)
         return None
 
     def _note_untaken(self, matches: Sequence[Chosen]) -> None:
