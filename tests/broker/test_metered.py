@@ -22,7 +22,7 @@ from app.broker.searches import LARGEST_LOOK as LARGEST_LOOK_OF_ALL
 from app.broker.searches import Searches
 from app.broker.send import send
 from app.broker.settling import settle_one
-from app.domain.delivery import Place
+from app.domain.delivery import Claim, Place
 from app.domain.message import LARGEST_PROPERTIES, BodyKind, Envelope, Message, MessageState, Outline
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import RateLimited
@@ -48,6 +48,7 @@ class Slow:
         self._clock = clock
         self.looks = 0
         self.read = 0
+        self.read_by_number = 0
         self.largest = 0
         self.at_once = 0
         self._under_way = 0
@@ -62,6 +63,10 @@ class Slow:
     async def outlines(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> Sequence[Outline]:
         self.largest = max(self.largest, most)
         return await self._look(partial(self._store.outlines, queue_id, states, after, most))
+
+    async def outlines_of(self, queue_id: int, numbers: Sequence[int]) -> Sequence[Outline]:
+        self.read_by_number += len(numbers)
+        return await self._store.outlines_of(queue_id, numbers)
 
     async def _look(self, look: Callable[[], Awaitable[Sequence[Outline]]]) -> Sequence[Outline]:
         self.looks += 1
@@ -184,6 +189,28 @@ async def test_a_wake_up_costs_a_look_at_what_is_new_and_not_at_the_whole_queue(
     await scene.fill(1)
     await scene.clock.advance(0.2)
     assert (scene.store.looks, scene.store.read) == (5, 5)
+    assert scene.store.read_by_number == 0, "the walks have yet to reach what is new"
+
+
+async def test_where_one_look_reaches_the_end_a_call_looks_once(scene: Scene) -> None:
+    for _ in range(2):
+        await scene.fill(3)
+        scene.store.looks = 0
+        call = scene.wait("wanted", 0)
+        await scene.clock.advance(5)
+        assert await call == []
+        assert scene.store.looks == 1
+
+
+async def test_the_end_that_was_seen_from_the_front_is_where_the_walk_goes_on(scene: Scene) -> None:
+    for seconds in (0, 3000):
+        await scene.fill(3)
+        scene.wait("wanted", seconds)
+        await scene.clock.advance(0.1)
+    scene.store.read = 0
+    await scene.fill(1)
+    await scene.clock.advance(0.1)
+    assert scene.store.read == 1
 
 
 async def test_receivers_with_one_filter_share_its_walk(scene: Scene) -> None:
@@ -274,14 +301,14 @@ async def test_what_is_done_without_a_filter_waits_for_no_turn(scene: Scene) -> 
 
 
 async def test_a_purge_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
-    await scene.fill(1, "wanted")
-    await scene.fill(500)
-    await scene.fill(1, "wanted")
+    for apart in (2 * LARGEST_LOOK, 500, 0):
+        await scene.fill(1, "wanted")
+        await scene.fill(apart)
     choice = Choice([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
     patience = 10 * LOOK_SECONDS
     first = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
     await scene.clock.advance(2 * patience)
-    assert first.result() == 1
+    assert first.result() == 2
     # An answer of 0 says that none is left, so a walk that has found none goes on.
     for expected in (1, 0):
         again = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
@@ -342,6 +369,38 @@ async def test_a_call_looks_no_further_once_the_next_match_has_no_room_in_its_an
     await scene.clock.advance(5)
     assert [message.sequence_number for message in call.result()] == [1, 2 + apart]
     assert scene.store.looks == 1 + 2 * apart // LARGEST_LOOK
+
+
+@pytest.mark.parametrize("apart", [0, 3 * LARGEST_LOOK], ids=["in one look", "in looks of their own"])
+async def test_an_answer_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
+    large = Letter(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
+    for _ in range(3):
+        await send(scene.broker, scene.queue, [large])
+        await scene.fill(apart)
+    broker = replace(scene.broker, largest_answer=2 * (ROW_BYTES + 100_000))
+    call = asyncio.create_task(receive(broker, scene.queue, replace(wish("wanted"), most=100)))
+    await scene.clock.advance(5)
+    assert [message.sequence_number for message in call.result()] == [1, 2 + apart]
+
+
+async def test_the_room_for_a_match_that_another_receiver_took_first_goes_to_a_later_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [Letter(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)]
+    await send(scene.broker, scene.queue, large * 2)
+    await scene.fill(3 * LARGEST_LOOK)
+    await send(scene.broker, scene.queue, large)
+    claim_these = scene.store.claim_these
+
+    async def claim_after_another(claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        await claim_these(claim, [2])
+        return await claim_these(claim, numbers)
+
+    monkeypatch.setattr(scene.store, "claim_these", claim_after_another)
+    broker = replace(scene.broker, largest_answer=2 * (ROW_BYTES + 100_000))
+    call = asyncio.create_task(receive(broker, scene.queue, replace(wish("wanted"), most=100)))
+    await scene.clock.advance(5)
+    assert [message.sequence_number for message in call.result()] == [1, 3 + 3 * LARGEST_LOOK]
 
 
 # ---- what it finds ---------------------------------------------------------------------------------------------------

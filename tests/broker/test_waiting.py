@@ -92,6 +92,32 @@ async def scene() -> AsyncIterator[Scene]:
         await asyncio.gather(*scene.waiting)
 
 
+MATCHINGS = pytest.mark.parametrize("matching", [None, CelFilter("true")], ids=["any", "filtered"])
+
+
+@MATCHINGS
+async def test_a_receive_that_does_not_wait_takes_no_place_in_the_line(
+    scene: Scene, matching: CelFilter | None
+) -> None:
+    lines: list[int] = []
+    scene.broker.waiting.on_line = lines.append
+    assert await receive(scene.broker, scene.queue, Wish(matching=matching)) == []
+    assert lines == []
+
+
+@MATCHINGS
+async def test_a_receiver_waits_as_long_as_it_asked_to(scene: Scene, matching: CelFilter | None) -> None:
+    clock: Any = scene.broker.clock
+    wish = Wish(patience_seconds=0.5, matching=matching)
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, wish))
+    await scene.nothing_happens()
+    await clock.advance(0.4)
+    await scene.nothing_happens()
+    assert not waiting.done()
+    await clock.advance(0.1)
+    assert await waiting == []
+
+
 async def test_a_receiver_behind_filters_that_never_match_is_served_at_once(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", "d", None)
     await scene.send("z")
