@@ -154,6 +154,9 @@ class FilteredReceive:
         matches = [one for one in seen.matches if one.state is self._claim.source]
         await self._take(matches)
         self._note_untaken(matches)
+        if self.taken and any(one.sequence_number not in self._numbers for one in matches):
+            # This call has no room for these messages, and receivers that looked meanwhile did not see them.
+            self._broker.waiting.ring(line_of(self._claim.queue_id, self._claim.source))
 
     async def _walk_to_the_end(self) -> bool:
         """Go on along the order of delivery; whether its end was reached."""

@@ -439,6 +439,18 @@ async def test_a_message_that_is_freed_far_behind_the_walk_is_found_at_once(scen
     assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
 
 
+@pytest.mark.parametrize("most", [1, 2])
+async def test_of_several_urgent_messages_each_receiver_finds_its_share_at_once(scene: Scene, most: int) -> None:
+    """The receiver that is woken first looks at all of them, and has room for some."""
+    await scene.fill(200)
+    wishes = [replace(wish("wanted", 3000), most=most)] * 5
+    scene.waiting += [asyncio.create_task(receive(scene.broker, scene.queue, one)) for one in wishes]
+    await scene.clock.advance(20)
+    await send(scene.broker, scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)] * 5 * most)
+    await scene.clock.advance(0.5)
+    assert [task.done() and len(task.result()) for task in scene.waiting] == [most] * 5
+
+
 async def test_a_message_that_another_process_frees_behind_the_walk_is_found_at_once(scene: Scene) -> None:
     await scene.fill(100)
     await scene.fill(1, "wanted")
