@@ -1,0 +1,172 @@
+"""A redrive keeps its rate and its time, and puts no more into another queue than fits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.filters import CelFilter, Everything
+from app.broker.purge import BATCH_SIZE, Choice, redrive
+from app.broker.send import send
+from app.domain.message import BodyKind, Envelope, MessageState
+from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
+from app.domain.sending import Letter
+from tests.bounds import bounded
+from tests.clock import VirtualClock
+from tests.rooms import Counted, dead_letter_all, sqlite_broker
+from tests.servers import PATIENCE
+
+ALL = Choice([MessageState.DEAD_LETTERED], Everything())
+ANSWER_SECONDS = 50.0
+
+
+@dataclass
+class Scene:
+    """A queue of dead letters, and another one."""
+
+    broker: Broker
+    clock: VirtualClock
+    queue: Queue
+    other: Queue
+
+    async def bury(self, count: int, body: bytes = b"") -> None:
+        await send(self.broker, self.queue, [Letter(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count)
+        assert await dead_letter_all(self.broker.store, self.queue) == count
+
+    async def set_other(self, **settings: Any) -> None:
+        """Change the settings of the other queue."""
+        changed = await self.broker.store.queues.change(self.other, replace(self.other.settings, **settings))
+        assert changed is not None
+        self.other = changed
+
+    def redrive(self, rate: float | None = None, choice: Choice = ALL, seconds: float = ANSWER_SECONDS) -> Any:
+        return redrive(self.broker, self.queue, self.queue, choice, rate, seconds)
+
+    def redrive_to_other(self, choice: Choice = ALL) -> Any:
+        return redrive(self.broker, self.queue, self.other, choice, None, ANSWER_SECONDS)
+
+    async def timed(self, work: Awaitable[int]) -> tuple[int, float]:
+        """What the work answers, and the seconds that it takes."""
+        begun = self.clock.monotonic()
+        task = asyncio.ensure_future(work)
+        async with asyncio.timeout(PATIENCE):
+            while not task.done():
+                await (self.clock.advance(0.25) if self.clock.timers else asyncio.sleep(0.001))
+        return await task, self.clock.monotonic() - begun
+
+    async def available(self, queue: Queue) -> int:
+        return (await self.broker.store.queues.counts([queue.id]))[queue.id].available
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    clock = VirtualClock()
+    async with sqlite_broker("sqlite://", clock) as broker:
+        queue, _ = await broker.store.queues.create("orders", QueueSettings())
+        other, _ = await broker.store.queues.create("repairs", QueueSettings())
+        yield Scene(broker, clock, queue, other)
+
+
+# ---- rate and time ---------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_rate_all_go_at_once(scene: Scene) -> None:
+    await scene.bury(BATCH_SIZE + 1)
+    assert await scene.timed(scene.redrive()) == (BATCH_SIZE + 1, 0)
+    tally: Any = scene.broker.tally
+    assert isinstance(tally, Counted)
+    assert tally["messages_redriven"] == BATCH_SIZE + 1
+
+
+@pytest.mark.parametrize(
+    ("count", "rate", "moved", "seconds"),
+    [(5, 2, 5, 2.5), (5, 0.1, 4, 40), (1, 1 / ANSWER_SECONDS, 1, ANSWER_SECONDS)],
+    ids=["all", "those before the end", "one, to the very end"],
+)
+async def test_the_answer_comes_when_the_next_message_may_go(
+    scene: Scene, count: int, rate: float, moved: int, seconds: float
+) -> None:
+    await scene.bury(count)
+    assert await scene.timed(scene.redrive(rate)) == (moved, seconds)
+
+
+@pytest.mark.parametrize(("rate", "seconds", "first"), [(4, 50, 4), (4, 0.5, 2), (3, 0.5, 1), (1, 1.5, 1)], ids=str)
+async def test_a_second_of_messages_goes_at_a_time_or_what_a_shorter_call_has_time_for(
+    scene: Scene, rate: float, seconds: float, first: int
+) -> None:
+    await scene.bury(10)
+    redriving = asyncio.ensure_future(scene.redrive(rate, seconds=seconds))
+    for _ in bounded("the redrive waits"):
+        if scene.clock.timers:
+            break
+        await asyncio.sleep(0.001)
+    assert await scene.available(scene.queue) == first
+    redriving.cancel()
+    await asyncio.wait([redriving])
+
+
+async def test_a_walk_that_finds_nothing_more_does_not_wait(scene: Scene) -> None:
+    await scene.bury(2)
+    assert await scene.timed(scene.redrive(4, replace(ALL, limit=1))) == (1, 0.25)
+    none = Choice([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'other'"))
+    assert await scene.timed(scene.redrive(4, none)) == (0, 0)
+
+
+async def test_a_rate_at_which_not_one_message_can_go_is_refused(scene: Scene) -> None:
+    await scene.bury(1)
+    with pytest.raises(InvalidRequest) as refused:
+        await scene.redrive(0.99 / ANSWER_SECONDS)
+    assert [fault.pointer for fault in refused.value.faults] == ["/rate_per_second"]
+    assert await scene.available(scene.queue) == 0
+
+
+# ---- into another queue ----------------------------------------------------------------------------------------------
+
+
+async def test_another_queue_takes_the_first_of_them_for_which_it_has_room(scene: Scene) -> None:
+    await scene.bury(3)
+    await scene.set_other(max_messages=2)
+    assert await scene.redrive_to_other() == 2
+    assert [message.sequence_number for message in await browsed(scene, scene.other)] == [1, 2]
+    with pytest.raises(QueueFull):
+        await scene.redrive_to_other()
+
+
+async def test_a_full_queue_has_room_for_what_is_its_own(scene: Scene) -> None:
+    await scene.bury(2)
+    changed = await scene.broker.store.queues.change(scene.queue, replace(scene.queue.settings, max_messages=1))
+    assert changed is not None
+    assert await redrive(scene.broker, changed, changed, ALL, None) == 2
+
+
+async def test_what_is_too_large_for_another_queue_stays(scene: Scene) -> None:
+    await scene.set_other(max_message_bytes=100)
+    await scene.bury(1, b"x" * 101)
+    await scene.bury(1, b"x" * 100)
+    assert await scene.redrive_to_other() == 1
+    assert [message.sequence_number for message in await browsed(scene, scene.other)] == [2]
+    assert await scene.redrive() == 1, "in its own queue it has its place already"
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_a_queue_that_is_closed_to_senders_takes_none(scene: Scene, count: int) -> None:
+    await scene.bury(count)
+    await scene.set_other(status=QueueStatus.SEND_DISABLED)
+    with pytest.raises(SendDisabled):
+        await scene.redrive_to_other()
+
+
+async def test_a_queue_that_was_made_again_and_closed_to_senders_takes_none(scene: Scene) -> None:
+    await scene.bury(1)
+    assert await scene.broker.store.queues.delete(scene.other)
+    await scene.broker.store.queues.create(scene.other.name, QueueSettings(status=QueueStatus.SEND_DISABLED))
+    with pytest.raises(SendDisabled):
+        await scene.redrive_to_other()
+
+
+async def browsed(scene: Scene, queue: Queue) -> Any:
+    return await scene.broker.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
