@@ -1,16 +1,21 @@
 """A queue is made on first send only for what it will take, and what another process deleted is not shown from memory."""
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.broker.broker import Broker
+from app.broker.catalogue import Catalogue
 from app.broker.queues import fresh
 from app.domain.message import BodyKind, Envelope
-from app.domain.queue import LARGEST_MESSAGE_DEFAULT, QueueSettings
-from app.domain.refusals import MessageTooLarge, QueueNotFound
+from app.domain.queue import LARGEST_MESSAGE_DEFAULT, Queue, QueueSettings
+from app.domain.refusals import InvalidRequest, MessageTooLarge, QueueNotFound
 from app.domain.sending import Letter
 from app.store.migrate import migrate
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
 
 
@@ -37,3 +42,81 @@ async def test_a_queue_that_another_process_deleted_is_gone_at_once(tmp_path: Pa
             await fresh(broker, "orders")
         with pytest.raises(QueueNotFound):
             await broker.catalogue.named("orders")
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        yield broker
+
+
+async def made_again(broker: Broker, queue: Queue) -> Queue:
+    """The queue that another process makes in the place of this one."""
+    assert await broker.store.queues.delete(queue)
+    again, _ = await broker.store.queues.create(queue.name, QueueSettings())
+    return again
+
+
+@pytest.mark.parametrize(
+    "forget", [Catalogue.forget, lambda catalogue, _queue: catalogue.forget_all()], ids=["it", "all"]
+)
+async def test_a_queue_is_remembered_by_name_and_id_until_it_is_forgotten(
+    broker: Broker, forget: Callable[[Catalogue, Queue], None]
+) -> None:
+    catalogue = broker.catalogue
+    queue, _ = await broker.store.queues.create("orders", QueueSettings())
+    assert (await catalogue.named("orders"), await catalogue.numbered(queue.id)) == (queue, queue)
+    changed = await broker.store.queues.change(queue, QueueSettings(description="changed"))
+    assert (await catalogue.named("orders"), await catalogue.numbered(queue.id)) == (queue, queue)
+    forget(catalogue, queue)
+    assert (await catalogue.named("orders"), await catalogue.numbered(queue.id)) == (changed, changed)
+    assert await catalogue.numbered(queue.id + 1) is None
+
+
+async def test_a_queue_that_is_looked_up_is_the_one_of_now(broker: Broker) -> None:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings())
+    assert await broker.catalogue.named("orders") == queue
+    again = await made_again(broker, queue)
+    assert await broker.catalogue.named("orders") == queue
+    assert await broker.catalogue.looked_up("orders") == again
+    assert await broker.catalogue.named("orders") == again
+
+
+async def test_a_queue_that_was_missed_is_known_once_it_is_made(broker: Broker) -> None:
+    with pytest.raises(QueueNotFound, match="There is no queue named orders"):
+        await broker.catalogue.named("orders")
+    queue, made = await broker.catalogue.create("orders", QueueSettings())
+    assert made
+    assert await broker.catalogue.named("orders") == queue
+    assert await broker.catalogue.create("orders", QueueSettings()) == (queue, False)
+
+
+async def test_only_a_valid_name_makes_a_queue(broker: Broker) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
+        await broker.catalogue.named_for_send("-orders")
+    assert await broker.store.queues.find("-orders") is None
+
+
+async def test_no_queue_is_made_where_the_server_may_not() -> None:
+    async with sqlite_broker("sqlite://", VirtualClock(), auto_create=False) as broker:
+        with pytest.raises(QueueNotFound):
+            await broker.catalogue.named_for_send("orders")
+        queue, _ = await broker.store.queues.create("repairs", QueueSettings())
+        assert await broker.catalogue.named_for_send("repairs") == queue
+
+
+async def test_closing_ends_the_look_ups_under_way() -> None:
+    class Hanging:
+        async def find(self, _name: str) -> Queue | None:
+            await asyncio.Event().wait()
+
+        async def by_id(self, _queue_id: int) -> Queue | None:
+            await asyncio.Event().wait()
+
+    queues: Any = Hanging()
+    catalogue = Catalogue(queues, VirtualClock(), auto_create=False)
+    asking = [asyncio.ensure_future(catalogue.named("orders")), asyncio.ensure_future(catalogue.numbered(1))]
+    await settle()
+    await catalogue.close()
+    await settle()
+    assert [one.cancelled() for one in asking] == [True, True]
