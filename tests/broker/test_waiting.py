@@ -15,8 +15,9 @@ from app.broker.receive import Wish, receive, receive_once
 from app.broker.send import send
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import LARGEST_MESSAGE_DEFAULT, Queue, QueueSettings
 from app.domain.sending import Letter, accept
+from app.domain.weight import LARGEST_ANSWER, ROW_BYTES
 from app.maintenance.look import let_one_look
 from tests.clock import VirtualClock, settle
 from tests.rooms import sqlite_broker
@@ -147,7 +148,9 @@ async def test_the_look_of_each_second_reaches_everybody(scene: Scene) -> None:
     assert scene.received() == [None, None, "c", "z"]
 
 
-async def test_receivers_without_a_filter_cost_one_look_a_second(scene: Scene) -> None:
+@pytest.mark.parametrize("largest_answer", [LARGEST_ANSWER, 1], ids=["usual answers", "less than one message"])
+async def test_receivers_without_a_filter_cost_one_look_a_second(scene: Scene, largest_answer: int) -> None:
+    scene.broker = replace(scene.broker, largest_answer=largest_answer)
     await scene.wait_for(None, None, None, None)
     await let_one_look(scene.broker)
     await scene.nothing_happens()
@@ -162,6 +165,20 @@ async def test_who_takes_all_it_may_lets_the_next_look_for_the_rest(scene: Scene
     assert scene.received() == ["x", "y", None]
 
 
+@pytest.mark.parametrize(("spare", "looks"), [(0, 1), (-1, 2)], ids=["room for any other", "perhaps no room"])
+async def test_the_next_looks_where_an_answer_may_have_had_no_room_for_a_message(
+    scene: Scene, spare: int, looks: int
+) -> None:
+    empty, largest = ROW_BYTES, LARGEST_MESSAGE_DEFAULT + ROW_BYTES
+    scene.broker = replace(scene.broker, largest_answer=empty + largest + spare)
+    await scene.wait_for(None, None, most=2)
+    await scene.send_unheard("x")
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert scene.received() == ["x", None]
+    assert scene.store.looks == looks
+
+
 async def test_who_receives_once_lets_the_next_look_for_the_rest(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     wish = Wish(patience_seconds=50)
@@ -173,3 +190,16 @@ async def test_who_receives_once_lets_the_next_look_for_the_rest(scene: Scene) -
     assert [message.envelope.subject for message in (await once).answer] == ["x"]
     assert scene.received() == ["y", None]
     assert scene.store.looks == 3
+
+
+async def test_who_receives_once_and_less_than_it_may_leaves_nothing_to_look_for(scene: Scene) -> None:
+    attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
+    wish = Wish(most=2, patience_seconds=50)
+    once = asyncio.create_task(receive_once(scene.broker, scene.queue, wish, attempt))
+    await scene.wait_for(None)
+    await scene.send_unheard("x")
+    await let_one_look(scene.broker)
+    await scene.nothing_happens()
+    assert [message.envelope.subject for message in (await once).answer] == ["x"]
+    assert scene.received() == [None]
+    assert scene.store.looks == 1
