@@ -21,7 +21,12 @@ PATIENCE = 600.0
 
 
 @pytest.mark.parametrize(
-    ("moment", "batches_left"), [("before_the_commit", 3), ("after_the_commit", 2), ("in_the_second_commit", 2)]
+    ("moment", "batches_left"),
+    [
+        pytest.param("before_the_commit", 3, marks=pytest.mark.faults("all")),
+        pytest.param("after_the_commit", 2, marks=pytest.mark.faults("short")),
+        pytest.param("in_the_second_commit", 2, marks=pytest.mark.faults("all")),
+    ],
 )
 def test_an_export_that_died_is_made_whole_by_the_next(
     spark: SparkSession, small: Archive, lake: Lake, moment: str, batches_left: int

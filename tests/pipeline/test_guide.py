@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/pipeline.md").read_text()
 BLOCK = re.compile(r"^```(sh|python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 THERE = "/srv"
-SCALE = "0.2"
+SCALE = "0.1"
 SENT_AGAIN = """
     queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
 """

@@ -31,6 +31,9 @@ MESSAGES = 20
 EXPORTS = {"postgresql": 4, "mysql": 2, "sqlite": 2}
 """How many exports find something while the writers write."""
 
+ROUNDS = 3
+"""How often a writer sends and receives during each export, so that there is as much to export on a fast machine."""
+
 PATIENCE = 60.0
 HOUR = 3_600_000_000
 
@@ -74,13 +77,15 @@ def test_exports_beside_eight_writers_lose_nothing(
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
     database = Database.at(archive.url)
-    enough = threading.Event()
+    turns, enough = threading.Semaphore(0), threading.Event()
     with ThreadPoolExecutor(WRITERS) as threads:
-        writers = [threads.submit(write, service.url, writer, until(enough)) for writer in range(WRITERS)]
+        writers = [threads.submit(write, service.url, writer, in_turn(turns, enough)) for writer in range(WRITERS)]
         try:
-            export_times(EXPORTS[database.engine], spark, database, lake)
+            for _ in export_times(EXPORTS[database.engine], spark, database, lake):
+                turns.release(WRITERS * ROUNDS)
         finally:
             enough.set()
+            turns.release(WRITERS)
     accepted = [name for writer in writers for name in writer.result()]
     with httpx.Client(base_url=f"{service.url}/v1/queues/orders", timeout=PATIENCE) as queue:
         for _ in bounded("the queue is empty"):
@@ -149,16 +154,21 @@ def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) ->
         return trim(spark, server, lake, older_than)
 
 
-def until(enough: threading.Event) -> Iterator[int]:
-    """Numbers of rounds, as long as it is not enough."""
-    return itertools.takewhile(lambda _: not enough.is_set(), itertools.count())
+def in_turn(turns: threading.Semaphore, enough: threading.Event) -> Iterator[int]:
+    """Numbers of rounds, one for each turn, until it is enough."""
+    for number in itertools.count():
+        turns.acquire()
+        if enough.is_set():
+            return
+        yield number
 
 
-def export_times(times: int, spark: SparkSession, database: Database, lake: Lake) -> None:
-    """Export until so many exports have found something."""
+def export_times(times: int, spark: SparkSession, database: Database, lake: Lake) -> Iterator[None]:
+    """Export until so many exports have found something; comes by before each."""
     deadline = time.monotonic() + PATIENCE
     while times:
         assert time.monotonic() < deadline, "nothing is sealed"
+        yield
         times -= export(spark, database, lake).batches > 0
 
 
