@@ -1,5 +1,6 @@
 """How a connection to MariaDB or MySQL comes about: its address, its settings, and what is asked of the server."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,8 @@ from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl
 
 CONNECT_SECONDS = 5
 
-TLS_OPTIONS = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname"})
+TLS_FILES = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key"})
+TLS_OPTIONS = TLS_FILES | {"ssl_cipher", "ssl_check_hostname"}
 
 
 class Connector:
@@ -48,11 +50,15 @@ def options(url: str) -> Mapping[str, Any]:
     """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
 
     Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
-    so on. Refuses with `BadStoreUrl` what it does not know, since an option that is not heeded is worse than none.
+    so on. Refuses with `BadStoreUrl` what it does not know, since an option that is not heeded is worse than none, and a
+    file that cannot be read.
     """
     address = make_url(url)
     more = {key: str(value) for key, value in address.query.items()}
     tls: dict[str, Any] = {key.removeprefix("ssl_"): more.pop(key) for key in TLS_OPTIONS & more.keys()}
+    for key in sorted(TLS_FILES & address.query.keys()):
+        if not os.access(str(address.query[key]), os.R_OK):
+            raise BadStoreUrl(f"The database URL names a file that cannot be read: {key}={address.query[key]}.")
     if "check_hostname" in tls:
         tls["check_hostname"] = tls["check_hostname"].lower() == "true"
     socket = more.pop("unix_socket", None)

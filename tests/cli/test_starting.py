@@ -155,8 +155,11 @@ def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
     assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in said] == []
 
 
-def test_a_failed_migration_is_a_sentence(tmp_path: Path) -> None:
-    done = peeklock("migrate", directory=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none")
+@pytest.mark.parametrize(
+    "url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://nobody@127.0.0.1:1/none?unknown=1", "sqlite:////nowhere/x"]
+)
+def test_a_failed_migration_is_a_sentence(tmp_path: Path, url: str) -> None:
+    done = peeklock("migrate", directory=tmp_path, database_url=url)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 

@@ -225,9 +225,11 @@ def test_a_server_without_what_is_needed_is_refused(version: str) -> None:
 
 
 def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
-    known = options("mysql://me:p%40ss@db:3307/queues?ssl_ca=/ca.pem&ssl_check_hostname=false")
+    known = options(f"mysql://me:p%40ss@db:3307/queues?ssl_ca={__file__}&ssl_check_hostname=false")
     assert (known["password"], known["port"]) == ("p@ss", 3307)
-    assert known["ssl"] == {"ca": "/ca.pem", "check_hostname": False}
+    assert known["ssl"] == {"ca": __file__, "check_hostname": False}
+    with pytest.raises(ValueError, match=r"cannot be read: ssl_ca=/nowhere/ca\.pem"):
+        options("mysql://db/queues?ssl_ca=/nowhere/ca.pem")
     with pytest.raises(ValueError, match="tls_mode"):
         options("mysql://db/queues?tls_mode=verify")
 
