@@ -169,13 +169,14 @@ async def test_while_the_lock_store_is_away_sql_grants_nothing_ahead(
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-async def test_a_lock_that_has_ended_is_lost(
+async def test_a_lock_that_has_ended_is_lost_since_its_end(
     broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock
 ) -> None:
-    await clock.advance(LOCK / SECOND)
+    end = await locked_until(broker, queue, token)
+    await clock.advance(LOCK / SECOND + 10)
     with pytest.raises(LockLost) as lost:
         await renew(broker, queue, token)
-    assert lost.value.cause is LossCause.EXPIRED
+    assert (lost.value.cause, lost.value.lost_at) == (LossCause.EXPIRED, end)
 
 
 async def test_a_delivery_that_was_settled_is_not_renewed(broker: Broker, queue: Queue, token: LockToken) -> None:
