@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.broker.ports import Queues
-from app.domain.queue import Queue, QueueSettings, is_valid_name
-from app.domain.refusals import InvalidRequest, QueueNotFound
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import QueueNotFound
 from app.domain.sending import Letter, accept
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
@@ -52,8 +52,6 @@ class Catalogue:
         except QueueNotFound:
             if not self._auto_create:
                 raise
-        if not is_valid_name(name):
-            raise InvalidRequest(f"{name} cannot be the name of a queue.")
         unmade = Queue(id=0, name=name, settings=QueueSettings(), version=0, created_at=0, updated_at=0)
         for letter in letters:
             accept(letter, unmade, "")

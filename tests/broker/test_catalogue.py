@@ -105,6 +105,37 @@ async def test_no_queue_is_made_where_the_server_may_not() -> None:
         assert await broker.catalogue.named_for_send("repairs") == queue
 
 
+async def test_a_queue_is_known_once_it_is_made_although_an_earlier_look_up_is_under_way() -> None:
+    made = Queue(1, "orders", QueueSettings(), 1, 0, 0)
+
+    class Slow:
+        is_first = True
+
+        async def find(self, _name: str) -> Queue | None:
+            if self.is_first:
+                self.is_first = False
+                await asyncio.Event().wait()
+            return made
+
+        async def by_id(self, _queue_id: int) -> Queue | None:
+            return made
+
+        async def create(self, *_: object) -> tuple[Queue, bool]:
+            return made, True
+
+    queues: Any = Slow()
+    catalogue = Catalogue(queues, VirtualClock(), auto_create=False)
+    early = asyncio.ensure_future(catalogue.named("orders"))
+    await settle()
+    await catalogue.create("orders", made.settings)
+    late = asyncio.ensure_future(catalogue.named("orders"))
+    await settle()
+    assert (early.done(), late.done()) == (False, True)
+    assert late.result() == made
+    await catalogue.close()
+    await asyncio.wait([early])
+
+
 async def test_closing_ends_the_look_ups_under_way() -> None:
     class Hanging:
         async def find(self, _name: str) -> Queue | None:

@@ -2,19 +2,24 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.broker.broker import Broker
-from app.broker.edit import Change, cancel, edit
-from app.broker.ports import Edit
+from app.broker.dead_letter import dead_letter
+from app.broker.defer import defer
+from app.broker.edit import TRIES, Change, cancel, edit
+from app.broker.ports import Edit, Store
 from app.broker.receive import Wish, receive
 from app.broker.send import send
+from app.broker.settling import settle_one
+from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import MessageLocked, PreconditionFailed
+from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
 from app.domain.sending import Letter
+from app.domain.settlement import LockToken, token_of
 from tests.clock import VirtualClock
 from tests.rooms import sqlite_broker
 
@@ -110,3 +115,76 @@ async def test_what_is_received_meanwhile_is_neither_edited_nor_cancelled(
         await edit(late, queue, number, adding(b"b"))
     with pytest.raises(MessageLocked):
         await cancel(broker, queue, number)
+
+
+class Busy:
+    """A store in which another was always faster; it counts the tries."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.tries = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def edit(self, _change: Edit) -> Message | None:
+        self.tries += 1
+
+    async def cancel(self, _seen: Message, _queue: Queue) -> bool:
+        self.tries += 1
+        return False
+
+
+ACTS = pytest.mark.parametrize("act", [lambda *asked: edit(*asked, adding(b"a")), cancel], ids=["edit", "cancellation"])
+
+
+@ACTS
+async def test_a_message_that_keeps_changing_is_busy(
+    broker: Broker, queue: Queue, seen: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+) -> None:
+    store = Busy(broker.store)
+    with pytest.raises(MessageLocked, match="kept changing"):
+        await act(replace(broker, store=cast("Store", store)), queue, seen.sequence_number)
+    assert store.tries == TRIES
+
+
+@ACTS
+async def test_a_locked_message_is_refused_at_once(
+    broker: Broker, queue: Queue, seen: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+) -> None:
+    await receive(broker, queue, Wish())
+    store = Busy(broker.store)
+    with pytest.raises(MessageLocked):
+        await act(replace(broker, store=cast("Store", store)), queue, seen.sequence_number)
+    assert store.tries == 0
+
+
+async def test_what_is_as_it_was_seen_is_edited_and_cancelled(broker: Broker, queue: Queue, seen: Message) -> None:
+    number = seen.sequence_number
+    edited = await edit(broker, queue, number, adding(b"a"), [seen.edition])
+    assert edited.envelope.properties == b"a"
+    await cancel(broker, queue, number, [edited.edition])
+    assert await broker.store.read(queue.id, number) is None
+
+
+@pytest.mark.parametrize("due", [{"delay": HOUR}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
+async def test_what_is_available_or_scheduled_has_a_due_time(
+    broker: Broker, queue: Queue, seen: Message, due: dict[str, int]
+) -> None:
+    number = seen.sequence_number
+    for _ in range(2):
+        edited = await edit(broker, queue, number, lambda seen: Edit(seen, **due))
+        assert edited.state is MessageState.SCHEDULED
+
+
+@pytest.mark.parametrize("due", [{"delay": 0}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
+@pytest.mark.parametrize("set_aside", [defer, lambda queue, token: dead_letter(queue, token, None, None)])
+async def test_what_is_set_aside_has_no_due_time(
+    broker: Broker, queue: Queue, seen: Message, due: dict[str, int], set_aside: Callable[[Queue, LockToken], Any]
+) -> None:
+    number = seen.sequence_number
+    (message,) = await receive(broker, queue, Wish())
+    await settle_one(broker, queue, set_aside(queue, token_of(message)))
+    with pytest.raises(Conflict):
+        await edit(broker, queue, number, lambda seen: Edit(seen, **due))
+    assert (await edit(broker, queue, number, adding(b"a"))).envelope.properties == b"a"

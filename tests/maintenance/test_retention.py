@@ -39,6 +39,16 @@ async def test_or_to_the_dead_letter_queue_where_its_queue_says_so(house: House)
     assert house.tally["messages_expired"] == 1, "there it stays"
 
 
+async def test_a_message_of_a_deleted_queue_goes_to_the_archive(house: House) -> None:
+    queue = await house.queue(dead_letter_on_expiry=True)
+    (number,) = await house.send(queue, ttl=SECOND)
+    assert await house.broker.store.queues.delete(queue)
+    await house.clock.advance(1)
+    await retire_messages(house.broker)
+    assert await house.state(queue, number) is None
+    assert house.tally["messages_expired"] == 1
+
+
 async def test_a_message_in_somebodys_hands_is_not_taken_away(house: House) -> None:
     queue = await house.queue()
     await house.send(queue, ttl=SECOND)

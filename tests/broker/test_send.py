@@ -1,0 +1,106 @@
+"""Each message of a send has its answer, and a repeat under the same key hears the first one."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.ports import Attempt
+from app.broker.queues import change_queue, delete_queue
+from app.broker.send import post, send, send_each, send_once
+from app.domain.instant import HOUR
+from app.domain.message import BodyKind, Envelope, Receipt
+from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.refusals import MessageTooLarge, QueueFull, QueueNotFound, Refusal, SendDisabled
+from app.domain.sending import Letter
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+LETTER = Letter(Envelope(""))
+TOO_LARGE = Letter(Envelope(""), b"xx", BodyKind.BYTES)
+CLOSED = {"status": QueueStatus.SEND_DISABLED}
+
+
+def attempt(key: bytes) -> Attempt:
+    return Attempt(key * 32, b"f" * 32, HOUR)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with sqlite_broker("sqlite://", VirtualClock(), auto_create=False) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def queue(broker: Broker) -> Queue:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings(max_messages=3, max_message_bytes=1))
+    return queue
+
+
+async def changed(broker: Broker, queue: Queue, **settings: Any) -> Queue:
+    return await change_queue(broker, queue, lambda before: replace(before, **settings))
+
+
+async def test_all_letters_are_stored_or_none(broker: Broker, queue: Queue) -> None:
+    for letters, refusal in (([LETTER] * 4, QueueFull), ([LETTER, TOO_LARGE], MessageTooLarge)):
+        with pytest.raises(refusal):
+            await send(broker, queue, letters)
+    assert await broker.store.queues.total(queue.id) == 0
+    assert len(await send(broker, queue, [LETTER] * 3)) == 3
+
+
+async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker, queue: Queue) -> None:
+    answers = await send_each(broker, queue, [TOO_LARGE, LETTER, LETTER, TOO_LARGE, LETTER, LETTER])
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [MessageTooLarge, Receipt, Receipt, MessageTooLarge, Receipt, QueueFull]
+    stored = [answer.sequence_number for answer in answers if isinstance(answer, Receipt)]
+    assert stored == sorted(stored)
+    assert await broker.store.queues.total(queue.id) == len(stored) == 3
+
+
+async def test_a_closed_queue_takes_no_message(broker: Broker, queue: Queue) -> None:
+    closed = await changed(broker, queue, **CLOSED)
+    for sending in (
+        send(broker, closed, [LETTER]),
+        send_each(broker, closed, [LETTER]),
+        send_once(broker, closed.name, [LETTER], attempt(b"k")),
+        post(broker, closed, LETTER),
+    ):
+        with pytest.raises(SendDisabled):
+            await sending
+
+
+async def is_closed(broker: Broker, queue: Queue) -> None:
+    await changed(broker, queue, **CLOSED)
+
+
+async def is_full(broker: Broker, queue: Queue) -> None:
+    await changed(broker, queue, max_messages=1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "refusal"),
+    [(is_closed, SendDisabled), (is_full, QueueFull), (delete_queue, QueueNotFound)],
+    ids=["closed", "full", "deleted"],
+)
+async def test_a_repeat_hears_the_first_answer_although_its_queue_takes_no_more(
+    broker: Broker, queue: Queue, happens: Any, refusal: type[Refusal]
+) -> None:
+    first = await send_once(broker, queue.name, [LETTER], attempt(b"k"))
+    assert not first.replayed
+    await happens(broker, queue)
+    repeat = await send_once(broker, queue.name, [LETTER], attempt(b"k"))
+    assert (repeat.replayed, repeat.answer) == (True, first.answer)
+    with pytest.raises(refusal):
+        await send_once(broker, queue.name, [LETTER], attempt(b"o"))
+
+
+async def test_a_volatile_message_is_known_by_its_own_id_or_one_that_is_made(broker: Broker, queue: Queue) -> None:
+    own = await post(broker, queue, Letter(Envelope("own")))
+    made = await post(broker, queue, LETTER)
+    assert own == "own"
+    assert made.startswith("made-")
+    await broker.outbox.close()
+    assert await broker.store.queues.total(queue.id) == 2
