@@ -109,6 +109,7 @@ async def test_a_receive_that_does_not_wait_takes_no_place_in_the_line(
 @MATCHINGS
 async def test_a_receiver_waits_as_long_as_it_asked_to(scene: Scene, matching: CelFilter | None) -> None:
     clock: Any = scene.broker.clock
+    await clock.advance(10)
     wish = Wish(patience_seconds=0.5, matching=matching)
     waiting = asyncio.create_task(receive(scene.broker, scene.queue, wish))
     await scene.nothing_happens()
