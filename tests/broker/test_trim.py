@@ -1,0 +1,54 @@
+"""Trimming goes batch by batch and ends with its patience."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.trim import trim
+from app.domain.archive import Copy, TrimResult
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+TRIMMED, UNKNOWN = TrimResult.TRIMMED, TrimResult.UNKNOWN
+COPIES = [Copy(number, 1, "digest") for number in range(1, 6)]
+
+
+class Archive:
+    """An archive that takes a second for each batch and knows the first three."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.archive = self
+        self._clock = clock
+
+    async def trim(self, copy: Copy) -> TrimResult:
+        await self._clock.advance(1)
+        return TRIMMED if copy.number <= 3 else UNKNOWN
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    clock = VirtualClock()
+    async with sqlite_broker("sqlite://", clock) as broker:
+        store: Any = Archive(clock)
+        await clock.advance(10)
+        yield replace(broker, store=store)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "results"),
+    [
+        ({}, [TRIMMED] * 3 + [UNKNOWN] * 2),
+        ({"patience_seconds": 2}, [TRIMMED] * 2),
+        ({"patience_seconds": 0}, [TRIMMED]),
+    ],
+    ids=["without a limit", "two seconds", "none"],
+)
+async def test_what_is_reached_in_time_is_answered_and_what_was_trimmed_is_counted(
+    broker: Broker, seconds: dict[str, float], results: Sequence[TrimResult]
+) -> None:
+    assert await trim(broker, COPIES, **seconds) == results
+    tally: Any = broker.tally
+    assert tally["batches_trimmed"] == results.count(TRIMMED)
