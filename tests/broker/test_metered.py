@@ -213,6 +213,50 @@ async def test_the_end_that_was_seen_from_the_front_is_where_the_walk_goes_on(sc
     assert scene.store.read == 1
 
 
+async def test_a_message_that_another_transaction_holds_is_looked_at_once_by_each_receiver(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.fill(200)
+    for _ in range(2):
+        scene.wait("wanted")
+    await scene.clock.advance(20)
+
+    async def nothing(_claim: Claim, _numbers: Sequence[int]) -> list[Message]:
+        return []
+
+    monkeypatch.setattr(scene.store, "claim_these", nothing)
+    await send(scene.broker, scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)])
+    await scene.clock.advance(5)
+    assert scene.store.read_by_number == 2
+
+
+async def test_a_call_that_is_full_leaves_the_look_at_what_was_passed_to_the_next(scene: Scene) -> None:
+    await scene.fill(3 * LARGEST_LOOK)
+    scene.wait("wanted", 0)
+    await scene.clock.advance(5)
+    await send(scene.broker, scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)])
+    full = scene.wait("wanted", 0)
+    await scene.clock.advance(0.5)
+    assert len(full.result()) == 1
+    scene.store.looks = 0
+    scene.wait("wanted", 0)
+    await scene.clock.advance(0.5)
+    assert scene.store.looks == 2 + search.ROUND_LOOKS, "the front and the end, and what lies between"
+
+
+async def test_a_receiver_that_takes_all_news_wakes_no_other(scene: Scene) -> None:
+    await scene.fill(200)
+    for _ in range(2):
+        scene.wait("wanted")
+    await scene.clock.advance(20)
+    scene.store.looks = 0
+    await send(scene.broker, scene.queue, [Letter(Envelope("", subject="wanted"), priority=9)])
+    await scene.clock.advance(0.5)
+    assert [task.done() for task in scene.waiting] == [True, False]
+    # The wake-up goes round once: the other one looks for news ahead of its walk, and at what it has passed.
+    assert scene.store.looks == 1 + search.ROUND_LOOKS
+
+
 async def test_receivers_with_one_filter_share_its_walk(scene: Scene) -> None:
     await scene.fill(300)
     first = scene.wait("wanted", 0)

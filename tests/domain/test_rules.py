@@ -154,5 +154,16 @@ def test_an_edition_changes_with_the_queue_and_the_message() -> None:
     assert message().edition == message(read_at=5).edition != message(priority=5).edition
 
 
+def test_the_version_for_locks_grows_with_each_change_and_each_purge_that_takes_locks() -> None:
+    orders = queue(QueueSettings())
+    grown = [
+        orders,
+        replace(orders, version=2),
+        replace(orders, lock_purges=1),
+        replace(orders, version=2, lock_purges=1),
+    ]
+    assert [one.lock_version for one in grown] == [1, 2, 2, 3]
+
+
 def test_a_state_is_called_by_its_name_in_small_letters() -> None:
     assert MessageState.DEAD_LETTERED.label == "dead_lettered"
