@@ -14,12 +14,15 @@ from app.broker import purge as purging
 from app.broker.broker import Broker
 from app.broker.browse import browse
 from app.broker.filters import CelFilter, Everything
+from app.broker.looks import look_through
 from app.broker.purge import Choice, purge, redrive
 from app.broker.receive import Wish, receive
 from app.broker.send import send
+from app.domain.delivery import AHEAD_OF_ALL
 from app.domain.message import Envelope, MessageState, Outline
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import Letter
+from app.domain.weight import ROW_BYTES
 from tests.clock import VirtualClock
 from tests.rooms import sqlite_broker
 
@@ -103,3 +106,12 @@ async def test_nothing_of_a_look_is_kept_but_a_few_numbers(
         gc.unfreeze()
     assert store.at_once == 1
     assert store.most_kept == 0
+
+
+async def test_a_look_weighs_the_rows_and_properties_that_it_reads(scene: tuple[Broker, Queue, Watched]) -> None:
+    broker, queue, _ = scene
+    await send(broker, queue, [Letter(Envelope("", properties=b'{"a":1}'), priority=9)])
+    read = partial(broker.store.candidates, queue.id, MessageState.AVAILABLE, AHEAD_OF_ALL, 3)
+    look = await look_through(broker, ALL, read)
+    assert (look.count, len(look.matches)) == (3, 2)
+    assert look.weight == 3 * ROW_BYTES + len(b'{"a":1}')

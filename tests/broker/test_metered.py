@@ -279,6 +279,16 @@ async def test_a_look_reads_fewer_messages_where_they_are_large(scene: Scene, mo
     assert scene.store.largest <= 3
 
 
+async def test_a_look_reads_more_messages_where_they_are_small(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "LOOK_BYTES", LARGEST_LOOK * ROW_BYTES)
+    await scene.fill(60)
+    scene.wait("wanted")
+    await scene.clock.advance(0.01)
+    assert scene.store.largest == 1, "the first message may be as large as any"
+    await scene.clock.advance(0.5)
+    assert scene.store.largest == LARGEST_LOOK
+
+
 async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: Scene) -> None:
     broker = replace(scene.broker, searches=Searches(scene.clock, 2))
     first, second = (asyncio.create_task(receive(broker, scene.queue, wish(name, 50))) for name in ("one", "two"))
@@ -404,15 +414,29 @@ def test_a_look_is_bounded_in_bytes_by_its_number() -> None:
 @pytest.mark.parametrize("apart", [0, 3 * LARGEST_LOOK], ids=["in one look", "in looks of their own"])
 async def test_a_call_looks_no_further_once_the_next_match_has_no_room_in_its_answer(scene: Scene, apart: int) -> None:
     large = Letter(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
+    ahead = 2 * LARGEST_LOOK
+    await scene.fill(ahead)
     for _ in range(5):
         await send(scene.broker, scene.queue, [large])
         await scene.fill(apart)
     await scene.fill(20 * LARGEST_LOOK)
     broker = replace(scene.broker, largest_answer=250_000)
     call = asyncio.create_task(receive(broker, scene.queue, replace(wish("wanted"), most=100)))
+    await scene.clock.advance(0.4)
+    assert [message.sequence_number for message in call.result()] == [ahead + 1, ahead + 2 + apart]
+    assert scene.store.looks == 3 + 2 * apart // LARGEST_LOOK
+    again = asyncio.create_task(receive(broker, scene.queue, replace(wish("wanted"), most=100)))
+    await scene.clock.advance(0.4)
+    assert [message.sequence_number for message in again.result()] == [ahead + 3 + 2 * apart, ahead + 4 + 3 * apart]
+
+
+async def test_a_receiver_gets_no_more_than_it_asked_for_also_in_several_looks(scene: Scene) -> None:
+    await scene.fill(2, "wanted")
+    await scene.fill(3 * LARGEST_LOOK)
+    await scene.fill(3, "wanted")
+    call = asyncio.create_task(receive(scene.broker, scene.queue, replace(wish("wanted"), most=3)))
     await scene.clock.advance(5)
-    assert [message.sequence_number for message in call.result()] == [1, 2 + apart]
-    assert scene.store.looks == 1 + 2 * apart // LARGEST_LOOK
+    assert [message.sequence_number for message in call.result()] == [1, 2, 3 + 3 * LARGEST_LOOK]
 
 
 @pytest.mark.parametrize("apart", [0, 3 * LARGEST_LOOK], ids=["in one look", "in looks of their own"])
