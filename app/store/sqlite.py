@@ -149,7 +149,7 @@ async def open_sqlite(path: Path | None, clock: Clock, observe: Observe) -> Sqli
     """
     database = SqliteDatabase(path, clock, observe)
     try:
-        await database.call_on_writer(_prove if path else _make_tables)
+        await database.call_on_writer(_only_open if path else _make_tables)
     except BaseException:
         await database.close()
         raise
@@ -170,9 +170,8 @@ def _empty_database() -> sqlite3.Connection:
     return model
 
 
-def _prove(connection: sqlite3.Connection) -> None:
-    """Read something, since opening alone does not touch the file."""
-    connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
+def _only_open(_connection: sqlite3.Connection) -> None:
+    """Do nothing with the connection. To open it asks for a write-ahead log, which reads the schema in the file."""
 
 
 # ---- what the writer does --------------------------------------------------------------------------------------------

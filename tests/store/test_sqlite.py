@@ -305,9 +305,11 @@ async def test_another_program_that_holds_the_file_is_told_and_passes(
     assert len(await store.claim(claim(queue))) == 1
 
 
-async def test_a_damaged_file_is_told_when_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "damaged.sqlite3"
-    path.write_bytes(b"this is no database, though it is long enough to be taken for one" * 100)
+@pytest.mark.parametrize("start", [0, 100], ids=["no database", "a database with a damaged schema"])
+async def test_a_damaged_file_is_told_when_it_is_opened(path: Path, start: int) -> None:
+    damaged = bytearray(path.read_bytes())
+    damaged[start:4096] = b"?" * (4096 - start)
+    path.write_bytes(damaged)
     with pytest.raises(StoreUnavailable, match="damaged"):
         await open_sqlite(path, VirtualClock(), lambda *_: None)
     # The refusal gives the file free again.
@@ -376,6 +378,30 @@ async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
     again = await open_sqlite(path, clock, lambda *_: None)
     assert len(await again.claim(claim(queue))) == 20
     await again.close()
+
+
+async def test_a_closed_store_leaves_no_thread_and_no_connection(path: Path) -> None:
+    threads = set(threading.enumerate())
+    store = await open_sqlite(path, VirtualClock(), lambda *_: None)
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    await store.read(queue.id, 1)
+    await store.close()
+    assert set(threading.enumerate()) <= threads
+    # The last connection that is closed removes the log.
+    assert not path.with_name(f"{path.name}-wal").exists()
+
+
+async def test_what_comes_while_the_store_closes_is_done_or_refused_and_leaves_nothing_open(
+    store: SqliteStore, queue: Queue, path: Path
+) -> None:
+    closing = asyncio.ensure_future(store.close())
+    sends: list[asyncio.Future[Any]] = []
+    while not closing.done():
+        sends.append(asyncio.ensure_future(store.send([draft(queue)])))
+        await asyncio.sleep(0)
+    for end in await asyncio.gather(*sends, return_exceptions=True):
+        assert isinstance(end, list | StoreUnavailable)
+    assert not path.with_name(f"{path.name}-wal").exists()
 
 
 async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_closed(store: SqliteStore) -> None:
