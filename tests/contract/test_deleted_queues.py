@@ -241,6 +241,15 @@ async def test_a_queue_that_an_older_server_deleted_has_the_name_of_its_counts(s
     assert await archived(subject) == [(number, queue.name, "purged", QueueSettings().archive_retention)]
 
 
+async def test_messages_of_a_queue_that_nothing_is_known_of_are_archived_without_a_name(subject: Subject) -> None:
+    queue = await subject.queue()
+    (number,) = await subject.send(queue, b"body")
+    for table in ("queue", "accepted_count"):
+        await subject.execute(f"DELETE FROM {table}")
+    await pass_over(subject.store)
+    assert await archived(subject) == [(number, "", "purged", QueueSettings().archive_retention)]
+
+
 async def test_what_is_known_of_a_deleted_queue_is_kept_as_long_as_a_message_of_it(subject: Subject) -> None:
     queue = await subject.queue()
     await subject.send(queue, b"body")
