@@ -1,7 +1,7 @@
 """Makes mistakes in domain, broker and store, one at a time, and lists those that no fast test sees.
 
 Each mutant runs against the tests that run its function, the fastest first. Only tests without a server run, on the
-store in memory. What survives must stand in `survivors.toml` with the reason why it may.
+store in memory where they can. What survives must stand in `survivors.toml` with the reason why it may.
 
 This is one of two halves: it changes Python. Conditions in SQL and Lua are taken away one by one in
 `tests/faults/test_fences.py` and `tests/faults/test_lua_fences.py`, against every engine, in each run of the tests.
@@ -25,7 +25,10 @@ from tests.mutants.run import MutationRun
 from tests.mutants.trial import ROOT
 
 FOLDERS = ("app/domain", "app/broker", "app/store")
-TESTS = ("tests/domain", "tests/broker", "tests/contract", "tests/store", "tests/maintenance")
+TESTS = (
+    "tests/domain", "tests/broker", "tests/contract", "tests/store", "tests/maintenance",
+    "tests/architecture/test_migrations.py", "tests/architecture/test_field_parity.py",
+)  # fmt: skip
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 OPTIONS = (

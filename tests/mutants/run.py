@@ -14,8 +14,8 @@ from tests.mutants.trial import Outcome, Ran, loaded_functions, record, try_out
 
 SERVERS = {"postgres_url", "empty_postgres_url", "mariadb_url", "empty_mariadb_url", "redis_url", "private_server"}
 SLOW_MARKS = ("slow", "faults")
-OTHER_STORES = ("sqlite", "postgresql", "mariadb", "redis")
-"""Parameters of tests that run on the store in memory as well."""
+SERVER_STORES = {"postgresql", "mariadb", "redis"}
+"""Parameters of tests that need a server."""
 
 SLOWEST_SECONDS = 3.0
 """Of processor time that a test may take to be run again and again."""
@@ -34,7 +34,12 @@ class MutationRun:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what needs a server, is known to be slow, or runs on the store in memory as well."""
-        items[:] = [item for item in items if _is_fast(item)]
+        in_memory = {_function(item) for item in items if "memory" in _parameters(item)}
+        items[:] = [
+            item
+            for item in items
+            if _is_fast(item) and not ("sqlite" in _parameters(item) and _function(item) in in_memory)
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -76,12 +81,22 @@ class MutationRun:
 
 
 def _is_fast(item: pytest.Item) -> bool:
-    call = getattr(item, "callspec", None)
     return (
         SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+        and SERVER_STORES.isdisjoint(_parameters(item))
         and not any(item.get_closest_marker(mark) for mark in SLOW_MARKS)
-        and not any(value in OTHER_STORES for value in (call.params.values() if call else ()))
     )
+
+
+def _parameters(item: pytest.Item) -> set[str]:
+    """The plain texts among the parameters of a test: names of stores stand there so."""
+    call = getattr(item, "callspec", None)
+    return {value for value in call.params.values() if type(value) is str} if call else set()
+
+
+def _function(item: pytest.Item) -> str:
+    """The name of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def tests_of(mutant: Mutant, ran: Mapping[str, Ran]) -> list[str]:
