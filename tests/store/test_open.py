@@ -1,5 +1,6 @@
 """A URL opens a store, or the refusal says in one sentence how to write a better one."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
-from app.store.migrate import Standing, migrate, standing
+from app.store.current import is_current
+from app.store.migrate import MigrationsMissing, Standing, migrate, standing
 from app.store.open import BadStoreUrl, open_store
 from app.store.url import is_in_memory
 from tests.clock import VirtualClock
@@ -54,10 +56,36 @@ def test_only_sqlite_without_a_file_is_in_memory(url: str, is_it: bool) -> None:
 def test_asking_whether_a_file_is_current_does_not_make_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/with%20a%20blank.sqlite3"
     assert standing(url) is Standing.BEHIND
+    assert not asyncio.run(is_current(url))
     assert list(tmp_path.iterdir()) == []
     migrate(url)
     assert standing(url) is Standing.CURRENT
+    assert asyncio.run(is_current(url))
     assert (tmp_path / "with a blank.sqlite3").exists()
+
+
+async def test_a_database_in_memory_is_behind_until_it_is_opened() -> None:
+    assert standing("sqlite://") is Standing.BEHIND
+    assert not await is_current("sqlite://")
+
+
+async def test_asking_whether_a_file_is_current_leaves_it_to_its_server(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/file.sqlite3"
+    await asyncio.to_thread(migrate, url)
+    assert await is_current(url)
+    store = await open_store(url, VirtualClock())
+    await store.close()
+
+
+@pytest.mark.parametrize("act", [migrate, standing])
+def test_missing_migrations_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
+) -> None:
+    url = f"sqlite:///{tmp_path}/file.sqlite3"
+    migrate(url)
+    monkeypatch.setattr("app.store.migrate.MIGRATIONS", tmp_path / "absent")
+    with pytest.raises(MigrationsMissing, match="there are no migrations in"):
+        act(url)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])

@@ -21,6 +21,7 @@ from app.domain.instant import HOUR
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import Overloaded, StoreUnavailable
+from app.domain.weight import LARGEST_ANSWER
 from app.store.migrate import migrate
 from app.store.sqlite import SqliteStore, open_sqlite
 from app.store.sqlite_database import WRITING, Step, Transaction
@@ -207,6 +208,19 @@ async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
     assert batches == [("write", 1), ("write", 3)]
 
 
+@pytest.mark.parametrize(("weight", "commits"), [(LARGEST_ANSWER, [3, 2, 1]), (LARGEST_ANSWER - 1, [3, 1])])
+async def test_steps_behind_a_full_answer_go_in_the_next_commit(
+    store: SqliteStore, batches: Batches, weight: int, commits: list[int]
+) -> None:
+    def answer(transaction: Transaction) -> str:
+        transaction.answered += weight
+        return "done"
+
+    batches.clear()
+    assert await asyncio.gather(*(store.database.write(Step(answer)) for _ in range(3))) == ["done"] * 3
+    assert batches == [("write", entries) for entries in commits]
+
+
 async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteStore) -> None:
     slow = Slow()
     under_way = asyncio.ensure_future(store.database.write(Step(slow)))
@@ -253,6 +267,22 @@ async def test_readers_see_what_is_committed_and_wait_for_no_writer(store: Sqlit
     assert (before.state, after.state) == (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
 
 
+async def test_reads_that_follow_each_other_use_one_connection(
+    store: SqliteStore, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def note(connection: sqlite3.Connection) -> sqlite3.Connection:
+        opened.append(connection)
+        return connection
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: note(connect(*where, **how)))
+    for _ in range(3):
+        await store.read(queue.id, 1)
+    assert len(opened) <= 1
+
+
 async def test_time_comes_from_the_clock_it_was_given(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda *_: None)
@@ -270,7 +300,10 @@ async def test_the_work_of_a_transaction_may_wait_for_nothing_else(store: Sqlite
 # ---- trouble ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_full_disk_is_told_and_passes(store: SqliteStore, queue: Queue) -> None:
+@pytest.mark.parametrize("place", ["in a file", "in memory"])
+async def test_a_full_disk_is_told_and_passes(path: Path, place: str) -> None:
+    store = await open_sqlite(path if place == "in a file" else None, VirtualClock(), lambda *_: None)
+    queue, _ = await store.queues.create("queue", QueueSettings())
     await store.send([draft(queue, b"before")])
 
     def leave_no_room(connection: sqlite3.Connection) -> None:
@@ -284,6 +317,7 @@ async def test_a_full_disk_is_told_and_passes(store: SqliteStore, queue: Queue) 
         assert "full" in str(error)
     await store.send([draft(queue, b"after")])
     assert bodies(await store.claim(claim(queue))) == [b"before", b"after"]
+    await store.close()
 
 
 async def test_another_program_that_holds_the_file_is_told_and_passes(
@@ -305,11 +339,16 @@ async def test_another_program_that_holds_the_file_is_told_and_passes(
     assert len(await store.claim(claim(queue))) == 1
 
 
+def damage(path: Path, start: int) -> None:
+    """Write over the first page of the file, from here on."""
+    page = bytearray(path.read_bytes())
+    page[start:4096] = b"?" * (4096 - start)
+    path.write_bytes(page)
+
+
 @pytest.mark.parametrize("start", [0, 100], ids=["no database", "a database with a damaged schema"])
 async def test_a_damaged_file_is_told_when_it_is_opened(path: Path, start: int) -> None:
-    damaged = bytearray(path.read_bytes())
-    damaged[start:4096] = b"?" * (4096 - start)
-    path.write_bytes(damaged)
+    damage(path, start)
     with pytest.raises(StoreUnavailable, match="damaged"):
         await open_sqlite(path, VirtualClock(), lambda *_: None)
     # The refusal gives the file free again.
@@ -340,6 +379,8 @@ def test_each_variant_of_a_trouble_of_the_file_is_told() -> None:
 async def test_a_mistake_in_a_statement_is_not_taken_for_trouble(store: SqliteStore) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await store.database.call_on_writer(lambda connection: connection.execute("SELECT * FROM absent"))
+    with pytest.raises(sqlite3.ProgrammingError, match="binding"):
+        await store.database.fetch("read")
 
 
 async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path: Path) -> None:
@@ -347,11 +388,13 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     store = await open_sqlite(path, clock, lambda _what, _how_many: None)
     queue, _ = await store.queues.create("orders", QueueSettings())
     await store.send([draft(queue)])
+    slow = Slow()
     claiming = asyncio.create_task(store.claim(claim(queue)))
-    for _ in range(3):  # the batch leaves in the turn after the caller has asked
-        await asyncio.sleep(0)
+    others = asyncio.gather(store.database.write(Step(slow)), store.close())
+    await slow.has_begun.wait()
     claiming.cancel()
-    await store.close()
+    slow.may_end.set()
+    await others
     again = await open_sqlite(path, clock, lambda _what, _how_many: None)
     (message,) = await again.browse(queue.id, list(MessageState), 0, 10)
     await again.close()
