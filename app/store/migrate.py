@@ -83,11 +83,8 @@ def standing(url: str) -> Standing:
 
 def configuration(connection: Connection | None = None) -> Config:
     """Alembic's settings: where the migrations lie, and the connection they run on."""
-    if not MIGRATIONS.is_dir():
-        raise MigrationsMissing(f"there is no folder {MIGRATIONS}")
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
     return config
 
 
@@ -121,19 +118,27 @@ def _wait_for_turn(connection: Connection) -> None:
     """
     match connection.dialect.name:
         case "postgresql":
-            # The service's own limits are for statements that take milliseconds.
-            connection.execute(text("SET LOCAL statement_timeout = 0"))
-            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"))
-            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
+            _lock_postgresql(connection)
         case "mysql" | "mariadb":
-            # The name counts for the whole server, so it says which database is meant; it may have 64 characters.
-            question = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
-            values = {"name": LOCK_NAME, "seconds": PATIENCE_SECONDS}
-            if connection.execute(question, values).scalar() != 1:
-                raise StoreUnavailable(f"Somebody else has been migrating this database for {PATIENCE_SECONDS} s.")
+            _lock_mysql(connection)
         case _:
             pass
+
+
+def _lock_postgresql(connection: Connection) -> None:
+    # The service's own limits are for statements that take milliseconds.
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
+
+
+def _lock_mysql(connection: Connection) -> None:
+    # The name counts for the whole server, so it says which database is meant; it may have 64 characters.
+    question = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
+    values = {"name": LOCK_NAME, "seconds": PATIENCE_SECONDS}
+    if connection.execute(question, values).scalar() != 1:
+        raise StoreUnavailable(f"Somebody else has been migrating this database for {PATIENCE_SECONDS} s.")
 
 
 def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
