@@ -83,6 +83,16 @@ async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_pat
     assert files == {f"new.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm", ".lock")}
 
 
+async def test_a_file_that_is_made_as_it_is_opened_is_readable_to_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = await open_sqlite(tmp_path / "new.sqlite3", VirtualClock(), lambda *_: None)
+        await store.close()
+    finally:
+        os.umask(before)
+    assert modes(tmp_path) == {"new.sqlite3": 0o600, "new.sqlite3.lock": 0o600}
+
+
 async def test_another_program_that_reads_and_goes_leaves_the_log_to_the_server(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:
@@ -159,6 +169,14 @@ async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore) -> No
         return mode, synchronous
 
     assert await store.database.call_on_writer(settings) == ("wal", 2)
+
+
+async def test_the_log_shrinks_again_after_a_long_read(store: SqliteStore) -> None:
+    def limit(connection: sqlite3.Connection) -> int:
+        ((bytes_left,),) = connection.execute("PRAGMA journal_size_limit").fetchall()
+        return bytes_left
+
+    assert await store.database.call_on_writer(limit) == 64 << 20
 
 
 @pytest.mark.behaviour("S3.6")
