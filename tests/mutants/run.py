@@ -12,7 +12,8 @@ import pytest
 from tests.mutants.mistakes import Mutant
 from tests.mutants.trial import Outcome, Ran, loaded_functions, record, try_out
 
-SERVERS = {"postgres_url", "empty_postgres_url", "mariadb_url", "empty_mariadb_url", "redis_url", "private_server"}
+SERVER_FIXTURE = "wanted"
+"""Every fixture that lends a server uses this one."""
 SLOW_MARKS = ("slow", "faults")
 SERVER_STORES = {"postgresql", "mariadb", "redis"}
 """Parameters of tests that need a server."""
@@ -82,7 +83,7 @@ class MutationRun:
 
 def _is_fast(item: pytest.Item) -> bool:
     return (
-        SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+        SERVER_FIXTURE not in getattr(item, "fixturenames", ())
         and SERVER_STORES.isdisjoint(_parameters(item))
         and not any(item.get_closest_marker(mark) for mark in SLOW_MARKS)
     )
