@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, inspect, text
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.store.current import is_current
-from app.store.migrate import MigrationsMissing, Standing, migrate, standing
+from app.store.migrate import MigrationsMissing, Standing, migrate, on_connection, standing
 from app.store.open import BadStoreUrl, open_store
 from app.store.url import is_in_memory
 from tests.clock import VirtualClock
@@ -77,6 +78,18 @@ async def test_asking_whether_a_file_is_current_leaves_it_to_its_server(tmp_path
     await store.close()
 
 
+def test_what_a_migration_has_done_is_undone_where_it_fails(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/file.sqlite3"
+
+    def fail(connection: Connection) -> None:
+        connection.execute(text("CREATE TABLE half (id INTEGER)"))
+        raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        on_connection(url, fail)
+    assert on_connection(url, lambda connection: inspect(connection).get_table_names()) == []
+
+
 @pytest.mark.parametrize("act", [migrate, standing])
 def test_missing_migrations_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
@@ -88,11 +101,11 @@ def test_missing_migrations_are_told(
         act(url)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+@pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
 @pytest.mark.parametrize("act", [migrate, standing])
 def test_a_server_that_is_not_there_cannot_be_migrated(act: Callable[[str], object], scheme: str) -> None:
     with pytest.raises(StoreUnavailable) as refusal:
-        act(f"{scheme}://user:secret@127.0.0.1:{free_port()}/database")
+        act(f"{scheme}user:secret@127.0.0.1:{free_port()}/database")
     assert "secret" not in str(refusal.value)
 
 
@@ -124,14 +137,17 @@ async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> No
     assert str(refusal.value).endswith(".")
 
 
-@pytest.mark.parametrize("url", ["oracle://host/database", "postgresql://host", "sqlite:///file?mode=ro"])
+@pytest.mark.parametrize(
+    "url",
+    ["oracle://host/database", "postgresql://host", "sqlite:///file?mode=ro", "mysql://host/database?unheard_of=1"],
+)
 @pytest.mark.parametrize("act", [migrate, standing])
 def test_the_migrations_refuse_the_same_urls(act: Callable[[str], object], url: str) -> None:
     with pytest.raises(BadStoreUrl):
         act(url)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+@pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
 async def test_a_server_that_is_not_there_is_unavailable(scheme: str) -> None:
     with pytest.raises(StoreUnavailable):
-        await open_store(f"{scheme}://user:secret@127.0.0.1:{free_port()}/database", VirtualClock())
+        await open_store(f"{scheme}user:secret@127.0.0.1:{free_port()}/database", VirtualClock())
