@@ -230,6 +230,14 @@ async def test_a_message_that_another_transaction_holds_is_looked_at_once_by_eac
     assert scene.store.read_by_number == 2
 
 
+async def test_a_call_whose_time_is_over_looks_no_further(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "LEAST_SECONDS", LOOK_SECONDS)
+    await scene.fill(3 * LARGEST_LOOK)
+    call = scene.wait("wanted", 0)
+    await scene.clock.advance(1)
+    assert (call.result(), scene.store.looks) == ([], 1)
+
+
 async def test_a_call_that_is_full_leaves_the_look_at_what_was_passed_to_the_next(scene: Scene) -> None:
     await scene.fill(3 * LARGEST_LOOK)
     scene.wait("wanted", 0)
