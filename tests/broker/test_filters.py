@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.filters import FIELDS, PORTION_SIZE, CelFilter
+from app.broker.filters import FIELDS, PORTION_SIZE, CelFilter, Everything
 from app.domain.instant import HOUR
 from app.domain.message import LARGEST_FILTER, Envelope, MessageState, Outline
 from app.domain.refusals import InvalidRequest
@@ -157,6 +157,14 @@ async def test_a_filter_is_bounded_in_bytes() -> None:
     assert await matches(longest, outline("é"))
     with pytest.raises(InvalidRequest, match=f"at most {LARGEST_FILTER} bytes"):
         CelFilter(longest + " ")
+
+
+def test_filters_of_one_text_are_equal() -> None:
+    """Receivers with equal filters share a search."""
+    one, same, other = (CelFilter(f"message.priority == {priority}") for priority in (4, 4, 5))
+    assert (one, hash(one)) == (same, hash(same))
+    assert one != other
+    assert one != Everything()
 
 
 async def test_every_field_is_known() -> None:
