@@ -51,6 +51,8 @@ def bearer(headers: Headers) -> str | None:
     given = [value for name, value in headers if name == b"authorization"]
     if not given:
         return None
-    if len(given) > 1 or given[0][: len(BEARER)].lower() != BEARER:
+    if len(given) > 1:
+        raise Unauthenticated("A request has one Authorization header; this one has more.")
+    if given[0][: len(BEARER)].lower() != BEARER:
         raise Unauthenticated
     return given[0][len(BEARER) :].strip().decode("latin-1")

@@ -55,7 +55,7 @@ async def _unlocked(broker: Broker, queue: Queue, sequence_number: int, wanted: 
     """The message as it stands, if it is one that is wanted and nobody holds it."""
     seen = await look(broker, queue, sequence_number)
     if wanted is not None and seen.edition not in wanted:
-        raise PreconditionFailed(f"The message was changed: its ETag is now {seen.edition}.")
+        raise PreconditionFailed(f'The message was changed: its ETag is now "{seen.edition}", in quotes.')
     if seen.state is MessageState.LOCKED:
         raise MessageLocked
     return seen

@@ -25,4 +25,4 @@ async def how_many_fit(broker: Broker, queue: Queue, how_many: int) -> int:
 
 def full(queue: Queue) -> QueueFull:
     """The refusal of messages for which the queue has no room."""
-    return QueueFull(f"Queue {queue.name} has no room for that: its limit is {queue.settings.max_messages} messages.")
+    return QueueFull(f"Queue {queue.name} has no room for that: its max_messages is {queue.settings.max_messages}.")

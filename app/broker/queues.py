@@ -42,10 +42,12 @@ class Condition:
         """Refuse with `PreconditionFailed` where it does not hold."""
         if self.wanted is not None and queue.edition not in self.wanted:
             raise PreconditionFailed(
-                f"Queue {queue.name} was changed or created anew: its ETag is now {queue.edition}."
+                f'Queue {queue.name} was changed or made again: its ETag is now "{queue.edition}", in quotes.'
             )
         if queue.edition in self.unwanted:
-            raise PreconditionFailed(f"There is a queue named {queue.name} already: its ETag is now {queue.edition}.")
+            raise PreconditionFailed(
+                f'There is a queue named {queue.name} already: its ETag is now "{queue.edition}", in quotes.'
+            )
 
 
 UNCONDITIONAL = Condition()

@@ -32,7 +32,7 @@ def accept(letter: Letter, queue: Queue, made_id: str) -> Draft:
     size = len(letter.body) + len(letter.envelope.properties)
     if size > settings.max_message_bytes:
         raise MessageTooLarge(
-            f"The message has {size} bytes; queue {queue.name} takes at most {settings.max_message_bytes}."
+            f"The message has {size} bytes; max_message_bytes of queue {queue.name} is {settings.max_message_bytes}."
         )
     envelope = letter.envelope
     return Draft(

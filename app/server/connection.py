@@ -49,7 +49,7 @@ NO_HOST: Complaint = (400, "A request of HTTP/1.1 has exactly one Host header.")
 UNKNOWN_CODING: Complaint = (501, "The only transfer coding of a request that is known here is chunked.")
 URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_URL} bytes.")
 HEAD_TOO_LARGE: Complaint = (
-    431, f"The target, header fields, trailer fields and chunk extensions of a request have at most {LARGEST_HEAD} bytes."
+    431, f"The target, header fields, trailer fields and chunk extensions of a request have about {LARGEST_HEAD} bytes at most."
 )  # fmt: skip
 TOO_MANY_FIELDS: Complaint = (431, f"A request has at most {MOST_FIELDS} header fields.")
 

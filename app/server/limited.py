@@ -19,7 +19,7 @@ SPARE_SECONDS = 5.0
 
 CROWDED: Complaint = (
     503,
-    "This server has as many connections as it may have; try again after the time in Retry-After.",
+    "This server has as many connections as PEEKLOCK_MAX_CONNECTIONS allows; try again after the time in Retry-After.",
 )
 
 

@@ -4,10 +4,12 @@ import asyncio
 
 from app.server.connection import Complaint, Connection, Stage
 
-TOO_SLOW: Complaint = (408, "The rest of this request did not come in time.")
-
 LEAST_RATE = 8 << 10
 """Bytes a second at which a body comes at least. It reserves all the bytes that it announces, however slowly they come."""
+
+TOO_SLOW: Complaint = (
+    408, f"The rest of this request did not come in time. A body may take 30 seconds, and one more for every {LEAST_RATE} bytes."
+)  # fmt: skip
 
 
 class Patient(Connection):

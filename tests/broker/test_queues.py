@@ -113,7 +113,7 @@ async def test_only_an_edition_that_is_wanted_changes(broker: Broker, queue: Que
     condition = Condition(wanted=[queue.edition])
     changed, made = await put_queue(broker, queue.name, CHANGED, condition)
     assert (changed.settings, made) == (CHANGED, False)
-    with pytest.raises(PreconditionFailed, match="was changed or created anew"):
+    with pytest.raises(PreconditionFailed, match="was changed or made again"):
         await put_queue(broker, queue.name, SETTINGS, condition)
     with pytest.raises(PreconditionFailed):
         await change_queue(broker, changed, describe, condition)
