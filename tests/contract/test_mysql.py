@@ -228,6 +228,8 @@ def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
     known = options(f"mysql://me:p%40ss@db:3307/queues?ssl_ca={__file__}&ssl_check_hostname=false")
     assert (known["password"], known["port"]) == ("p@ss", 3307)
     assert known["ssl"] == {"ca": __file__, "check_hostname": False}
+    # No port stands for the usual one, and a transaction begins only where a statement says so.
+    assert (options("mysql://db/queues")["port"], known["autocommit"]) == (0, True)
     with pytest.raises(ValueError, match=r"cannot be read: ssl_ca=/nowhere/ca\.pem"):
         options("mysql://db/queues?ssl_ca=/nowhere/ca.pem")
     with pytest.raises(ValueError, match="tls_mode"):

@@ -127,6 +127,7 @@ def test_a_server_that_is_not_there_cannot_be_migrated(act: Callable[[str], obje
         ("postgres:///", "names no database"),
         ("postgresql://user:secret@host:port/database", r"\.\.\.@host:port/database cannot be read: its port"),
         ("postgresql://user:secret@host/database?statement_cache_size=7", "may only be 0"),
+        ("postgresql://user:secret@host/database?sslmode=unheard_of", "an option that is not known here, or a value"),
         ("mysql://user:secret@host/database?unheard_of=1", "has an option that is not known here: unheard_of"),
     ],
 )

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -406,6 +406,8 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     store = await open_sqlite(path, clock, lambda _what, _how_many: None)
     queue, _ = await store.queues.create("orders", QueueSettings())
     await store.send([draft(queue)])
+    heard: list[Sequence[bool]] = []
+    store.on_moved = lambda _moves, effective: heard.append(effective)
     slow = Slow()
     claiming = asyncio.create_task(store.claim(claim(queue)))
     others = asyncio.gather(store.database.write(Step(slow)), store.close())
@@ -413,6 +415,7 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     claiming.cancel()
     slow.may_end.set()
     await others
+    assert heard == [[True]]
     again = await open_sqlite(path, clock, lambda _what, _how_many: None)
     (message,) = await again.browse(queue.id, list(MessageState), 0, 10)
     await again.close()
