@@ -6,6 +6,7 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import pytest
 
@@ -46,6 +47,8 @@ class MutationRun:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all mutants, as far as the time allows."""
         print(f"{len(self.wanted)} mutants; running {len(session.items)} tests once without any", flush=True)
+        for module in {mutant.module for mutant in self.wanted}:
+            import_module(module)  # some are loaded by a test only, which is too late to plant a mistake in them
         functions, ran = loaded_functions(), record(session.items)
         print("".join(f"fails without a mutant, left out: {test}\n" for test in ran if not ran[test].passes), end="")
         gc.freeze()  # forks share what the collector does not touch
