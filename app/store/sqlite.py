@@ -158,6 +158,8 @@ async def open_sqlite(path: Path | None, clock: Clock, observe: Observe) -> Sqli
 
 def _make_tables(connection: sqlite3.Connection) -> None:
     _empty_database().backup(connection)
+    # The copy has the identity of its model.
+    connection.execute("UPDATE broker SET id = lower(hex(fresh_secret()))")
 
 
 @cache
