@@ -280,3 +280,15 @@ async def test_an_administrator_takes_the_locks_of_one_queue(subject: Subject, q
     assert [stone and stone.outcome for stone in stones] == [Outcome.ENTITY_CHANGED] * 2
     assert await subject.store.remove([replace(completion(queue, living), fence=cleared(NO_EVIDENCE))]) == [False]
     assert bodies(await subject.claim(queue)) == [b"body"] * 2
+
+
+async def test_a_purge_of_locks_counts_where_it_has_removed_anything(subject: Subject, queue: Queue) -> None:
+    messages = [await subject.locked(queue) for _ in range(2)]
+    for removals, count in [
+        ([completion(queue, stranger(message)) for message in messages], 0),
+        ([completion(queue, stranger(messages[0])), completion(queue, messages[1])], 1),
+    ]:
+        await subject.store.remove_locked(queue.id, removals)
+        found = await subject.store.queues.by_id(queue.id)
+        assert found is not None
+        assert found.lock_purges == count

@@ -67,6 +67,12 @@ def test_columns_may_be_those_of_a_table_by_its_name() -> None:
     assert spell("SELECT @held", Engine.SQLITE).endswith("properties, :now AS read_at")
 
 
+def test_the_weight_of_a_message_may_be_that_of_a_table_by_its_name() -> None:
+    weight = "2048 + LENGTH({0}body) + COALESCE(LENGTH(CAST({0}properties AS BLOB)), 0)"
+    assert spell("SELECT @weight", Engine.SQLITE) == f"SELECT {weight.format('')}"
+    assert spell("SELECT @m.weight", Engine.SQLITE) == f"SELECT {weight.format('m.')}"
+
+
 @pytest.mark.parametrize("engine", list(Engine))
 def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> None:
     browse, outlines = (load(engine)[name] for name in ("browse", "outlines"))
