@@ -20,14 +20,17 @@ async def house() -> AsyncIterator[House]:
         yield house
 
 
+RAW = "/v1/queues/orders/messages/raw"
+
+
 class Exchange:
     """One request, whose body comes and whose answer is taken as the test says."""
 
-    def __init__(self, house: House, headers: Mapping[str, str], path: str = "/v1/queues/orders/messages/raw") -> None:
+    def __init__(self, house: House, headers: Mapping[str, str], method: str = "POST", path: str = RAW) -> None:
         self._house = house
         self._scope: dict[str, Any] = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",
@@ -72,6 +75,14 @@ async def test_what_says_that_it_is_too_much_now_is_refused_before_it_is_read(ho
     again = Exchange(house, {"content-length": str(MIB)})
     again.come(b"x" * 1000, more=False)
     assert await again.run() == 201
+
+
+@pytest.mark.parametrize("path", ["/livez", "/metrics", "/v1/queues"])
+async def test_an_operation_without_a_body_reserves_nothing_and_reads_none(house: House, path: str) -> None:
+    asking = Exchange(house, {"content-length": str(LARGEST_REQUEST)}, "GET", path)
+    async with asyncio.timeout(60):
+        assert (await asking.run(), asking.reads) == (200, 0)
+    assert house.requests.held == 0
 
 
 @pytest.mark.parametrize("more", [True, False], ids=["the first piece", "the whole body"])
@@ -129,7 +140,7 @@ async def test_what_a_client_leaves_half_sent_is_counted_no_more(house: House) -
 
 async def test_an_answer_counts_until_its_client_has_taken_it(house: House) -> None:
     await house.send(body="x" * (MIB - 100))
-    exchange = Exchange(house, {}, "/v1/queues/orders/messages/receive")
+    exchange = Exchange(house, {}, path="/v1/queues/orders/messages/receive")
     exchange.come(b"{}", more=False)
     running = asyncio.create_task(exchange.run())
     await settle()
