@@ -16,7 +16,7 @@ from app.api.front import request_id
 from app.api.problems import UNREADABLE, plain_problem
 from app.domain.refusals import Overloaded
 from app.server.chunks import Overhead
-from app.server.in_turn import PIECE, InTurn
+from app.server.in_turn import InTurn
 from app.server.resuming import head_without_offer, successor
 
 LARGEST_URL = 16 << 10
@@ -70,8 +70,10 @@ class Connection(InTurn):
     """One client's connection."""
 
     _stage = Stage.NONE
+    _began_in = 0
+    """Bytes of the piece in which the newest head began. What was ahead of it there is not told apart."""
     _arrived = 0
-    """Bytes of a head that are here, before the newest piece. The piece in which it began counts as a whole."""
+    """Bytes of that head which have come since, before the newest piece."""
     _read = 0
     """Bytes of the newest piece."""
     _complaint = MALFORMED
@@ -96,13 +98,16 @@ class Connection(InTurn):
         else:
             self._parse(data)
         if self._stage is Stage.HEAD and not self._is_deaf:
-            self._arrived += len(data)
+            if self._began_in:
+                self._arrived += len(data)
+            else:
+                self._began_in = len(data)
             self._bound_head()
 
     def on_message_begin(self) -> None:
         """The first byte of a request is here."""
         self._stage = Stage.HEAD
-        self._arrived = 0
+        self._began_in = self._arrived = 0
         self._overhead = None
         super().on_message_begin()
 
@@ -277,14 +282,14 @@ class Connection(InTurn):
             self._refuse(URL_TOO_LONG)
         elif len(self.headers) > MOST_FIELDS:
             self._refuse(TOO_MANY_FIELDS)
-        elif self._arrived > LARGEST_HEAD + PIECE:
+        elif self._arrived > LARGEST_HEAD:
             self._refuse(HEAD_TOO_LARGE)
 
     def _fault_of_head(self) -> Complaint | None:
         """What is wrong with a whole head (RFC 9112, 3.2 and 6.1)."""
         if len(self.url) > LARGEST_URL:
             return URL_TOO_LONG
-        if self._arrived + self._read > LARGEST_HEAD < self._head_size():
+        if self._began_in + self._arrived + self._read > LARGEST_HEAD < self._head_size():
             return HEAD_TOO_LARGE
         if len(self.headers) > MOST_FIELDS:
             return TOO_MANY_FIELDS

@@ -4,15 +4,19 @@ Everything a client can make a process hold is bounded for each connection, so t
 """
 
 import asyncio
+from typing import cast
 
 from app.api.health import check_live, check_ready
-from app.server.connection import Complaint
+from app.server.connection import Complaint, Stage
 from app.server.patience import Patient
 
 PROBES = (check_live.path.encode(), check_ready.path.encode())
 
 SPARE = 32
-"""Connections above the limit that are still heard. A probe among them is answered; any other request gets a 503."""
+"""Connections above the limit that are still heard. A probe among them is answered; any other request gets a 503.
+
+One more than these takes the place of the one that has been silent for longest.
+"""
 
 SPARE_SECONDS = 5.0
 """How long such a connection may take to send its request."""
@@ -40,14 +44,33 @@ class Limited(Patient):
             self.seconds = SPARE_SECONDS
         super().connection_made(transport)
         if above > SPARE:
-            self._refuse(CROWDED)
-            self.transport.close()
+            self._longest_silent().turn_away()
 
     def on_headers_complete(self) -> None:
         """A request's head is here. Above the limit it is the last one of its connection."""
         super().on_headers_complete()
         if self._is_above_limit:
             self.cycle.keep_alive = False
+
+    @property
+    def is_idle_spare(self) -> bool:
+        """Whether it is above the limit and has asked for nothing yet."""
+        return self._is_above_limit and self._stage is Stage.NONE and not self._is_answering() and not self._is_deaf
+
+    @property
+    def idle_since(self) -> float:
+        """Since when, by the loop's time."""
+        return self._since
+
+    def turn_away(self) -> None:
+        """Say that there are too many connections, and close this one."""
+        self._refuse(CROWDED)
+        self.transport.close()
+
+    def _longest_silent(self) -> "Limited":
+        # A probe asks at once.
+        idle = [one for one in cast("set[Limited]", self.connections) if one.is_idle_spare]
+        return min(idle, key=lambda one: one.idle_since, default=self)
 
     def _fault_of_head(self) -> Complaint | None:
         if self._is_above_limit and self.url not in PROBES:

@@ -4,6 +4,7 @@ uvicorn writes them one after the other: two system calls, and a client that is 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,7 +19,7 @@ class OneWrite(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
-        self._whole = Whole(transport)
+        self._whole = Whole(transport, self.loop.time)
         super().connection_made(self._whole)
 
     def on_response_complete(self) -> None:
@@ -30,11 +31,14 @@ class OneWrite(HttpToolsProtocol):
 class Whole(asyncio.Transport):
     """A connection that keeps an answer's head until its body, its end, or the end of the connection comes along."""
 
-    __slots__ = ("_begun", "_head", "_inside", "_is_held", "_is_paused")
+    __slots__ = ("_begun", "_head", "_inside", "_is_held", "_is_paused", "_now", "invited_at")
 
-    def __init__(self, inside: asyncio.Transport) -> None:
+    def __init__(self, inside: asyncio.Transport, now: Callable[[], float]) -> None:
         super().__init__()
         self._inside = inside
+        self._now = now
+        self.invited_at = now()
+        """When the client was last told to go on, or its bytes were read again after a pause."""
         self._begun = False
         self._head = b""
         self._is_held = False
@@ -45,8 +49,11 @@ class Whole(asyncio.Transport):
         if self._head:
             self._inside.writelines((self._head, data))
             self._head = b""
-        elif self._begun or data[: len(INTERIM)] == INTERIM:
+        elif self._begun:
             self._inside.write(data)
+        elif data[: len(INTERIM)] == INTERIM:
+            self._inside.write(data)
+            self.invited_at = self._now()
         else:
             self._begun = True
             self._head = bytes(data)
@@ -84,7 +91,7 @@ class Whole(asyncio.Transport):
         if self._is_held:
             self._is_held = False
             if not self._is_paused:
-                self._inside.resume_reading()
+                self._read_on()
 
     def pause_reading(self) -> None:
         """See `asyncio.Transport`."""
@@ -95,7 +102,11 @@ class Whole(asyncio.Transport):
         """See `asyncio.Transport`."""
         self._is_paused = False
         if not self._is_held:
-            self._inside.resume_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._inside.resume_reading()
+        self.invited_at = self._now()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """See `asyncio.Transport`."""

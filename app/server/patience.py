@@ -36,6 +36,9 @@ class Patient(Connection):
         newest, before = self.scope, self._stage
         super().take_in(data)
         if self._stage is Stage.NONE:
+            if self._watch is None and self.timeout_keep_alive_task is None and not self._is_answering():
+                # Blank lines between requests have ended uvicorn's watch over an idle connection.
+                self._watch_for(self.seconds)
             return
         if self.scope is not newest or self._stage is not before:
             self._since = self.loop.time()
@@ -43,6 +46,11 @@ class Patient(Connection):
             self._since = min(self._since + len(data) / LEAST_RATE, self.loop.time())
         if self._watch is None:
             self._watch_for(self.seconds)
+
+    def on_response_complete(self) -> None:
+        """An answer has ended. What its client has begun to send behind it is waited for from now on."""
+        super().on_response_complete()
+        self._since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -63,6 +71,7 @@ class Patient(Connection):
             return
         if self._waits_for_us():
             self._since = self.loop.time()
+        self._since = max(self._since, self._whole.invited_at)
         left = self._since + self.seconds - self.loop.time()
         if left > 0:
             self._watch_for(left)

@@ -97,6 +97,14 @@ async def test_a_large_head_within_bounds_is_taken_after_a_large_request(client:
     assert [(await client.hear())[0] for _ in range(2)] == [200, 200]
 
 
+async def test_a_head_that_is_cut_behind_a_large_body_is_read(client: Client) -> None:
+    body = b"x" * (LARGEST_HEAD + 2000)
+    await client.tell(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + GET[:9])
+    assert (await client.hear())[0] == 200
+    client.say(GET[9:])
+    assert (await client.hear())[0] == 200
+
+
 async def test_the_callers_own_id_is_given_back(client: Client) -> None:
     client.say(CHUNKED + b"zz\r\n")
     assert (await client.hear())[1]["x-request-id"] == "mine"

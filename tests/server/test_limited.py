@@ -85,8 +85,24 @@ async def test_the_end_of_a_connection_makes_room(crowd: Crowd) -> None:
     assert (await client.hear())[0] == 200
 
 
-async def test_far_above_the_limit_connections_are_refused_before_they_ask(crowd: Crowd) -> None:
-    await crowd.clients(LIMIT + SPARE)
+async def test_far_above_the_limit_a_probe_takes_the_place_of_who_has_been_silent_for_longest(
+    crowd: Crowd, clock: VirtualClock
+) -> None:
+    await crowd.clients(LIMIT)
+    oldest = await crowd.client()
+    await clock.advance(SPARE_SECONDS / 2)
+    others = await crowd.clients(SPARE - 1)
+    client = await crowd.client()
+    assert await oldest.problem() == (503, "overloaded")
+    for asking in (client, others[0]):
+        asking.say(LIVEZ)
+        assert (await asking.hear())[2] == b"/livez"
+
+
+async def test_far_above_the_limit_nobody_who_has_begun_to_ask_is_turned_away_for_another(crowd: Crowd) -> None:
+    await crowd.clients(LIMIT)
+    for asking in await crowd.clients(SPARE):
+        await asking.tell(LIVEZ[:-2])
     client = await crowd.client()
     assert await client.problem() == (503, "overloaded")
 

@@ -35,7 +35,7 @@ def wire() -> Wire:
 
 @pytest.fixture
 def whole(wire: Wire) -> Whole:
-    return Whole(wire)
+    return Whole(wire, lambda: 0.0)
 
 
 def test_head_and_body_are_one_write(wire: Wire, whole: Whole) -> None:

@@ -115,6 +115,29 @@ async def test_an_answered_body_that_has_come_whole_leaves_no_connection_open_fo
     assert await client.is_hung_up()
 
 
+async def test_blank_lines_between_requests_keep_no_connection_open(client: Client, clock: VirtualClock) -> None:
+    await client.tell(GET)
+    assert (await client.hear())[0] == 200
+    await clock.advance(PATIENCE)
+    await client.tell(b"\r\n")
+    await clock.advance(PATIENCE)
+    assert await client.is_hung_up()
+
+
+@pytest.mark.parametrize("behind", [POST, b"GET / HTTP/1.1\r\nHost: x\r\n"], ids=["a body", "the rest of a head"])
+async def test_what_waits_behind_an_answer_has_all_its_time_afterwards(
+    client: Client, clock: VirtualClock, service: Service, behind: bytes
+) -> None:
+    await client.tell(WAIT + behind)
+    await service.begun.wait()
+    await clock.advance(PATIENCE - 1)
+    service.may_answer.set()
+    assert (await client.hear())[2] == b"/wait"
+    await clock.advance(PATIENCE - 1)
+    client.say(b"x" * 50 if behind is POST else b"\r\n")
+    assert (await client.hear())[2] == b"/"
+
+
 @pytest.mark.parametrize("behind", [b"", b"GET / HT", POST + b"ab"], ids=["alone", "half a head", "half a body"])
 async def test_who_waits_for_an_answer_is_left_in_peace(
     client: Client, clock: VirtualClock, service: Service, behind: bytes
@@ -131,8 +154,9 @@ async def test_who_waits_to_be_told_to_go_on_is_left_in_peace(
 ) -> None:
     await client.tell(b"POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     await service.begun.wait()
-    await clock.advance(PATIENCE * 3)
+    await clock.advance(PATIENCE * 3 - 1)
     service.may_read.set()
     assert (await client.hear())[0] == 100
+    await clock.advance(PATIENCE - 1)
     client.say(b"hello")
     assert (await client.hear())[0] == 200
