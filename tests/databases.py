@@ -74,7 +74,7 @@ class Run:
                     ENGINES[found.kind].drop(template.read_text())
         for note in self.directory.glob(f"*/{NOTE}"):
             end_noted(note.parent)
-        shutil.rmtree(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)  # another run may clear the same remains at this moment
 
     def found(self) -> list[Found]:
         """Return the servers that were needed so far."""

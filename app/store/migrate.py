@@ -152,9 +152,8 @@ def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
             case Engine.POSTGRESQL:
                 return asyncio.run(_on_postgresql(url, work))
             case Engine.MYSQL:
-                import_module("app.store.mysql_connect").options(
-                    url
-                )  # refuses what the other driver would break off at
+                # Refuses what the other driver would break off at.
+                import_module("app.store.mysql_connect").options(url)
                 return _on_sync_engine(create_engine(_mysql_url(url), poolclass=NullPool), work)
             case Engine.SQLITE:
                 return _on_sync_engine(_sqlite(where.path), work)

@@ -11,7 +11,7 @@ from app.store import postgresql_receiving as receiving
 from app.store import postgresql_sending as sending
 from app.store.documents import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.floors import Floors
-from app.store.pool import AttemptHeld, Collision, LockWaitEnded
+from app.store.pool import AttemptHeld
 from app.store.postgresql_session import Session
 
 
@@ -45,17 +45,11 @@ async def begin(session: Session, attempt: Attempt) -> str | None:
 
     Refuses with `KeyReused`. Raises `AttemptHeld` where the first try is under way.
     """
-    try:
-        begun = await session.fetch(
-            "begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep
-        )
-    except LockWaitEnded as error:
-        raise AttemptHeld from error
-    if begun:
+    if await session.fetch("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep):
         return None
     found = await session.fetch("earlier_attempt", key=attempt.key)
     if not found:
-        raise Collision("the first attempt was forgotten at this very moment")
+        raise AttemptHeld
     ((fingerprint, answer),) = found
     if fingerprint != attempt.fingerprint:
         raise KeyReused

@@ -152,6 +152,15 @@ class ServerSubject(Subject):
     waiting: ClassVar[str]
     """A row for each statement that waits."""
 
+    def of_attempt(self, key: bytes) -> Sequence[str]:
+        """Statements of a transaction that makes this attempt and has not ended."""
+        name = self.literal(key)
+        return [f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)"]
+
+    def of_repeat(self, key: bytes) -> str:
+        """The first statement of a transaction that repeats this attempt."""
+        return f"SELECT 1 FROM attempt WHERE attempt_key = {self.literal(key)} FOR UPDATE"
+
     @abstractmethod
     def literal(self, value: bytes) -> str:
         """These bytes as they stand in a statement."""
@@ -195,6 +204,12 @@ class PostgresSubject(ServerSubject):
         finally:
             await transaction.rollback()
             await other.close()
+
+    def of_attempt(self, key: bytes) -> Sequence[str]:
+        return [self.of_repeat(key), *super().of_attempt(key)]
+
+    def of_repeat(self, key: bytes) -> str:
+        return f"SELECT pg_advisory_xact_lock(hashtextextended('{key.hex()}', 0))"
 
     def literal(self, value: bytes) -> str:
         return f"'\\x{value.hex()}'"

@@ -175,8 +175,7 @@ async def test_message_ids_that_a_stopped_send_holds_hold_no_other_send_up(
 
 async def test_a_send_waits_for_an_attempt_that_is_held_for_a_moment(subject: ServerSubject, queue: Queue) -> None:
     attempt = Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
-    name = subject.literal(attempt.key)
-    async with subject.holding(f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)"):
+    async with subject.holding(*subject.of_attempt(attempt.key)):
         sending = asyncio.ensure_future(subject.store.send_once([draft(queue)], attempt))
         await until(lambda: subject.clock.timers, "the send pauses before another try")
     assert not (await through(subject.clock, sending)).replayed
@@ -200,8 +199,7 @@ async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
 ) -> None:
     """Clients of the stopped process try again elsewhere; without a key, and with keys that nobody holds, others go on."""
     attempts = [Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(12)]
-    names = [subject.literal(attempt.key) for attempt in attempts[:10]]
-    hold = [f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)" for name in names]
+    hold = [statement for attempt in attempts[:10] for statement in subject.of_attempt(attempt.key)]
     await subject.send(queue, b"body")
     async with subject.holding(*hold):
         sends = [subject.store.send_once([draft(queue)], attempt) for attempt in attempts[1::2]]
@@ -212,6 +210,20 @@ async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
             answers = await through(subject.clock, repeating)
     assert [isinstance(answer, RequestInProgress) for answer in answers] == ([True] * 5 + [False]) * 2
     assert not (await subject.store.send_once([draft(queue)], attempts[0])).replayed
+
+
+async def test_a_repeat_of_an_answered_attempt_waits_for_no_other_repeat(subject: ServerSubject, queue: Queue) -> None:
+    sent, received = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
+    first = await subject.store.send_once([draft(queue)], sent)
+    taken = await subject.store.claim_once(claim(queue), received)
+    async with subject.holding(subject.of_repeat(sent.key), subject.of_repeat(received.key)):
+        again = await subject.store.send_once([draft(queue)], sent)
+        assert (again.answer, again.replayed) == (first.answer, True)
+        retaken = await subject.store.claim_once(claim(queue), received)
+        assert ([token(one) for one in retaken.answer], retaken.replayed) == (
+            [token(one) for one in taken.answer],
+            True,
+        )
 
 
 async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(subject: ServerSubject, queue: Queue) -> None:

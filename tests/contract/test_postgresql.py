@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from app.store.postgresql_attempts import receive
 from app.store.postgresql_session import Session, address, connect
 from app.store.rows import Row
 from app.store.statements import Engine, load
+from tests.bounds import bounded
 from tests.contract.claims import WatchedClaims
 from tests.contract.subject import (
     LOCK,
@@ -39,6 +41,10 @@ Result = TypeVar("Result")
 
 GROWING = ("message", "archive", "export_batch", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
+
+WAITING_FOR_LONG = f"""
+{PostgresSubject.waiting} AND query_start < clock_timestamp() - interval '100 milliseconds'
+"""
 
 
 @pytest.fixture
@@ -279,6 +285,20 @@ async def test_an_attempt_whose_transaction_was_undone_answers_that_the_store_is
     once = await subject.store.claim_once(claim(queue, 2), one)
     assert not once.replayed
     assert bodies(once.answer) == [b"body"]
+
+
+async def test_an_attempt_waits_for_a_table_as_any_request_does(subject: PostgresSubject, queue: Queue) -> None:
+    """Maintenance of a table takes it for moments. It is not another request that makes the same attempt."""
+    await subject.send(queue, b"body")
+    first, second = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
+    async with subject.holding("LOCK TABLE message"):
+        sending = asyncio.ensure_future(subject.store.send_once([draft(queue)], first))
+        receiving = asyncio.ensure_future(subject.store.claim_once(claim(queue), second))
+        for _ in bounded("both wait"):
+            if len(await subject.execute(WAITING_FOR_LONG)) == 2:
+                break
+    assert not (await sending).replayed
+    assert not (await receiving).replayed
 
 
 async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(

@@ -570,10 +570,11 @@ RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
 
 -- begin_attempt: note an attempt that is the first of its key; a row says so
 --
--- Another one under way fails the statement, which waits only as long as most commits take.
+-- Nothing is noted while another transaction makes the same attempt. This one does not wait for it.
 INSERT INTO attempt AS earlier (attempt_key, fingerprint, remove_at)
-SELECT :key, :fingerprint, clock.now + :keep
-FROM (SELECT @now AS now, set_config('lock_timeout', '20ms', true)) AS clock
+SELECT :key::bytea, :fingerprint, clock.now + :keep
+FROM (SELECT @now AS now) AS clock
+WHERE pg_try_advisory_xact_lock(hashtextextended(encode(:key::bytea, 'hex'), 0))
 ON CONFLICT (attempt_key) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     answer = NULL,
@@ -581,8 +582,8 @@ ON CONFLICT (attempt_key) DO UPDATE SET
 WHERE earlier.remove_at <= @now
 RETURNING attempt_key;
 
--- earlier_attempt: what came of the first attempt with this key
-SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key;
+-- earlier_attempt: what came of the first attempt with this key, nothing where that one is under way or forgotten
+SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key AND remove_at > @now;
 
 -- answer_attempt: keep what an attempt was answered, in the transaction that did what it asked
 UPDATE attempt SET answer = :answer WHERE attempt_key = :key;
