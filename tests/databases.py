@@ -57,9 +57,10 @@ class Run:
     def begin(cls) -> Run:
         """Make the shared directory, and clear away what a killed run has left behind."""
         for remains in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-            owner = remains / "owner"
-            if owner.exists() and not psutil.pid_exists(int(owner.read_text())):
-                cls(remains).end()
+            # Another run may clear it at this moment, or have made it and not signed it yet.
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                if not psutil.pid_exists(int((remains / "owner").read_text())):
+                    cls(remains).end()
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
         directory.chmod(0o755)  # the servers' own accounts must pass
         (directory / "owner").write_text(str(os.getpid()))
@@ -74,7 +75,7 @@ class Run:
                     ENGINES[found.kind].drop(template.read_text())
         for note in self.directory.glob(f"*/{NOTE}"):
             end_noted(note.parent)
-        shutil.rmtree(self.directory, ignore_errors=True)  # another run may clear the same remains at this moment
+        shutil.rmtree(self.directory)
 
     def found(self) -> list[Found]:
         """Return the servers that were needed so far."""
