@@ -47,7 +47,7 @@ ENOUGH_SECONDS = 0.001
 LARGEST = 1 << 19
 RUNS = 3
 FEWEST_ROUNDS = 3
-MOST_ROUNDS = 8
+MOST_ROUNDS = 4
 
 Maker = Callable[[int], Any]
 

@@ -150,7 +150,7 @@ class ServerSubject(Subject):
             await asyncio.sleep(0.01)
 
     waiting: ClassVar[str]
-    """A row for each statement that waits."""
+    """A row for each statement in this database that waits."""
 
     def of_attempt(self, key: bytes) -> Sequence[str]:
         """Statements of a transaction that makes this attempt and has not ended."""
@@ -169,7 +169,7 @@ class ServerSubject(Subject):
 class PostgresSubject(ServerSubject):
     """PostgreSQL has its own clock."""
 
-    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ WHERE (coalesce(kept.total, 0), coalesce(kept.scheduled, 0), coalesce(kept.defer
 class MariaSubject(ServerSubject):
     """MariaDB and MySQL have their own clock."""
 
-    waiting = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+    waiting = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = DATABASE()"
 
     def __init__(self, url: str) -> None:
         super().__init__()

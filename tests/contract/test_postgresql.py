@@ -237,7 +237,7 @@ async def test_whoever_dies_while_sealing_has_sealed_nothing(subject: PostgresSu
     await subject.execute("LOCK TABLE export_batch IN SHARE MODE")
     sealing = asyncio.create_task(subject.store.archive.seal(first))
     await subject.until_somebody_waits()
-    await subject.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    await subject.execute(f"SELECT pg_terminate_backend(pid) FROM ({subject.waiting}) AS waiting")
     with pytest.raises(StoreUnavailable):
         await sealing
     await subject.execute("COMMIT")
