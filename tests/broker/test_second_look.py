@@ -1,5 +1,6 @@
 """A settlement that comes late while the row changes under it still hears what really happened."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,16 @@ from app.broker.complete import complete
 from app.broker.receive import Wish, receive
 from app.broker.renew import renew
 from app.broker.send import send
-from app.broker.settling import settle, settle_one
+from app.broker.settling import lose, settle, settle_one
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import LockLost, LossCause
+from app.domain.refusals import LockLost, LossCause, MessageBusy
 from app.domain.sending import Letter
-from app.domain.settlement import Held, LockToken
+from app.domain.settlement import Held, LockToken, Removal
 from app.maintenance.expiry import expire_locks
 from app.store.migrate import migrate
-from tests.clock import VirtualClock
+from tests.clock import VirtualClock, through
+from tests.faults.waiting import until
 from tests.rooms import sqlite_broker
 
 LOCK_SECONDS = 30.0
@@ -112,3 +114,63 @@ async def test_a_renewal_of_a_lock_that_ends_meanwhile_is_lost(
     watched = replace(broker, store=Interrupted(broker.store, lambda: clock.advance(LOCK_SECONDS)))
     with pytest.raises(LockLost):
         await renew(watched, queue, token)
+
+
+async def test_a_lock_that_lives_is_lost_on_evidence_against_its_own_generation_alone(
+    broker: Broker, queue: Queue
+) -> None:
+    token = await held_token(broker, queue)
+    await renew(broker, queue, token)
+    (held,) = await broker.store.held([token])
+    assert held is not None
+    assert await lose(broker, held, held.lock_generation + 1) is None
+    lost = await lose(broker, held, held.lock_generation)
+    assert lost is not None
+    assert (lost.cause, lost.delivered_again) == (LossCause.EXPIRED, False)
+
+
+class WatchedLocks:
+    """A lock store that notes which records are dropped."""
+
+    def __init__(self, locks: Any) -> None:
+        self._locks = locks
+        self.dropped: list[LockToken] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._locks, name)
+
+    async def drop(self, records: Sequence[tuple[LockToken, int]]) -> None:
+        self.dropped += [token for token, _ in records]
+        await self._locks.drop(records)
+
+
+async def test_the_record_of_a_renewed_lock_is_dropped_once_it_is_settled(broker: Broker, queue: Queue) -> None:
+    token = await held_token(broker, queue)
+    await renew(broker, queue, token)
+    locks = WatchedLocks(broker.locks)
+    await settle_one(replace(broker, locks=locks), queue, complete(queue, token))
+    assert locks.dropped == [token]
+
+
+class HeldRow:
+    """A store in which another request holds the row of every settlement."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        return [False] * len(removals)
+
+
+async def test_a_settlement_pauses_before_it_looks_at_a_held_row_again(
+    broker: Broker, queue: Queue, clock: VirtualClock
+) -> None:
+    token = await held_token(broker, queue)
+    watched = replace(broker, store=HeldRow(broker.store))
+    settling = asyncio.create_task(settle(watched, queue, [complete(queue, token)]))
+    await until(lambda: clock.timers or settling.done(), "it pauses")
+    assert not settling.done()
+    assert [type(answer) for answer in await through(clock, settling)] == [MessageBusy]
