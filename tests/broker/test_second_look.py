@@ -18,9 +18,10 @@ from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import LockLost, LossCause, MessageBusy
 from app.domain.sending import Letter
-from app.domain.settlement import Held, LockToken, Removal
+from app.domain.settlement import HIGHEST_GENERATION, Held, LockToken, Removal
 from app.maintenance.expiry import expire_locks
 from app.store.migrate import migrate
+from tests.broker.others import Records
 from tests.clock import VirtualClock, through
 from tests.faults.waiting import until
 from tests.rooms import sqlite_broker
@@ -129,27 +130,12 @@ async def test_a_lock_that_lives_is_lost_on_evidence_against_its_own_generation_
     assert (lost.cause, lost.delivered_again) == (LossCause.EXPIRED, False)
 
 
-class WatchedLocks:
-    """A lock store that notes which records are dropped."""
-
-    def __init__(self, locks: Any) -> None:
-        self._locks = locks
-        self.dropped: list[LockToken] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._locks, name)
-
-    async def drop(self, records: Sequence[tuple[LockToken, int]]) -> None:
-        self.dropped += [token for token, _ in records]
-        await self._locks.drop(records)
-
-
 async def test_the_record_of_a_renewed_lock_is_dropped_once_it_is_settled(broker: Broker, queue: Queue) -> None:
     token = await held_token(broker, queue)
     await renew(broker, queue, token)
-    locks = WatchedLocks(broker.locks)
+    locks = Records(broker.locks)
     await settle_one(replace(broker, locks=locks), queue, complete(queue, token))
-    assert locks.dropped == [token]
+    assert locks.dropped == [(token, HIGHEST_GENERATION)]
 
 
 class HeldRow:
