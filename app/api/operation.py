@@ -185,7 +185,7 @@ class Application:
             raise in_path("queue", WRONG_NAME)
         largest = self._desk.largest_request
         if self.operation.body is None:
-            # Not read: anybody may call some of these, and whoever announces a body reserves room for it.
+            # Not read: some of these need no key, and an announced body would reserve room.
             self._check(headers, largest)
             return await self._call(scope, receive, principal, b"", None)
         with Held(self._desk.requests) as held:

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 def create(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
-    """Make a key that ends after so many days, if ever; what there is to say of it, with its secret."""
+    """Make a key that ends after `days`, or never; returns its fields and its secret."""
 
     async def act(store: Store) -> dict[str, Any]:
         now = await store.now()
@@ -36,7 +36,7 @@ def create(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
 
 
 def every_key() -> list[dict[str, Any]]:
-    """What there is to say of each key."""
+    """Return the fields of each key."""
 
     async def act(store: Store) -> list[dict[str, Any]]:
         return [_plain(one) for one in await store.keys.page()]

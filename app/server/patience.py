@@ -16,8 +16,8 @@ class Patient(Connection):
     """A connection whose client is waited for, but not for ever.
 
     A head has to be whole within `seconds` of its first byte, and a body within as many of its head and those that it
-    takes at `LEAST_RATE`. Nobody is hurried who waits for the server: for an answer, to be told to go on, or to have its bytes taken. A request that comes
-    whole in one read sets no timer.
+    takes at `LEAST_RATE`. No time runs while a client waits for the server: for an answer, to be told to go on, or to
+    have its bytes taken. A request that comes whole in one read sets no timer.
     """
 
     seconds = 30.0

@@ -138,7 +138,7 @@ def _lock_mysql(connection: Connection) -> None:
     question = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
     values = {"name": LOCK_NAME, "seconds": PATIENCE_SECONDS}
     if connection.execute(question, values).scalar() != 1:
-        raise StoreUnavailable(f"Somebody else has been migrating this database for {PATIENCE_SECONDS} s.")
+        raise StoreUnavailable(f"Another process has been migrating this database for {PATIENCE_SECONDS} s.")
 
 
 def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:

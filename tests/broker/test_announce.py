@@ -9,7 +9,7 @@ from app.broker.broker import Broker
 from app.broker.send import send
 from app.domain.instant import HOUR
 from app.domain.message import DEFAULT_PRIORITY, Envelope
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue
 from app.domain.sending import Letter
 from tests.broker.others import Processes
 from tests.clock import VirtualClock
@@ -25,12 +25,6 @@ def processes() -> Processes:
 async def broker(processes: Processes) -> AsyncIterator[Broker]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         yield replace(broker, bells=processes)
-
-
-@pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    return queue
 
 
 async def test_a_send_wakes_a_receiver_for_each_message(broker: Broker, queue: Queue, processes: Processes) -> None:

@@ -1,7 +1,7 @@
 """A queue is made on first send only for what it will take, and what another process deleted is not shown from memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,6 @@ async def test_a_queue_that_another_process_deleted_is_gone_at_once(tmp_path: Pa
             await fresh(broker, "orders")
         with pytest.raises(QueueNotFound):
             await broker.catalogue.named("orders")
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
 
 
 async def made_again(broker: Broker, queue: Queue) -> Queue:

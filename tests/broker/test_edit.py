@@ -1,6 +1,6 @@
 """An edit takes in what others do to the message meanwhile, unless its caller insists on what it has seen."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,12 +16,10 @@ from app.broker.send import send
 from app.broker.settling import settle_one
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
 from app.domain.sending import Letter
 from app.domain.settlement import LockToken, token_of
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
 
 
 class Interrupted:
@@ -40,18 +38,6 @@ class Interrupted:
             happens, self._happens = self._happens, None
             await happens()
         return found
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    return queue
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What a holder says when it ends a delivery is noted on the message: reasons, and changes to its properties."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -13,26 +13,12 @@ from app.broker.receive import Wish, receive
 from app.broker.send import send
 from app.broker.settling import Ask, settle_one
 from app.domain.message import LARGEST_PROPERTIES, MOST_PROPERTIES, Envelope, Message, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import Letter
 from app.domain.settlement import LockToken, token_of
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
 
 Changes = dict[str, Scalar] | None
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    return queue
 
 
 async def ended(broker: Broker, queue: Queue, ending: Callable[[LockToken], Ask]) -> Message:

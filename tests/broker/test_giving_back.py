@@ -1,7 +1,7 @@
 """What was claimed for a receiver that goes, or that the store fails meanwhile, is given back uncounted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.domain.sending import Letter
 from app.domain.settlement import Move, token_of
-from tests.clock import VirtualClock, settle, through
-from tests.rooms import sqlite_broker
+from tests.clock import settle, through
 
 LIMIT = 1
 
@@ -60,12 +59,6 @@ class Bells:
 
     def queue_changed(self, queue_id: int) -> None:
         """Nothing of that here."""
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -22,20 +22,8 @@ from app.domain.access import KEY_BYTES, KEY_PREFIX, LIVE_KEYS_PER_PRINCIPAL, OP
 from app.domain.instant import MINUTE, SECOND
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
 from tests.clock import VirtualClock, settle
-from tests.rooms import sqlite_broker
 
 GRANT = Grant(frozenset({Right.SEND}), ("orders",))
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def broker(clock: VirtualClock) -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", clock) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ REQUEST: ContextVar[str] = ContextVar("request")
 
 
 class Picky:
-    """A store that refuses whatever has a bad message in it, and is away for a number of tries."""
+    """A store that refuses a batch with a bad message in it, and is unavailable for its first `away` tries."""
 
     def __init__(self, away: int = 0) -> None:
         self.away = away

@@ -35,11 +35,6 @@ LOCK_SECONDS = 30
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)

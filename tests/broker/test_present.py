@@ -1,7 +1,5 @@
 """What is stored where a queue is looks the queue up once more when it is gone, and no further."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from app.broker.broker import Broker
@@ -9,14 +7,6 @@ from app.broker.ports import QueueGone
 from app.broker.present import where_present
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
 
 
 async def test_a_queue_that_goes_each_time_is_not_found(broker: Broker) -> None:

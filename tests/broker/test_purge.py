@@ -1,10 +1,7 @@
 """A purge goes batch by batch, and takes locks only where it is told to."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, cast
-
-import pytest
 
 from app.broker.broker import Broker
 from app.broker.filters import Everything
@@ -13,26 +10,12 @@ from app.broker.purge import BATCH_SIZE, Choice, purge
 from app.broker.receive import Wish, receive
 from app.broker.send import send
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue
 from app.domain.sending import Letter
 from app.domain.settlement import HIGHEST_GENERATION, token_of
 from tests.broker.others import Processes, Records
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
 
 ALL = Choice([MessageState.AVAILABLE], Everything())
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    return queue
 
 
 async def test_a_purge_without_patience_removes_one_batch(broker: Broker, queue: Queue) -> None:

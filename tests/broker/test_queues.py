@@ -1,6 +1,6 @@
 """A queue changes on the condition that its author sets, and every process hears of it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,17 +28,10 @@ from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavaila
 from app.domain.sending import Letter
 from app.domain.settlement import HIGHEST_GENERATION, token_of
 from tests.broker.others import Processes, Records
-from tests.clock import VirtualClock
-from tests.rooms import dead_letter_all, sqlite_broker
+from tests.rooms import dead_letter_all
 
 SETTINGS = QueueSettings(description="as it was")
 CHANGED = QueueSettings(description="as it is")
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -85,7 +78,7 @@ class Over:
 
 
 def crowded(broker: Broker, times: int, happens: Callable[[], Awaitable[object]] | None = None) -> Broker:
-    """A broker beside which something happens before so many of its changes; by default another change."""
+    """A broker whose first `times` changes each come after another event; by default after another change."""
 
     async def another_change() -> None:
         queue = await fresh(broker, "orders")

@@ -1,6 +1,5 @@
 """A closed queue hands out nothing, and a receive reserves room for what it may bring."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,17 +20,10 @@ from app.domain.sending import Letter
 from app.domain.settlement import token_of
 from app.domain.weight import ROW_BYTES
 from app.runtime.byte_budget import ByteBudget, Room
-from tests.clock import VirtualClock
-from tests.rooms import ANSWERS, sqlite_broker
+from tests.rooms import ANSWERS
 
 ATTEMPT = Attempt(b"k" * 32, b"f" * 32, HOUR)
 LARGEST = 1000
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
 
 
 @pytest.fixture

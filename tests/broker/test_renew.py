@@ -1,6 +1,6 @@
 """A renewal promises what the message store and the lock store both keep, counted by the clock that grants it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from app.domain.sending import Letter
 from app.domain.settlement import NO_EVIDENCE, LockToken, token_of
 from app.locks.memory_locks import MemoryLocks
 from tests.clock import VirtualClock, through
-from tests.rooms import Counted, sqlite_broker
+from tests.rooms import Counted
 
 LOCK = 30 * SECOND
 AHEAD = 7 * SECOND
@@ -54,17 +54,6 @@ class SharedLocks(MemoryLocks):
 
     async def record(self, token: LockToken, record: LockRecord) -> None:
         self.records.append(record)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def broker(clock: VirtualClock) -> AsyncIterator[Broker]:
-    async with sqlite_broker("sqlite://", clock) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from app.broker.renew import renew
 from app.broker.send import send
 from app.broker.settling import lose, settle, settle_one
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue
 from app.domain.refusals import LockLost, LossCause, MessageBusy
 from app.domain.sending import Letter
 from app.domain.settlement import HIGHEST_GENERATION, Held, LockToken, Removal
@@ -48,22 +48,11 @@ class Interrupted:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)
     async with sqlite_broker(url, clock) as broker:
         yield broker
-
-
-@pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    return queue
 
 
 async def held_token(broker: Broker, queue: Queue) -> LockToken:

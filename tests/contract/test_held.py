@@ -197,7 +197,7 @@ async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(subject: 
 async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
     subject: ServerSubject, queue: Queue
 ) -> None:
-    """Clients of the stopped process try again elsewhere; without a key, and with keys that nobody holds, others go on."""
+    """Clients of the stopped process try again elsewhere. Requests without a key, and with other keys, are answered."""
     attempts = [Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(12)]
     hold = [statement for attempt in attempts[:10] for statement in subject.of_attempt(attempt.key)]
     await subject.send(queue, b"body")

@@ -1,0 +1,27 @@
+"""A broker over the store in memory, its clock, and a queue; a test that needs another one makes its own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.broker.broker import Broker
+from app.domain.queue import Queue, QueueSettings
+from tests.clock import VirtualClock
+from tests.rooms import sqlite_broker
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def broker(clock: VirtualClock) -> AsyncIterator[Broker]:
+    async with sqlite_broker("sqlite://", clock) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def queue(broker: Broker) -> Queue:
+    queue, _ = await broker.store.queues.create("orders", QueueSettings())
+    return queue
