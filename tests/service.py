@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,17 @@ class Service:
 
     def _file(self, name: str) -> Path:
         return self.directory / f"serve.{name}"
+
+
+@contextmanager
+def services(directory: Path) -> Iterator[Callable[..., Service]]:
+    """Start servers in a directory: `start("--workers=1", redis_url=...)`; nothing of them is left in the end."""
+    started: list[Service] = []
+
+    def start(*arguments: str, **settings: object) -> Service:
+        started.append(Service(directory, *arguments, **settings))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.end()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, peeklock
+from tests.service import Service, peeklock, services
 
 
 class Terminal:
@@ -58,12 +58,5 @@ def terminal(service: Service, tmp_path: Path) -> Terminal:
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
-    services: list[Service] = []
-
-    def start(*arguments: str, **settings: object) -> Service:
-        services.append(Service(tmp_path, *arguments, **settings))
-        return services[-1]
-
-    yield start
-    for service in services:
-        service.end()
+    with services(tmp_path) as start:
+        yield start

@@ -1,0 +1,65 @@
+"""The examples of a guide: typed into one shell as they stand, and compared with the answers that the guide shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.service import PROGRAM, Service, environment
+
+BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HERE = "localhost:8080"
+ENDED = "-- a block has ended --"
+
+
+def typing(service: Service, typed: Sequence[str]) -> list[list[Any]]:
+    """What the server answers to each block, all typed as they are into one shell, but for where the server is."""
+    script = "".join(f"{block}\necho '{ENDED}'\n" for block in typed)
+    script = script.replace(HERE, service.url.removeprefix("http://")).replace(".venv/bin/peeklock", str(PROGRAM))
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        env=environment(),
+        cwd=service.directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [list(documents(said)) for said in done.stdout.split(ENDED)[:-1]]
+
+
+def documents(said: str) -> Iterator[Any]:
+    """The JSON documents that stand one after the other."""
+    decode = json.JSONDecoder().raw_decode
+    while said := said.strip():
+        document, end = decode(said)
+        yield document
+        said = said[end:]
+
+
+def blocks(guide: str, heading: str) -> list[tuple[str, str]]:
+    """The blocks of one section of a guide: what is typed (sh) and what is answered (json)."""
+    section = guide.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = [(match[1], match[2]) for match in BLOCK.finditer(section)]
+    assert found, heading
+    return found
+
+
+def after_each(kind: str, section: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What stands after each block of a kind; nothing after the last of all."""
+    return [after for (one, _), after in pairwise([*section, ("", "")]) if one == kind]
+
+
+def resembles(answer: Any, shown: str) -> None:
+    """Hold an answer to what is shown of it; `...` stands for what differs from time to time."""
+    wanted = json.loads(shown.replace(",...", ""))
+    if "messages" in wanted:
+        answer, wanted = answer["messages"][0], wanted["messages"][0]
+    assert wanted.keys() <= answer.keys()
+    fixed = {name for name, value in wanted.items() if "..." not in str(value) and not name.endswith("_at")}
+    fixed -= {"lock_remaining_ms"}  # a moment less on a slow machine
+    assert {name: answer[name] for name in fixed} == {name: wanted[name] for name in fixed}
