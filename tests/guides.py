@@ -6,18 +6,24 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from tests.service import PROGRAM, Service, environment
 
-BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KINDS = ("sh", "json")
 HERE = "localhost:8080"
 ENDED = "-- a block has ended --"
 
 
 def typing(service: Service, typed: Sequence[str]) -> list[list[Any]]:
-    """What the server answers to each block, all typed as they are into one shell, but for where the server is."""
+    """The documents that the server answers to each block; see `printed`."""
+    return [list(documents(said)) for said in printed(service, typed)]
+
+
+def printed(service: Service, typed: Sequence[str]) -> list[str]:
+    """What each block prints, all typed as they are into one shell, but for where the server is."""
     script = "".join(f"{block}\necho '{ENDED}'\n" for block in typed)
     script = script.replace(HERE, service.url.removeprefix("http://")).replace(".venv/bin/peeklock", str(PROGRAM))
     done = subprocess.run(
@@ -25,11 +31,10 @@ def typing(service: Service, typed: Sequence[str]) -> list[list[Any]]:
         env=environment(),
         cwd=service.directory,
         capture_output=True,
-        text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return [list(documents(said)) for said in done.stdout.split(ENDED)[:-1]]
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split(ENDED)[:-1]
 
 
 def documents(said: str) -> Iterator[Any]:
@@ -41,12 +46,25 @@ def documents(said: str) -> Iterator[Any]:
         said = said[end:]
 
 
-def blocks(guide: str, heading: str) -> list[tuple[str, str]]:
-    """The blocks of one section of a guide: what is typed (sh) and what is answered (json)."""
-    section = guide.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    found = [(match[1], match[2]) for match in BLOCK.finditer(section)]
+def section(guide: str, heading: str) -> str:
+    """The text of one section of a guide."""
+    found = guide.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert found, heading
     return found
+
+
+def blocks(guide: str, heading: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, str]]:
+    """The blocks of one section of a guide: what is typed (sh) and what is answered (json)."""
+    found = [(match[1], match[2]) for match in BLOCK.finditer(section(guide, heading)) if match[1] in kinds]
+    assert found, heading
+    return found
+
+
+def table(guide: str, heading: str, first: str) -> list[list[str]]:
+    """The rows of the table in a section whose first column has this title, without the row of titles."""
+    lines = section(guide, heading).partition(f"\n| {first} |")[2].splitlines()[2:]
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    return [[cell.strip() for cell in row.removeprefix("|").removesuffix("|").split(" | ")] for row in rows]
 
 
 def after_each(kind: str, section: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
