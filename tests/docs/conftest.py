@@ -1,0 +1,17 @@
+"""Servers for the tests of the guides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import Service, services
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
+    with services(tmp_path) as start:
+        yield start

@@ -1,0 +1,162 @@
+"""The tables that docs/http.md has to have: operations, errors and limits as the code and the OpenAPI document say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import app
+from app.api.application import CODES
+from app.api.problems import RETRYABLE, TITLES, codes
+from app.domain.refusals import Refusal
+from app.settings import Settings
+
+ROOT = Path(app.__file__).parents[1]
+DOCUMENT: Mapping[str, Any] = json.loads((ROOT / "openapi" / "openapi.json").read_text())
+SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
+METHODS = ("get", "put", "post", "patch", "delete")
+
+WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.server", "app.wire")
+LIMIT = re.compile(
+    r"(?:LARGEST|LONGEST|MOST|SHORTEST|LEAST|HIGHEST|LOWEST|HEAVIEST|LIVE)_|SPARE$|UNCOUNTED$|.*_(?:SECONDS|BYTES|KEPT|KEEP)$"
+)
+"""The names of constants that are limits."""
+
+
+def operations() -> list[tuple[str, ...]]:
+    """Each call with its operation id, the right that it needs and the statuses of its answers without errors."""
+    found: list[tuple[str, ...]] = []
+    for path, calls in DOCUMENT["paths"].items():
+        for method in METHODS:
+            if operation := calls.get(method):
+                answers = ", ".join(status for status in operation["responses"] if status.startswith("2"))
+                right = operation.get("x-peeklock-right", "none")
+                found.append((f"`{method.upper()} {path}`", f"`{operation['operationId']}`", right, answers))
+    return found
+
+
+def errors() -> dict[str, tuple[int, bool]]:
+    """Each code with its status, and whether a repeat may help."""
+    answered = {code: status for status in TITLES for code in codes(status)} | {code: at for at, code in CODES.items()}
+    worth_repeating = {kind.code for kind in _below(Refusal) if kind.retryable}
+    return {code: (at, at in RETRYABLE or code in worth_repeating) for code, at in answered.items()}
+
+
+def settings() -> dict[str, tuple[str, str]]:
+    """Each setting that is a number, with its default and range."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, field in Settings.model_fields.items():
+        if field.annotation in (int, float):
+            rules = [(bound, rule) for rule in field.metadata for bound in ("ge", "gt", "le") if hasattr(rule, bound)]
+            bounds = {bound: getattr(rule, bound) for bound, rule in rules}
+            found[f"PEEKLOCK_{name.upper()}"] = (f"{field.default:.10g}", _range(bounds))
+    return found
+
+
+def fields() -> dict[tuple[str, str], str]:
+    """The range of each member and parameter of a request that has one, with the schemas that it is in."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for schema in sorted(_asked()):
+        for name, range_ in _ranges_of(SCHEMAS[schema], schema.lower()):
+            where.setdefault((name, range_), []).append(schema)
+    for name, place, range_ in _parameters():
+        if place not in where.setdefault((name, range_), []):
+            where[name, range_].append(place)
+    return {key: ", ".join(_shortened(schemas)) for key, schemas in where.items()}
+
+
+def constants() -> dict[str, float]:
+    """Each limit in the code that a request may meet, by its module's own name and its name."""
+    found: dict[str, float] = {}
+    for package in map(importlib.import_module, WHERE_LIMITS_ARE):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            home = importlib.import_module(module.name)
+            source = (ROOT / str(home.__file__)).read_text()
+            for name in re.findall(r"^([A-Z][A-Z0-9_]*)(?:: [^=\n]+)? = ", source, re.MULTILINE):
+                value = getattr(home, name)
+                if LIMIT.match(name) and type(value) in (int, float):
+                    found[f"{module.name.rpartition('.')[2]}.{name}"] = value
+    return found
+
+
+def _below(kind: type[Refusal]) -> list[type[Refusal]]:
+    return [found for below in kind.__subclasses__() for found in (below, *_below(below))]
+
+
+def _range(bounds: Mapping[str, float]) -> str:
+    least, most = bounds.get("ge", bounds.get("gt")), bounds.get("le")
+    text = f"from {least:.10g}" if most is None else f"{least:.10g}–{most:.10g}"
+    return f"above {text}" if "gt" in bounds else text
+
+
+def _asked() -> set[str]:
+    """The schemas of request bodies and what they refer to."""
+    bodies = [
+        calls[method]["requestBody"]
+        for calls in DOCUMENT["paths"].values()
+        for method in METHODS
+        if "requestBody" in calls.get(method, {})
+    ]
+    found: set[str] = set()
+    open_ = set(_references(bodies))
+    while open_:
+        name = open_.pop()
+        found.add(name)
+        open_ |= set(_references(SCHEMAS[name])) - found
+    return found
+
+
+def _references(part: Any) -> Iterator[str]:
+    yield from re.findall(r'"#/components/schemas/(\w+)"', json.dumps(part))
+
+
+def _ranges_of(schema: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]]:
+    """What is bounded in a schema, each with its range."""
+    if range_ := _bounds(schema):
+        yield name, range_
+    for member, inside in schema.get("properties", {}).items():
+        yield from _ranges_of(inside, member)
+    for choice in schema.get("anyOf", []):
+        yield from _ranges_of(choice, name)
+    if "items" in schema:
+        yield from _ranges_of(schema["items"], f"{name}[]")
+    if "propertyNames" in schema:
+        yield from _ranges_of(schema["propertyNames"], f"{name} (names)")
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    for least, most, unit in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+        ("minProperties", "maxProperties", " members"),
+    ):
+        if most in schema and least in schema:
+            return f"{schema[least]:.16g}–{schema[most]:.16g}{unit}"
+        if most in schema:
+            return f"at most {schema[most]:.16g}{unit}"
+        if least in schema:
+            return f"from {schema[least]:.16g}{unit}"
+    return ""
+
+
+def _parameters() -> Iterator[tuple[str, str, str]]:
+    """Each bounded parameter; those of a raw send give the members of a message."""
+    for calls in DOCUMENT["paths"].values():
+        for method in METHODS:
+            for parameter in calls.get(method, {}).get("parameters", ()):
+                name, place, range_ = parameter["name"], parameter["in"], _bounds(parameter["schema"])
+                gives_member = name.startswith("Peeklock-")
+                if range_ and not gives_member and not (place == "path" and range_.startswith("from")):
+                    yield name, f"{place} parameter", range_
+
+
+def _shortened(schemas: list[str]) -> list[str]:
+    """Without the schemas of settlements and patches, where the same member stands in another one."""
+    others = [name for name in schemas if not name.endswith(("Settlement", "Patch"))]
+    return others or schemas
