@@ -1,0 +1,178 @@
+"""The list of metrics is whole: it names what a server answers after traffic, and what the code can count."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.docs.contract import ROOT, constants, errors, operations
+from tests.guides import section, table
+from tests.service import Service, services
+
+GUIDE = (ROOT / "docs" / "metrics.md").read_text()
+CODE = "\n".join(file.read_text() for file in sorted((ROOT / "app").rglob("*.py")))
+PATIENCE_SECONDS = 30.0
+
+ORDERS = "/v1/queues/orders"
+EVENTS = ("locks_expired", "locks_taken", "messages_awoken", "messages_expired", "messages_purged", "messages_redriven")
+"""Those that the traffic below brings about."""
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What a server answers once the traffic has been counted."""
+    with services(tmp_path_factory.mktemp("metrics")) as start:
+        service = start()
+        with httpx.Client(base_url=service.url, timeout=30) as client:
+            bring_traffic(client)
+            yield figures_with_all_events(client)
+
+
+def test_the_metrics_are_listed(figures: str) -> None:
+    shown = {
+        row[0].strip("`"): (row[1], set(re.findall(r"`(\w+)`", row[2])))
+        for row in table(GUIDE, "All metrics", "metric")
+    }
+    assert shown == families(figures)
+
+
+def test_the_buckets_are_listed(figures: str) -> None:
+    for metric, *_, ends in table(GUIDE, "All metrics", "histogram"):
+        found = re.findall(rf'{metric.strip("`")}_bucket{{.*?le="([^"]+)"', figures)
+        assert {float(end) for end in found} == {*map(float, ends.split(", ")), float("inf")}
+
+
+def test_the_events_are_listed(figures: str) -> None:
+    listed = words("Events", "event")
+    assert listed == set(re.findall(r'tally\.count\(\s*"(\w+)"', CODE))
+    assert set(EVENTS) <= label_values(figures, "peeklock_events_total", "event") <= listed
+
+
+def test_the_passes_are_listed(figures: str) -> None:
+    assert words("Passes", "pass") == label_values(figures, "peeklock_passes_total", "name")
+
+
+def test_the_statements_are_listed(figures: str) -> None:
+    written = set(re.findall(r'(?:_watched\(|_observe\()\s*"(\w+)"', CODE))
+    assert words("Statements", "statement") == written
+    assert label_values(figures, "peeklock_batch_entries", "statement") == {"write"}
+
+
+def test_operations_and_outcomes_are_those_of_the_http_guide(figures: str) -> None:
+    named = {call[1].strip("`") for call in operations()}
+    assert label_values(figures, "peeklock_request_seconds", "operation") <= named
+    outcomes = label_values(figures, "peeklock_request_seconds", "outcome")
+    assert {"ok", "queue-not-found"} <= outcomes <= {"ok", "client-gone", *errors()}
+
+
+def test_what_to_watch_exists(figures: str) -> None:
+    for metric in set(re.findall(r"`(peeklock_\w+)", section(GUIDE, "What to watch"))):
+        assert metric in families(figures)
+
+
+def test_the_names_of_queues_are_for_those_whom_the_guide_names(serve: Callable[..., Service]) -> None:
+    token = "m" * 32
+    with httpx.Client(base_url=serve(metrics_key=token).url) as client:
+        client.put(ORDERS, json={})
+        assert names_queues(client)
+        browser = make_key(client, "admin", ["browse", "manage"])
+        sender = make_key(client, "shop", ["send"], browser)
+        assert [names_queues(client, key) for key in (None, token, browser, sender)] == [False, True, True, False]
+        assert client.get("/metrics", headers=bearer("wrong")).status_code == 401
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = constants()
+    assert f"The first {limits['metrics.MOST_NAMED']:,} queues by name" in section(
+        GUIDE, "Who sees the names of queues"
+    )
+    assert limits["figures.KEEP_SECONDS"] == 1.0
+    assert "counted at most once a second" in section(GUIDE, "All metrics")
+
+
+def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., Service]) -> None:
+    with httpx.Client(base_url=serve(metrics_per_queue="false").url) as client:
+        client.put(ORDERS, json={})
+        assert not names_queues(client)
+
+
+def bring_traffic(client: httpx.Client) -> None:
+    """Make every kind of event that comes within seconds."""
+    client.put(ORDERS, json={})
+    for message in ({"delay_seconds": 0.1}, {"available_at": "2100-01-01T00:00:00Z"}, {"ttl_seconds": 0.1}):
+        client.post(f"{ORDERS}/messages", json=message)
+    client.post(
+        f"{ORDERS}/purge", json={"states": ["scheduled"], "filter": "message.available_at.getFullYear() == 2100"}
+    )
+    client.post("/v1/queues/bad/messages", json={})
+    token = receive(client, "/v1/queues/bad")
+    client.post(f"/v1/queues/bad/locks/{token}/dead-letter")
+    client.post("/v1/queues/bad/dead-letter/redrive")
+    receive(client, "/v1/queues/bad")
+    client.patch("/v1/queues/bad", json={"max_delivery_count": 7})
+    client.post("/v1/queues/slow/messages", json={})
+    receive(client, "/v1/queues/slow", lock_seconds=1)
+    client.post("/v1/queues/none/messages/receive", json={})
+
+
+def receive(client: httpx.Client, queue: str, **wishes: object) -> str:
+    """The token of the message that a queue has."""
+    (message,) = client.post(f"{queue}/messages/receive", json=wishes).json()["messages"]
+    return str(message["lock_token"])
+
+
+def figures_with_all_events(client: httpx.Client) -> str:
+    """What `/metrics` answers once every one of `EVENTS` has been counted."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        text = client.get("/metrics").text
+        missing = set(EVENTS) - label_values(text, "peeklock_events_total", "event")
+        if not missing:
+            return text
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.2)
+
+
+def words(heading: str, first: str) -> set[str]:
+    """The first column of a table."""
+    return {row[0].strip("`") for row in table(GUIDE, heading, first)}
+
+
+def families(text: str) -> dict[str, tuple[str, set[str]]]:
+    """Each metric with its type and labels, without when its series began."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        if not family.name.endswith("_created"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            found[name] = (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
+    return found
+
+
+def label_values(text: str, metric: str, label: str) -> set[str]:
+    """The values that a label of a metric has."""
+    return set(re.findall(rf'^{metric}\w*{{[^}}]*?\b{label}="([^"]*)"', text, re.MULTILINE))
+
+
+def names_queues(client: httpx.Client, token: str | None = None) -> bool:
+    """Whether the metrics name a queue for the bearer of this token."""
+    answer = client.get("/metrics", headers=bearer(token))
+    assert answer.status_code == 200
+    assert "peeklock_messages{" in answer.text
+    return 'queue="orders"' in answer.text
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header of a caller with this token."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def make_key(client: httpx.Client, principal: str, rights: list[str], token: str | None = None) -> str:
+    """The secret of a new key."""
+    headers = bearer(token) | {"Peeklock-Local-Admin": "true"}
+    made = client.post("/v1/keys", json={"principal": principal, "rights": rights}, headers=headers)
+    return str(made.json()["secret"])
