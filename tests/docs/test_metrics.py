@@ -63,6 +63,20 @@ def test_the_statements_are_listed(figures: str) -> None:
     assert label_values(figures, "peeklock_batch_entries", "statement") == {"write"}
 
 
+def test_a_database_server_has_the_other_statements(serve: Callable[..., Service], postgres_url: str) -> None:
+    with httpx.Client(base_url=serve(database_url=postgres_url).url, timeout=30) as client:
+        client.put(ORDERS, json={})
+        for ending in ("complete", "abandon", "renew"):
+            client.post(f"{ORDERS}/messages", json={})
+            token = receive(client, ORDERS, lock_seconds=1)
+            client.post(f"{ORDERS}/locks/{token}/{ending}")
+        client.post(f"{ORDERS}/locks/{token[:-1]}{'0' if token[-1] != '0' else '1'}/complete")
+        for _ in ("the abandoned one", "the one whose lock ends"):
+            receive(client, ORDERS, wait_seconds=20)
+        text = client.get("/metrics").text
+    assert label_values(text, "peeklock_batch_entries", "statement") == words("Statements", "statement") - {"write"}
+
+
 def test_operations_and_outcomes_are_those_of_the_http_guide(figures: str) -> None:
     named = {call[1].strip("`") for call in operations()}
     assert label_values(figures, "peeklock_request_seconds", "operation") <= named
