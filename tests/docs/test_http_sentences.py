@@ -229,6 +229,14 @@ def test_a_lock_that_ended_counts_as_a_failure(client: httpx.Client, queue: str)
     assert code(settle(client, queue, token, "renew")) == "lock-lost"
 
 
+def test_a_shorter_renewal_does_not_give_the_message_to_others_sooner(client: httpx.Client, queue: str) -> None:
+    send(client, queue)
+    token = receive(client, queue, lock_seconds=30)["lock_token"]
+    assert settle(client, queue, token, "renew", lock_seconds=1).json()["lock_remaining_ms"] <= 1000
+    assert client.post(f"{queue}/messages/receive", json={"wait_seconds": 2.5}).json() == {"messages": []}
+    assert settle(client, queue, token, "complete").json()["replayed"] is False
+
+
 def test_a_body_has_its_content_type(client: httpx.Client, queue: str) -> None:
     number = send(client, queue, body_base64="AAE=")["sequence_number"]
     body = client.get(f"{queue}/messages/{number}/body")
