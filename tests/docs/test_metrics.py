@@ -66,12 +66,12 @@ def test_the_statements_are_listed(figures: str) -> None:
 def test_a_database_server_has_the_other_statements(serve: Callable[..., Service], postgres_url: str) -> None:
     with httpx.Client(base_url=serve(database_url=postgres_url).url, timeout=30) as client:
         client.put(ORDERS, json={})
-        for ending in ("complete", "abandon", "renew"):
+        for ending, wish in (("complete", {}), ("renew", {"lock_seconds": 1}), ("abandon", {})):
             client.post(f"{ORDERS}/messages", json={})
-            token = receive(client, ORDERS, lock_seconds=1)
-            client.post(f"{ORDERS}/locks/{token}/{ending}")
-        client.post(f"{ORDERS}/locks/{token[:-1]}{'0' if token[-1] != '0' else '1'}/complete")
-        for _ in ("the abandoned one", "the one whose lock ends"):
+            token = receive(client, ORDERS, **wish)
+            assert client.post(f"{ORDERS}/locks/{token}/{ending}", json=wish).status_code == 200
+        client.post(f"{ORDERS}/locks/{token}/complete")
+        for _ in ("the abandoned message", "the one whose lock has ended"):
             receive(client, ORDERS, wait_seconds=20)
         text = client.get("/metrics").text
     assert label_values(text, "peeklock_batch_entries", "statement") == words("Statements", "statement") - {"write"}
