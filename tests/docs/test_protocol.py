@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,10 @@ from app.store.archive_records import BATCH_KEEP
 from app.store.message_records import DELETED_KEEP
 from app.store.server_store import HELD_PAUSES
 from app.store.statements import Engine, load
-from tests.guides import after_each, blocks, resembles, typing
+from tests.guides import after_each, blocks, resembles, table, typing
 from tests.model.rules import Rules
 from tests.model.runs import ABLATIONS
-from tests.service import services
+from tests.service import Service
 
 ROOT = Path(app.__file__).parents[1]
 PAGE = (ROOT / "docs/protocol.md").read_text()
@@ -114,8 +114,8 @@ def is_known(span: str) -> bool:
         return set(json.loads(f"{{{span}}}")) <= words()
     if " = " in span:
         return any(span in file.read_text() for file in (ROOT / "app/store").rglob("*.py"))
-    table, _, column = span.partition(".")
-    return table in SQLModel.metadata.tables and column in SQLModel.metadata.tables[table].columns
+    row, _, column = span.partition(".")
+    return row in SQLModel.metadata.tables and column in SQLModel.metadata.tables[row].columns
 
 
 def units() -> list[list[str]]:
@@ -155,7 +155,7 @@ def test_statements_are_statements() -> None:
     listed = [" ".join(one.split()) for one in PROSE.split("\n\n") if one.startswith("Statements: ")]
     assert len(listed) >= 3
     names = {name for one in listed for name in SPAN.findall(one.partition("Tests: ")[0])}
-    names |= {name for row in table("Background loops", "loop") for name in SPAN.findall(row[2])}
+    names |= {name for row in table(PAGE, "Background loops", "loop") for name in SPAN.findall(row[2])}
     assert names - statements() == set()
 
 
@@ -190,29 +190,23 @@ def test_every_block_is_an_excerpt_or_part_of_the_session() -> None:
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table(heading: str, first: str) -> list[list[str]]:
-    """The rows of the table of a section whose first column has this title."""
-    section = PROSE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    rows = section.partition(f"\n| {first} |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert rows, heading
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
-
-
 def test_the_states_have_these_numbers() -> None:
-    shown = {int(number): name.strip("`") for number, name, _ in table("States", "number")}
+    shown = {int(number): name.strip("`") for number, name, _ in table(PAGE, "States", "number")}
     assert shown == {state.value: state.label for state in MessageState}
 
 
 def test_the_moves_between_states_name_states_and_outcomes() -> None:
     labels = {state.label for state in MessageState}
-    for before, after, by in table("States", "from"):
+    rows = table(PAGE, "States", "from")
+    assert len(rows) > 10  # or they were not found
+    for before, after, by in rows:
         assert {*SPAN.findall(before), *SPAN.findall(after)} <= labels
         assert set(SPAN.findall(by)) <= labels | {*Outcome}
 
 
 def test_the_fences_let_these_generations_through() -> None:
     evidence = 7
-    shown = [(above, up_to) for _, above, up_to, _ in table("The fence", "fence")]
+    shown = [(above, up_to) for _, above, up_to, _ in table(PAGE, "The fence", "fence")]
     for (above, up_to), fence in zip(shown, (NEVER_RENEWED, cleared(evidence), ANY_LOCK), strict=True):
         assert (int(above.replace("*e*", str(evidence))), int(up_to)) == (fence.above, fence.up_to)
 
@@ -223,7 +217,7 @@ UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
 def test_the_times_are_these() -> None:
     assert FAILURES_TO_OPEN == 3
     pauses = sum(FIRST_PAUSE_SECONDS * 2**look for look in range(MOST_LOOKS - 2))
-    shown = [value.split() for _, value in table("Times", "what")[2:]]
+    shown = [value.split() for _, value in table(PAGE, "Times", "what")[2:]]
     assert [round(float(number) * UNITS[unit]) for number, unit in shown] == [
         MARGIN,
         int(re.findall(r"local GRACE = (\d+)", (SCRIPTS / "records.lua").read_text())[0]),
@@ -240,7 +234,7 @@ def test_the_times_are_these() -> None:
 
 
 def test_the_lead_is_as_the_formula_says() -> None:
-    with_redis, without = (value for _, value in table("Times", "what")[:2])
+    with_redis, without = (value for _, value in table(PAGE, "Times", "what")[:2])
     assert (with_redis, without) == ("max(D, min(max(4 D, 60 s), 600 s))", "D")
     for duration in (SECOND, MINUTE, 3 * MINUTE, HOUR):
         formula = max(duration, min(max(4 * duration, 60 * SECOND), 600 * SECOND))
@@ -249,7 +243,7 @@ def test_the_lead_is_as_the_formula_says() -> None:
 
 
 def test_without_a_rule_of_the_model_these_promises_break() -> None:
-    shown = {rule.strip("`"): set(broken.split("; ")) for rule, broken in table("The explored model", "rule")}
+    shown = {rule.strip("`"): set(broken.split("; ")) for rule, broken in table(PAGE, "The explored model", "rule")}
     single = [run for run in ABLATIONS if run.name.startswith("without ")]
     assert shown == {run.name.removeprefix("without "): set(run.breaks) for run in single}
 
@@ -260,13 +254,12 @@ SESSION = "A session"
 
 
 @pytest.mark.slow
-def test_the_session_is_true(tmp_path: Path) -> None:
+def test_the_session_is_true(serve: Callable[[], Service]) -> None:
     section = blocks(PAGE, SESSION)
     typed = [block for kind, block in section if kind == "sh"]
     shown = [block for kind, block in after_each("sh", section) if kind == "json"]
     assert len(shown) == len(typed)
-    with services(tmp_path) as start:
-        heard = typing(start(), typed)
+    heard = typing(serve(), typed)
     for answers, block in zip(heard, shown, strict=True):
         resembles(answers[-1], block)
     sent, repeated = heard[0][1:]
