@@ -51,7 +51,8 @@ class Search:
 
     def note(self, number: int, place: Place | None) -> None:
         """Remember a message that became receivable, unless the walk has yet to reach its place."""
-        if place is not None and not self.looking and place > self.walked_to:
+        is_ahead = self.walked_to == AHEAD_OF_ALL or (place is not None and place > self.walked_to)
+        if is_ahead and not self.looking:
             return
         self._news[number] = None
         if len(self._news) > MOST_NEWS:

@@ -43,6 +43,12 @@ def test_what_the_walk_has_yet_to_reach_is_no_news(came_to: Place | None, news: 
     assert search.take_news(10) == news
 
 
+def test_before_the_walk_begins_a_message_in_an_unknown_place_is_no_news_and_overtakes_none() -> None:
+    search = Search(now=0)
+    search.note(9, None)
+    assert search.take_news(10) == []
+
+
 def test_all_is_news_during_a_look_which_may_have_missed_it() -> None:
     search = at(5)
     search.looking = 1
@@ -161,6 +167,8 @@ def test_a_search_with_a_receiver_is_not_forgotten(shared: Searches) -> None:
 
 def test_what_comes_to_a_line_is_news_to_each_of_its_searches(shared: Searches) -> None:
     with shared.enter(LINE, A) as one, shared.enter(LINE, B) as other:
+        for search in (one, other):
+            search.advance(AHEAD_OF_ALL, place(9))
         shared.note(LINE, 7, None)
         shared.note(OTHER_LINE, 8, None)
     assert [search.take_news(10) for search in (one, other)] == [[7], [7]]
