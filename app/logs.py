@@ -23,7 +23,9 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last(log_format)))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_final_processors(log_format))
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -31,7 +33,7 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.ERROR)
 
 
-def _last(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
+def _final_processors(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
     without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "text":
         # The usual renderer shows the variables of every frame, and among them bodies and tokens.

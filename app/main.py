@@ -14,180 +14,182 @@ from types import FrameType
 import structlog
 from pydantic import SecretStr
 
-from app.api.application import build
-from app.api.bodies import Receive, Scope, Send
-from app.api.desk import Desk
-from app.api.figures import Figures
-from app.api.front import Front
+from app.api.application import build_application
 from app.api.metrics import Metrics
-from app.broker import announce
+from app.api.queue_statistics import QueueStatistics
+from app.api.request import AppContext
+from app.api.request_body import Receive, Scope, Send
+from app.api.request_id import RequestIdMiddleware
+from app.broker import notify_receivers
 from app.broker.broker import Broker
-from app.broker.catalogue import Catalogue
-from app.broker.keys import Doorkeeper
-from app.broker.outbox import Outbox
+from app.broker.keys import Authenticator
 from app.broker.ports import Store
-from app.broker.searches import Searches
+from app.broker.queue_cache import QueueCache
+from app.broker.search_state import SearchRegistry
+from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.refusals import Overloaded
-from app.locks.open import LockRoom, SharedRedis, open_locks
+from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.logs import configure
-from app.maintenance.passes import Passes, Rhythm
-from app.runtime.bell import Bell
+from app.maintenance.background_loops import BackgroundLoops, Intervals
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock, SystemClock
+from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
 from app.store.open import open_store
 
 log = structlog.get_logger("peeklock")
 
-GARBAGE_THRESHOLD = 50_000
+GC_THRESHOLD = 50_000
 """Fewer collections: hot requests make no cycles, and what start-up made is frozen."""
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Services:
     """A server's rooms, open."""
 
     broker: Broker
-    doorkeeper: Doorkeeper | None
+    authenticator: Authenticator | None
 
 
 @asynccontextmanager
-async def open_house(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncGenerator[House]:
+async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncGenerator[Services]:
     """Open store, lock store, verbs and background passes; close them in reverse."""
-    async with AsyncExitStack() as rooms:
-        bell: Bell[int] = Bell(clock)
-        store = await open_store(settings.store_url, clock, settings.database_connections, metrics.batch)
-        rooms.push_async_callback(store.close)
-        await _share(store, settings)
-        locks = open_locks(await _shared_redis(settings, store), bell, clock, _report)
-        rooms.push_async_callback(locks.close)
-        await locks.begin()
-        broker = _broker(settings, store, locks, bell, metrics, clock)
-        rooms.push_async_callback(broker.catalogue.close)
-        rooms.push_async_callback(_flush, broker.outbox, settings.shutdown_grace_seconds)
-        doorkeeper = None
+    async with AsyncExitStack() as stack:
+        wait_queue: WaitQueue[int] = WaitQueue(clock)
+        store = await open_store(settings.store_url, clock, settings.database_connections, metrics.record_batch)
+        stack.push_async_callback(store.close)
+        await _claim_database(store, settings)
+        locks = open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
+        stack.push_async_callback(locks.close)
+        await locks.start()
+        broker = _broker(settings, store, locks, wait_queue, metrics, clock)
+        stack.push_async_callback(broker.queue_cache.close)
+        stack.push_async_callback(_flush, broker.volatile_buffer, settings.shutdown_grace_seconds)
+        authenticator = None
         if not settings.insecure_no_auth:
-            doorkeeper = Doorkeeper(store.keys, clock, open_without_keys=settings.is_loopback)
-            rooms.push_async_callback(doorkeeper.close)
-        rhythm = Rhythm(settings.sweep_interval_seconds, settings.seal_interval_seconds)
-        passes = Passes(broker, doorkeeper, rhythm, _report, metrics.passed)
-        _connect(locks, broker, passes)
-        passes.start()
-        rooms.push_async_callback(passes.stop)
-        yield House(broker, doorkeeper)
+            authenticator = Authenticator(store.keys, clock, anonymous_without_keys=settings.is_loopback)
+            stack.push_async_callback(authenticator.close)
+        intervals = Intervals(settings.sweep_interval_seconds, settings.seal_interval_seconds)
+        loops = BackgroundLoops(broker, authenticator, intervals, _report, metrics.record_pass)
+        _connect_notifications(locks, broker, loops)
+        loops.start()
+        stack.push_async_callback(loops.stop)
+        yield Services(broker, authenticator)
 
 
-class Server:
+class ServerApplication:
     """The ASGI application of one server process: its life, and the requests in between."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._metrics = Metrics()
-        self._front: Front | None = None
+        self._middleware: RequestIdMiddleware | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Live, or answer one request."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif self._front is not None:
-            await self._front(scope, receive, send)
+            await self._run_lifespan(receive, send)
+        elif self._middleware is not None:
+            await self._middleware(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        async with AsyncExitStack() as rooms:
+        async with AsyncExitStack() as stack:
             try:
-                house = await rooms.enter_async_context(open_house(self._settings, self._metrics, SystemClock()))
-                desk = self._desk(house)
-                rooms.push_async_callback(desk.figures.close)
-                self._front = Front(build(desk))
+                services = await stack.enter_async_context(open_services(self._settings, self._metrics, SystemClock()))
+                context = self._context(services)
+                stack.push_async_callback(context.queue_statistics.close)
+                self._middleware = RequestIdMiddleware(build_application(context))
             except Exception as error:
                 log.error("cannot serve", reason=str(error))
                 await send({"type": "lifespan.startup.failed", "message": ""})
                 raise
-            _on_stop(partial(self._drain, house))
-            _settle_garbage()
+            _on_stop(partial(self._drain, services))
+            _tune_garbage_collector()
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
     @property
     def _is_draining(self) -> bool:
-        return self._front is not None and self._front.draining
+        return self._middleware is not None and self._middleware.is_draining
 
-    def _desk(self, house: House) -> Desk:
-        return Desk(
-            house.broker,
-            house.doorkeeper,
+    def _context(self, services: Services) -> AppContext:
+        return AppContext(
+            services.broker,
+            services.authenticator,
             self._metrics,
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
             lambda: self._is_draining,
             # A body of the largest size that is allowed has room at least while there is no other.
             ByteBudget(max(self._settings.max_request_bytes_in_flight, self._settings.max_request_bytes), Overloaded),
-            Figures(house.broker),
+            QueueStatistics(services.broker),
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
             self._settings.is_loopback,
         )
 
-    def _drain(self, house: House) -> None:
+    def _drain(self, services: Services) -> None:
         """Say so first, then let every waiting receiver answer with what it has."""
-        if self._front is not None:
-            self._front.draining = True
-        house.broker.waiting.close()
+        if self._middleware is not None:
+            self._middleware.is_draining = True
+        services.broker.wait_queue.close()
 
 
-def create() -> Server:
+def create() -> ServerApplication:
     """A server process with the settings of its environment; what uvicorn calls in each of them."""
     settings = Settings()
     configure(settings.log_format, settings.log_level)
-    return Server(settings)
+    return ServerApplication(settings)
 
 
 def _broker(
-    settings: Settings, store: Store, locks: LockRoom, bell: Bell[int], metrics: Metrics, clock: Clock
+    settings: Settings, store: Store, locks: LockBackend, wait_queue: WaitQueue[int], metrics: Metrics, clock: Clock
 ) -> Broker:
-    catalogue = Catalogue(store.queues, clock, auto_create=settings.creates_queues, most_queues=settings.max_queues)
+    queue_cache = QueueCache(store.queues, clock, auto_create=settings.creates_queues, max_queues=settings.max_queues)
     return Broker(
         store=store,
-        locks=locks.locks,
-        catalogue=catalogue,
-        waiting=bell,
-        bells=locks.wake_ups,
-        outbox=Outbox(store, catalogue.looked_up, clock, _dropped, settings.max_volatile_bytes),
-        searches=Searches(clock, settings.max_filtered_receivers),
-        tally=metrics,
+        lock_store=locks.locks,
+        queue_cache=queue_cache,
+        wait_queue=wait_queue,
+        notifier=locks.notifier,
+        volatile_buffer=VolatileBuffer(
+            store, queue_cache.reload_for_send, clock, _report_dropped, settings.max_volatile_bytes
+        ),
+        searches=SearchRegistry(clock, settings.max_filtered_receivers),
+        counters=metrics,
         clock=clock,
-        chance=random.random,
+        random_fraction=random.random,
         new_id=partial(secrets.token_hex, 16),
-        answers=ByteBudget(settings.max_answer_bytes_in_flight, Overloaded),
-        largest_answer=settings.max_answer_bytes,
+        response_budget=ByteBudget(settings.max_answer_bytes_in_flight, Overloaded),
+        max_response_bytes=settings.max_answer_bytes,
     )
 
 
-async def _share(store: Store, settings: Settings) -> None:
+async def _claim_database(store: Store, settings: Settings) -> None:
     """Make sure that processes which do not know of each other do not work on one database."""
-    for warning in await store.claim_alone() if settings.redis_url is None else await store.claim_shared():
+    for warning in await store.acquire_exclusive() if settings.redis_url is None else await store.acquire_shared():
         log.warning(warning)
 
 
-async def _shared_redis(settings: Settings, store: Store) -> SharedRedis | None:
+async def _shared_redis(settings: Settings, store: Store) -> RedisOptions | None:
     url = _secret(settings.redis_url)
     if url is None:
         return None
-    return SharedRedis(url, await store.identity(), settings.redis_timeout_seconds, settings.redis_prefix)
+    return RedisOptions(url, await store.database_id(), settings.redis_timeout_seconds, settings.redis_prefix)
 
 
-def _connect(locks: LockRoom, broker: Broker, passes: Passes) -> None:
-    locks.wake_ups.on_schedule_changed = passes.wake_schedule
-    locks.wake_ups.on_queues_changed = broker.catalogue.forget_all
-    locks.wake_ups.on_passed = partial(announce.hear_of_passed, broker)
-    announce.connect(broker)
+def _connect_notifications(locks: LockBackend, broker: Broker, loops: BackgroundLoops) -> None:
+    locks.notifier.on_schedule_changed = loops.wake_schedule
+    locks.notifier.on_queues_changed = broker.queue_cache.clear
+    locks.notifier.on_messages_available = partial(notify_receivers.on_remote_messages, broker)
+    notify_receivers.connect_notifications(broker)
 
 
-async def _flush(outbox: Outbox, grace_seconds: float) -> None:
+async def _flush(volatile_buffer: VolatileBuffer, grace_seconds: float) -> None:
     try:
-        await asyncio.wait_for(outbox.close(), grace_seconds)
+        await asyncio.wait_for(volatile_buffer.close(), grace_seconds)
     except TimeoutError:
         log.error("volatile messages are lost: the store did not answer in time")
 
@@ -209,10 +211,10 @@ def _on_stop(drain: Callable[[], None]) -> None:
         signal.signal(number, stop)
 
 
-def _settle_garbage() -> None:
+def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(GC_THRESHOLD)
 
 
 def _secret(value: SecretStr | None) -> str | None:
@@ -223,5 +225,5 @@ def _report(name: str, error: BaseException) -> None:
     log.warning("a background task failed and goes on", task=name, error=repr(error))
 
 
-def _dropped(error: Exception, messages: int) -> None:
+def _report_dropped(error: Exception, messages: int) -> None:
     log.error("volatile messages could not be stored", messages=messages, error=repr(error))

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.domain.weight import LARGEST_ANSWER
+from app.domain.weight import MAX_RESPONSE_BYTES
 
 
 class Settings(BaseSettings):
@@ -70,7 +70,7 @@ class Settings(BaseSettings):
         default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
     )
     max_answer_bytes: int = Field(
-        default=LARGEST_ANSWER,
+        default=MAX_RESPONSE_BYTES,
         ge=64 << 10,
         description="Most bytes of messages in one answer; a larger message comes alone.",
     )

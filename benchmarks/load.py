@@ -59,7 +59,7 @@ class Target:
         return f"/v1/queues/{self.queue}/{rest}"
 
 
-Life = Callable[[Connection, Target], Awaitable[int]]
+WorkUnit = Callable[[Connection, Target], Awaitable[int]]
 """One unit of work on a connection; how many messages it carried."""
 
 SEND_BODY = json.dumps({"body": BODY}).encode()
@@ -68,7 +68,7 @@ SEND_BODY = json.dumps({"body": BODY}).encode()
 async def send_one(connection: Connection, target: Target) -> int:
     """Send one message."""
     status, answer = await connection.call("POST", target.path("messages"), SEND_BODY)
-    _expect(status, 201, answer)
+    expect_status(status, 201, answer)
     return 1
 
 
@@ -77,14 +77,14 @@ async def lifecycle(connection: Connection, target: Target) -> int:
     await send_one(connection, target)
     token = await _receive(connection, target)
     status, answer = await connection.call("POST", target.path(f"locks/{token}/complete"))
-    _expect(status, 200, answer)
+    expect_status(status, 200, answer)
     return 1
 
 
 async def bare_request(connection: Connection, target: Target) -> int:
     """One request that does nothing."""
     status, answer = await connection.call("POST", target.path("messages"), SEND_BODY)
-    _expect(status, 200, answer)
+    expect_status(status, 200, answer)
     return 1
 
 
@@ -92,15 +92,15 @@ async def batch_lifecycle(connection: Connection, target: Target) -> int:
     """A hundred messages sent, received and completed in three calls."""
     body = json.dumps({"messages": [{"body": BODY}] * 100}).encode()
     status, answer = await connection.call("POST", target.path("messages/batch"), body)
-    _expect(status, 201, answer)
+    expect_status(status, 201, answer)
     status, answer = await connection.call("POST", target.path("messages/receive"), b'{"max_messages": 100}')
-    _expect(status, 200, answer)
+    expect_status(status, 200, answer)
     tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
     if not tokens:
         return 0
     settle = {"settlements": [{"action": "complete", "lock_token": token} for token in tokens]}
     status, answer = await connection.call("POST", target.path("settle"), json.dumps(settle).encode())
-    _expect(status, 200, answer)
+    expect_status(status, 200, answer)
     return len(tokens)
 
 
@@ -108,52 +108,52 @@ class TwoRequests:
     """The same lifecycle in two requests: send, and a receive that settles the message before."""
 
     def __init__(self) -> None:
-        self._held: dict[Connection, str] = {}
+        self._messages: dict[Connection, str] = {}
 
     async def __call__(self, connection: Connection, target: Target) -> int:
         """Send; receive, settling what this connection held."""
         await send_one(connection, target)
         wanted: dict[str, Any] = {"wait_seconds": 5}
-        if held := self._held.pop(connection, None):
+        if held := self._messages.pop(connection, None):
             wanted["settlements"] = [{"action": "complete", "lock_token": held}]
         status, answer = await connection.call("POST", target.path("messages/receive"), json.dumps(wanted).encode())
-        _expect(status, 200, answer)
+        expect_status(status, 200, answer)
         messages = json.loads(answer)["messages"]
         if messages:
-            self._held[connection] = messages[0]["lock_token"]
+            self._messages[connection] = messages[0]["lock_token"]
         return 1
 
 
-async def drive(target: Target, life: Life, callers: int, units: int) -> int:
+async def drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -> int:
     """Carry out so many units with so many callers; how many messages that were."""
     connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(callers)]
     left = iter(range(units))
-    carried = 0
+    done = 0
 
     async def work(connection: Connection) -> None:
-        nonlocal carried
+        nonlocal done
         for _ in left:
-            messages = await life(connection, target)
-            carried += messages
+            messages = await work_unit(connection, target)
+            done += messages
 
     try:
         await asyncio.gather(*(work(connection) for connection in connections))
     finally:
         for connection in connections:
             connection.close()
-    return carried
+    return done
 
 
 async def _receive(connection: Connection, target: Target) -> str:
     while True:
         status, answer = await connection.call("POST", target.path("messages/receive"), b'{"wait_seconds": 5}')
-        _expect(status, 200, answer)
+        expect_status(status, 200, answer)
         # A token is found without decoding the message: the client's CPU is the servers' competitor here.
         start = answer.find(b'"lock_token":"')
         if start >= 0:
             return answer[start + 14 : answer.index(b'"', start + 14)].decode()
 
 
-def _expect(status: int, wanted: int, answer: bytes) -> None:
+def expect_status(status: int, wanted: int, answer: bytes) -> None:
     if status != wanted:
         raise RuntimeError(f"answered {status} instead of {wanted}: {answer[:300].decode(errors='replace')}")

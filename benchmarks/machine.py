@@ -12,7 +12,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def cpu_seconds(roots: Iterable[int]) -> float:
     """User and system time of these processes and all below them, ended children included."""
-    return sum(_cpu_of(pid) for pid in family(roots))
+    return sum(_cpu_of(pid) for pid in process_tree(roots))
 
 
 def resident_mib(pid: int) -> float:
@@ -21,7 +21,7 @@ def resident_mib(pid: int) -> float:
     return pages * PAGE / (1 << 20)
 
 
-def family(roots: Iterable[int]) -> set[int]:
+def process_tree(roots: Iterable[int]) -> set[int]:
     """These processes and all below them."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.load import Life, Target, drive
+from benchmarks.load import Target, WorkUnit, drive
 from benchmarks.systems import System
 
-Drive = tuple[System, Life, int]
+SystemLoad = tuple[System, WorkUnit, int]
 """A system, what is done to it, and how often in each round."""
 
 
@@ -23,7 +23,7 @@ class Cost:
     by_process: dict[str, list[float]] = field(default_factory=dict)
 
     @property
-    def middle(self) -> float:
+    def median_cpu_ms(self) -> float:
         """CPU milliseconds a message, the median of the rounds."""
         return statistics.median(self.cpu_ms)
 
@@ -37,12 +37,12 @@ class Cost:
         return ", ".join(f"{part} {statistics.median(values):.3f}" for part, values in self.by_process.items())
 
 
-def in_turn(drives: Sequence[Drive], callers: int, rounds: int) -> list[Cost]:
+def measure_alternating(loads: Sequence[SystemLoad], callers: int, rounds: int) -> list[Cost]:
     """Load each system in turn, `rounds` times after one that is not counted."""
-    costs = [Cost() for _ in drives]
+    costs = [Cost() for _ in loads]
     for number in range(rounds + 1):
-        for cost, (system, life, units) in zip(costs, drives, strict=True):
-            _one_round(cost, system, life, callers, units, counted=number > 0)
+        for cost, (system, work_unit, units) in zip(costs, loads, strict=True):
+            _one_round(cost, system, work_unit, callers, units, counted=number > 0)
     return costs
 
 
@@ -56,19 +56,19 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
-def _one_round(cost: Cost, system: System, life: Life, callers: int, units: int, *, counted: bool) -> None:
+def _one_round(cost: Cost, system: System, work_unit: WorkUnit, callers: int, units: int, *, counted: bool) -> None:
     before, began = system.cpu(), time.monotonic()
-    carried = _drive(system.target, life, callers, units)
+    done = _drive(system.target, work_unit, callers, units)
     seconds = time.monotonic() - began
     after = system.cpu()
     if not counted:
         return
-    spent = {part: (after[part] - before[part]) * 1000 / carried for part in after}
+    spent = {part: (after[part] - before[part]) * 1000 / done for part in after}
     cost.cpu_ms.append(sum(spent.values()))
-    cost.per_second.append(carried / seconds)
+    cost.per_second.append(done / seconds)
     for part, value in spent.items():
         cost.by_process.setdefault(part, []).append(value)
 
 
-def _drive(target: Target, life: Life, callers: int, units: int) -> int:
-    return asyncio.run(drive(target, life, callers, units))
+def _drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -> int:
+    return asyncio.run(drive(target, work_unit, callers, units))

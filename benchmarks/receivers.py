@@ -8,25 +8,25 @@ from benchmarks.load import Connection, Target
 from benchmarks.systems import System, metric
 
 LONG_POLL = b'{"wait_seconds": 50}'
-GLANCE_SECONDS = 0.01
+POLL_SECONDS = 0.01
 
-LOOK_SECONDS = 0.02
+LAST_POLL_SECONDS = 0.02
 """A receiver is counted as waiting just before its last look at the queue; by then it has looked."""
 
 
-async def hear(connection: Connection, target: Target) -> tuple[float, str | None]:
+async def receive_waiting(connection: Connection, target: Target) -> tuple[float, str | None]:
     """Wait for one message: the moment of the answer, and the token if there was a message."""
     status, answer = await connection.call("POST", target.path("messages/receive"), LONG_POLL)
-    heard = time.monotonic()
+    received_at = time.monotonic()
     if status != 200:
         raise RuntimeError(f"a receive was answered {status}: {answer!r}")
     messages = json.loads(answer)["messages"]
-    return heard, messages[0]["lock_token"] if messages else None
+    return received_at, messages[0]["lock_token"] if messages else None
 
 
 async def until_waiting(system: System, receivers: int) -> None:
     """Return once so many receivers wait on this server and have found nothing."""
     await asyncio.sleep(0)  # whoever was just told to ask gets to ask
     while await asyncio.to_thread(metric, system, "peeklock_waiting_receivers") < receivers:
-        await asyncio.sleep(GLANCE_SECONDS)
-    await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
+    await asyncio.sleep(LAST_POLL_SECONDS)

@@ -19,10 +19,10 @@ from urllib.request import Request, urlopen
 from app.store.migrate import migrate
 from benchmarks.load import Target
 from benchmarks.machine import cpu_seconds
-from tests.servers import PostgresServer, RedisServer, Server, free_port
+from tests.servers import PostgresServer, RedisServer, ServerProcess, free_port
 
-HERE = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 60.0
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class System:
         """The process that speaks HTTP."""
         return self.processes["server"]
 
-    def on(self, queue: str) -> "System":
+    def with_queue(self, queue: str) -> "System":
         """The same system, loaded on another queue."""
         return replace(self, target=replace(self.target, queue=queue))
 
@@ -61,7 +61,7 @@ class System:
 def servers(folder: Path) -> Iterator[tuple[PostgresServer, RedisServer]]:
     """PostgreSQL with fsync on, and Redis."""
     with ExitStack() as running:
-        started: list[Server] = []
+        started: list[ServerProcess] = []
         for kind in (PostgresServer, RedisServer):
             place = folder / kind.kind
             place.mkdir(parents=True)
@@ -109,7 +109,7 @@ def peeklock(
 
 
 @contextmanager
-def another(system: System) -> Iterator[System]:
+def second_server(system: System) -> Iterator[System]:
     """A second server on a port of its own, over the same database, Redis and key; the stores count for both."""
     stores = {part: pid for part, pid in system.processes.items() if part != "server"}
     with _serving(f"another {system.name}", system.settings, stores) as second:
@@ -165,36 +165,38 @@ def metric(system: System, name: str) -> float:
 @contextmanager
 def empty_database(postgres: PostgresServer, name: str) -> Iterator[str]:
     """An empty database, by its URL. It goes with the row: tidying it up would be counted as the cost of the next."""
-    reach = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
-    postgres.run("createdb", *reach, name)
+    connection_options = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *connection_options, name)
     try:
         yield postgres.url.rsplit("/", 1)[0] + f"/{name}"
     finally:
-        postgres.run("dropdb", *reach, "--force", name)
+        postgres.run("dropdb", *connection_options, "--force", name)
 
 
 @contextmanager
 def _running(command: Sequence[str], environment: Mapping[str, str], port: int, probe: str) -> Iterator[int]:
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, cwd=HERE, env={**os.environ, **environment}, stdout=said, stderr=said)
+    with tempfile.TemporaryFile() as output_file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **environment}, stdout=output_file, stderr=output_file
+        )
         try:
-            _wait_until_ready(process, f"http://127.0.0.1:{port}{probe}", said)
+            _wait_until_ready(process, f"http://127.0.0.1:{port}{probe}", output_file)
             yield process.pid
         finally:
             process.terminate()
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TIMEOUT_SECONDS)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, said: IO[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, output_file: IO[bytes]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            said.seek(0)
-            last_words = said.read()[-2000:].decode(errors="replace")
+            output_file.seek(0)
+            last_words = output_file.read()[-2000:].decode(errors="replace")
             raise RuntimeError(f"the server ended with status {process.returncode} before it was ready: {last_words}")
         try:
             with urlopen(url, timeout=1):
                 return
         except URLError:
             time.sleep(0.1)
-    raise RuntimeError(f"{url} did not answer in {PATIENCE_SECONDS:.0f} s")
+    raise RuntimeError(f"{url} did not answer in {TIMEOUT_SECONDS:.0f} s")

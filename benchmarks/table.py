@@ -5,26 +5,26 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Goal:
     """A measured number held against its limit; the sentence and the verdict come from the same limit."""
 
     text: str
     met: bool
 
 
-def at_most(limit: float, unit: str, measured: float) -> Aim:
+def at_most(limit: float, unit: str, measured: float) -> Goal:
     """The number may reach the limit and no more."""
-    return Aim(f"≤ {limit:,g}{unit}", measured <= limit)
+    return Goal(f"≤ {limit:,g}{unit}", measured <= limit)
 
 
-def at_least(limit: float, unit: str, measured: float) -> Aim:
+def at_least(limit: float, unit: str, measured: float) -> Goal:
     """The number must reach the limit."""
-    return Aim(f"≥ {limit:,g}{unit}", measured >= limit)
+    return Goal(f"≥ {limit:,g}{unit}", measured >= limit)
 
 
-def none(what: str, measured: int) -> Aim:
+def expect_none(what: str, measured: int) -> Goal:
     """There must be not a single one."""
-    return Aim(f"no {what}", measured == 0)
+    return Goal(f"no {what}", measured == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Row:
     conditions: str
     measured: str
     reference: str
-    aims: Sequence[Aim]
+    goals: Sequence[Goal]
 
     @property
     def target(self) -> str:
         """What was aimed at, as text."""
-        return "; ".join(aim.text for aim in self.aims)
+        return "; ".join(goal.text for goal in self.goals)
 
     @property
     def met(self) -> bool:
         """The verdict."""
-        return all(aim.met for aim in self.aims)
+        return all(goal.met for goal in self.goals)
 
     def as_text(self) -> str:
         """The row for people."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from developing.environment import NODE, node
-from developing.places import BIN, OPENAPI, PIPELINE
+from developing.paths import BIN, OPENAPI, PIPELINE
 from developing.processes import Refusal, output, say, status
 
 
@@ -38,13 +38,13 @@ CHECKS: dict[str, Callable[[], int]] = {
 }
 
 
-def passes(name: str, step: Callable[[], int]) -> bool:
+def run_check(name: str, step: Callable[[], int]) -> bool:
     """Run one check under its name and say how it went."""
     print(f"---- {name}", flush=True)
-    begun, passed = time.monotonic(), False
+    started, passed = time.monotonic(), False
     try:
         passed = step() == 0
     except Refusal as refusal:
         say(str(refusal))
-    print(f"---- {name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - begun:.1f} s\n", flush=True)
+    print(f"---- {name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - started:.1f} s\n", flush=True)
     return passed

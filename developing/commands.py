@@ -6,21 +6,27 @@ import argparse
 import os
 from pathlib import Path
 
-from developing.checks import CHECKS, passes
+from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_node
 from developing.machine import apt_install, install_java, install_servers
-from developing.parts import side_by_side
-from developing.places import BIN, ENVIRONMENT, HERE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON
+from developing.parallel import run_parallel
+from developing.paths import BIN, ENVIRONMENT, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
 from developing.processes import call, output, status
 
-LOCKED = ("uv", "run", "test", "helm", "build")  # in this order: each is compiled within the bounds of those before it
+REQUIREMENT_SETS = (
+    "uv",
+    "run",
+    "test",
+    "helm",
+    "build",
+)  # in this order: each is compiled within the bounds of those before it
 JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve in the foreground with the environment as it is; with none, on 127.0.0.1:8080 with SQLite."""
     prepare("run")
-    os.chdir(HERE)
+    os.chdir(ROOT)
     os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
 
 
@@ -48,14 +54,14 @@ def run_tests(choices: list[str], selection: list[str]) -> int:
     # One worker: there is one Spark session for all of them, and a test that hangs ends no more than its worker. It would
     # end last, so it goes first where processors are short.
     servers = ("nice", "-n5", *pytest, *two, f"--ignore={PIPELINE_TESTS}")
-    return side_by_side({"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)})
+    return run_parallel({"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)})
 
 
 def check(_: argparse.Namespace) -> int:
     """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
     prepare("run", "test", "pipeline")
     prepare_node()
-    failed = [name for name, step in CHECKS.items() if not passes(name, step)]
+    failed = [name for name, step in CHECKS.items() if not run_check(name, step)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
     return 1 if failed else 0
 
@@ -92,7 +98,7 @@ def lock(arguments: argparse.Namespace) -> int:
         make_venv()
     style = ("--quiet", "--generate-hashes", "--no-header", "--no-annotate")
     aim = ("--universal", "--python-version", "3.11")
-    for name in LOCKED:
+    for name in REQUIREMENT_SETS:
         source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
         call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
     bounds = ("--constraint", "requirements/test.txt", "--output-file", "requirements/pipeline.txt")

@@ -14,10 +14,10 @@ from collections.abc import ItemsView, Iterator
 from pathlib import Path
 
 from developing.machine import apt_install
-from developing.places import BIN, HERE, PIPELINE, PYTHON, REQUIREMENTS, VENV
+from developing.paths import BIN, PIPELINE, PYTHON, REQUIREMENTS, ROOT, VENV
 from developing.processes import call, say
 
-RECORD = VENV / "installed.json"
+INSTALLED_FILE = VENV / "installed.json"
 NODE = VENV / "node"
 NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
 
@@ -25,13 +25,13 @@ NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund
 def prepare(*groups: str) -> None:
     """Make `.venv` hold what requirements/ pins for these groups; costs nothing when it already does."""
     wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
-    wanted["peeklock"] = digest(HERE / "pyproject.toml", REQUIREMENTS / "run.in")
+    wanted["peeklock"] = digest(ROOT / "pyproject.toml", REQUIREMENTS / "run.in")
     if "pipeline" in groups:
-        wanted["peeklock-pipeline"] = digest(HERE / PIPELINE)
-    with one_at_a_time():
+        wanted["peeklock-pipeline"] = digest(ROOT / PIPELINE)
+    with environment_lock():
         if not (BIN / "uv").exists():
             make_venv()
-        if remembered() >= wanted.items():
+        if read_installed() >= wanted.items():
             return
         say(f"installing what requirements/ pins for {', '.join(groups)}")
         files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
@@ -39,20 +39,20 @@ def prepare(*groups: str) -> None:
         call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", "--compile-bytecode", *files)
         for project in (".", "pipeline") if "pipeline" in groups else (".",):
             call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", project)
-        remember(wanted)
+        write_installed(wanted)
 
 
 def prepare_node() -> None:
     """Make `.venv/node` hold the one tool that comes from npm, run by the Node.js that pyright brings."""
-    wanted = {"node": digest(HERE / "openapi/package.json")}
-    with one_at_a_time():
-        if remembered() >= wanted.items():
+    wanted = {"node": digest(ROOT / "openapi/package.json")}
+    with environment_lock():
+        if read_installed() >= wanted.items():
             return
         say("installing what openapi/package.json pins")
         NODE.mkdir(exist_ok=True)
-        shutil.copy(HERE / "openapi/package.json", NODE)
+        shutil.copy(ROOT / "openapi/package.json", NODE)
         call(node(), node().parent.parent / "lib/node_modules/npm/bin/npm-cli.js", "install", *NPM_QUIETLY)
-        remember(wanted)
+        write_installed(wanted)
 
 
 def node() -> Path:
@@ -69,20 +69,20 @@ def make_venv() -> None:
     call(PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", REQUIREMENTS / "uv.txt")
 
 
-def remembered() -> ItemsView[str, str]:
+def read_installed() -> ItemsView[str, str]:
     """Return what was installed here, each by the digest of the files that asked for it."""
-    return (json.loads(RECORD.read_text()) if RECORD.exists() else {}).items()
+    return (json.loads(INSTALLED_FILE.read_text()) if INSTALLED_FILE.exists() else {}).items()
 
 
-def remember(installed: dict[str, str]) -> None:
+def write_installed(installed: dict[str, str]) -> None:
     """Note that these are installed."""
-    RECORD.write_text(json.dumps(dict(remembered()) | installed, indent=2))
+    INSTALLED_FILE.write_text(json.dumps(dict(read_installed()) | installed, indent=2))
 
 
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
+def environment_lock() -> Iterator[None]:
     """Hold the checkout's lock, so that two commands started together do not install into each other."""
-    checkout = os.open(HERE, os.O_RDONLY)
+    checkout = os.open(ROOT, os.O_RDONLY)
     try:
         fcntl.flock(checkout, fcntl.LOCK_EX)
         yield

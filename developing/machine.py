@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from developing.places import PYTHON
+from developing.paths import PYTHON
 from developing.processes import Refusal, call, output, say
 
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from developing.places import ENVIRONMENT, HERE
+from developing.paths import ENVIRONMENT, ROOT
 
 
 class Refusal(Exception):
@@ -15,7 +15,7 @@ class Refusal(Exception):
 
 def status(*command: str | Path) -> int:
     """Run a command in the checkout and return its exit code."""
-    return subprocess.run([str(part) for part in command], cwd=HERE, env=ENVIRONMENT, check=False).returncode
+    return subprocess.run([str(part) for part in command], cwd=ROOT, env=ENVIRONMENT, check=False).returncode
 
 
 def call(*command: str | Path) -> None:
@@ -27,7 +27,7 @@ def call(*command: str | Path) -> None:
 def output(*command: str | Path) -> bytes:
     """Run a command in the checkout and return what it prints; refuse to go on when it fails."""
     done = subprocess.run(
-        [str(part) for part in command], cwd=HERE, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
+        [str(part) for part in command], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0:
         raise Refusal(f"this failed with code {done.returncode}: {' '.join(str(part) for part in command)}")

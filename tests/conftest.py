@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import Run
-from tests.servers import KINDS, Server
+from tests.databases import RunResources
+from tests.servers import KINDS, ServerProcess
 
-RUN = pytest.StashKey[Run]()
+RUN_KEY = pytest.StashKey[RunResources]()
 LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each of which has a minute and a half
-SHARED = "PEEKLOCK_TEST_RUN"  # tells the other processes of this run where their common directory is
+SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # tells the other processes of this run where their common directory is
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,14 +25,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the run, or join it as one of its workers."""
-    config.stash[RUN] = Run(Path(os.environ[SHARED])) if _is_worker(config) else Run.begin()
-    os.environ[SHARED] = str(config.stash[RUN].directory)
+    config.stash[RUN_KEY] = (
+        RunResources(Path(os.environ[SHARED_RUN_VARIABLE])) if _is_worker(config) else RunResources.begin()
+    )
+    os.environ[SHARED_RUN_VARIABLE] = str(config.stash[RUN_KEY].directory)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End what the run has started."""
     if not _is_worker(config):
-        config.stash[RUN].end()
+        config.stash[RUN_KEY].end()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -49,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what ran against what."""
-    used = {found.kind: str(found) for found in config.stash[RUN].found()}
+    used = {found.kind: str(found) for found in config.stash[RUN_KEY].found()}
     terminalreporter.section("servers")
     for kind, server in KINDS.items():
         left_out = f"left out by --without={kind}" if kind in _left_out(config) else "not needed"
@@ -69,13 +71,13 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session")
-def run(pytestconfig: pytest.Config) -> Run:
+def run_resources(pytestconfig: pytest.Config) -> RunResources:
     """What the processes of this test run share."""
-    return pytestconfig.stash[RUN]
+    return pytestconfig.stash[RUN_KEY]
 
 
 @pytest.fixture(scope="session")
-def wanted(pytestconfig: pytest.Config) -> Callable[[str], str]:
+def require_server(pytestconfig: pytest.Config) -> Callable[[str], str]:
     """Pass a kind of server through, or skip the test because the command line has left that kind out."""
 
     def pass_or_skip(kind: str) -> str:
@@ -87,54 +89,56 @@ def wanted(pytestconfig: pytest.Config) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="module")
-def postgres_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def postgres_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """A migrated PostgreSQL database for this module alone."""
-    with run.migrated_database(wanted("postgresql")) as url:
+    with run_resources.migrated_database(require_server("postgresql")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def mariadb_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def mariadb_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """A migrated MariaDB or MySQL database for this module alone."""
-    with run.migrated_database(wanted("mariadb")) as url:
+    with run_resources.migrated_database(require_server("mariadb")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def sqlite_url(run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
+def sqlite_url(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A migrated SQLite file for this module alone."""
-    return f"sqlite:///{shutil.copy(run.sqlite_template(), tmp_path_factory.mktemp('sqlite') / 'peeklock.sqlite3')}"
+    return f"sqlite:///{shutil.copy(run_resources.sqlite_template(), tmp_path_factory.mktemp('sqlite') / 'peeklock.sqlite3')}"
 
 
 @pytest.fixture(scope="module")
-def empty_postgres_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def empty_postgres_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """A PostgreSQL database without tables."""
-    with run.empty_database(wanted("postgresql")) as url:
+    with run_resources.empty_database(require_server("postgresql")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def empty_mariadb_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def empty_mariadb_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """A MariaDB or MySQL database without tables."""
-    with run.empty_database(wanted("mariadb")) as url:
+    with run_resources.empty_database(require_server("mariadb")) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def redis_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def redis_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """An empty numbered Redis database for this module alone; FLUSHALL is for private servers only."""
-    with run.empty_database(wanted("redis")) as url:
+    with run_resources.empty_database(require_server("redis")) as url:
         yield url
 
 
 @pytest.fixture
-def private_server(run: Run, wanted: Callable[[str], str]) -> Iterator[Callable[..., Server]]:
+def private_server(
+    run_resources: RunResources, require_server: Callable[[str], str]
+) -> Iterator[Callable[..., ServerProcess]]:
     """Make servers that this test may kill, pause and start again: `private_server(RedisServer, *options)`, started."""
-    servers: list[Server] = []
+    servers: list[ServerProcess] = []
 
-    def start(make: type[Server], *options: str) -> Server:
-        wanted(make.kind)
-        server = make(run.new_directory(), *options)
+    def start(make: type[ServerProcess], *options: str) -> ServerProcess:
+        require_server(make.kind)
+        server = make(run_resources.new_directory(), *options)
         servers.append(server)
         server.start()
         return server

@@ -16,51 +16,51 @@ from pathlib import Path
 import psutil
 
 from app.store.migrate import migrate
-from tests.engines import ENGINES, Unusable, apart
-from tests.servers import KINDS, NOTE, Server, end_noted
+from tests.server_drivers import DRIVERS, ServerUnusable, run_in_thread
+from tests.servers import KINDS, PROCESS_FILE, ServerProcess, end_recorded
 
 PREFIX = "peeklock-tests-"
-STARTED = "started for this run"
+STARTED_HERE = "started for this run"
 
 
-class Missing(Exception):
+class ServerMissing(Exception):
     """A server that the tests need is neither given nor answering nor installed."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
-            f"no {KINDS[kind].title} here: name one in {ENGINES[kind].variable}, let `python3 dev.py test` install it, "
+            f"no {KINDS[kind].title} here: name one in {DRIVERS[kind].url_variable}, let `python3 dev.py test` install it, "
             f"or leave it out with --without={kind}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """One server of this run: its address, and how it came about."""
 
     kind: str
     url: str
-    how: str
+    origin: str
 
     def __str__(self) -> str:
-        return f"{ENGINES[self.kind].version(self.url)}, {self.how}"
+        return f"{DRIVERS[self.kind].version(self.url)}, {self.origin}"
 
 
-class Run:
+class RunResources:
     """What the processes of one test run share: a directory with a note for each server that was needed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._started: list[Server] = []  # held, because a forgotten process object complains
-        self._made = 0
+        self._started: list[ServerProcess] = []  # held, because a forgotten process object complains
+        self._databases = 0
 
     @classmethod
-    def begin(cls) -> Run:
+    def begin(cls) -> RunResources:
         """Make the shared directory, and clear away what a killed run has left behind."""
-        for remains in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        for leftovers in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
             # Another run may clear it at this moment, or have made it and not signed it yet.
             with contextlib.suppress(FileNotFoundError, ValueError):
-                if not psutil.pid_exists(int((remains / "owner").read_text())):
-                    cls(remains).end()
+                if not psutil.pid_exists(int((leftovers / "owner").read_text())):
+                    cls(leftovers).end()
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
         directory.chmod(0o755)  # the servers' own accounts must pass
         (directory / "owner").write_text(str(os.getpid()))
@@ -70,77 +70,77 @@ class Run:
         """Drop the templates, end every server that was started below the directory, and remove it."""
         for found in self.found():
             template = self.directory / f"{found.kind}.template"
-            if template.exists() and found.how != STARTED:
-                with contextlib.suppress(Unusable):
-                    ENGINES[found.kind].drop(template.read_text())
-        for note in self.directory.glob(f"*/{NOTE}"):
-            end_noted(note.parent)
+            if template.exists() and found.origin != STARTED_HERE:
+                with contextlib.suppress(ServerUnusable):
+                    DRIVERS[found.kind].drop(template.read_text())
+        for record in self.directory.glob(f"*/{PROCESS_FILE}"):
+            end_recorded(record.parent)
         shutil.rmtree(self.directory)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundServer]:
         """Return the servers that were needed so far."""
-        notes = sorted(self.directory.glob("*.server"))
-        return [Found(**json.loads(note.read_text())) for note in notes]
+        records = sorted(self.directory.glob("*.server"))
+        return [FoundServer(**json.loads(record.read_text())) for record in records]
 
     def new_directory(self) -> Path:
         """Return a directory for a private server, which ends with the run at the latest."""
         return Path(tempfile.mkdtemp(prefix="private-", dir=self.directory))
 
-    def server(self, kind: str) -> Found:
+    def server(self, kind: str) -> FoundServer:
         """Return the run's server of this kind, found or started by whichever process asks first."""
-        note = self.directory / f"{kind}.server"
+        record = self.directory / f"{kind}.server"
         with self._lock(kind):
-            if not note.exists():
-                note.write_text(json.dumps(asdict(find(kind) or self._start(kind))))
-            return Found(**json.loads(note.read_text()))
+            if not record.exists():
+                record.write_text(json.dumps(asdict(find(kind) or self._start(kind))))
+            return FoundServer(**json.loads(record.read_text()))
 
     @contextlib.contextmanager
     def empty_database(self, kind: str) -> Iterator[str]:
         """Lend the address of a new database without tables, dropped afterwards."""
-        database = ENGINES[kind].create(self.server(kind).url, self._new_name())
+        database = DRIVERS[kind].create(self.server(kind).url, self._new_name())
         try:
             yield database
         finally:
-            ENGINES[kind].drop(database)
+            DRIVERS[kind].drop(database)
 
     @contextlib.contextmanager
     def migrated_database(self, kind: str) -> Iterator[str]:
         """Lend the address of a new database with today's tables, dropped afterwards."""
-        database = ENGINES[kind].copy(self._template(kind), self._new_name())
+        database = DRIVERS[kind].copy(self._template(kind), self._new_name())
         try:
             yield database
         finally:
-            ENGINES[kind].drop(database)
+            DRIVERS[kind].drop(database)
 
     def sqlite_template(self) -> Path:
         """Return a migrated SQLite file to be copied, made once for the whole run."""
         file = self.directory / "template.sqlite3"
         with self._lock("sqlite"):
             if not file.exists():
-                apart(lambda: migrate(f"sqlite:///{file}"))
+                run_in_thread(lambda: migrate(f"sqlite:///{file}"))
             return file
 
     def _template(self, kind: str) -> str:
         """Return the migrated database that the others are copies of, made once for the whole run."""
-        server, note = self.server(kind), self.directory / f"{kind}.template"
+        server, record = self.server(kind), self.directory / f"{kind}.template"
         with self._lock(kind):
-            if not note.exists():
-                template = ENGINES[kind].create(server.url, f"{self._new_name()}_template")
-                note.write_text(template)
-                apart(lambda: migrate(template))
-            return note.read_text()
+            if not record.exists():
+                template = DRIVERS[kind].create(server.url, f"{self._new_name()}_template")
+                record.write_text(template)
+                run_in_thread(lambda: migrate(template))
+            return record.read_text()
 
-    def _start(self, kind: str) -> Found:
+    def _start(self, kind: str) -> FoundServer:
         if not KINDS[kind].installed():
-            raise Missing(kind)
+            raise ServerMissing(kind)
         server = KINDS[kind](self.directory / kind)
         server.start()
         self._started.append(server)
-        return Found(kind, server.url, STARTED)
+        return FoundServer(kind, server.url, STARTED_HERE)
 
     def _new_name(self) -> str:
-        self._made += 1
-        return f"peeklock_test_{os.getpid()}_{self._made}"
+        self._databases += 1
+        return f"peeklock_test_{os.getpid()}_{self._databases}"
 
     @contextlib.contextmanager
     def _lock(self, name: str) -> Iterator[None]:
@@ -149,16 +149,16 @@ class Run:
             yield
 
 
-def find(kind: str) -> Found | None:
+def find(kind: str) -> FoundServer | None:
     """Return the server that the environment names, else one that answers on the standard port and lets us in."""
-    engine = ENGINES[kind]
-    if given := os.environ.get(engine.variable):
-        engine.prove(given)
-        return Found(kind, given, f"given by {engine.variable}")
-    for url in engine.standard:
-        with contextlib.suppress(Unusable):
-            engine.prove(url)
-            return Found(kind, url, "found on its standard port")
+    engine = DRIVERS[kind]
+    if given := os.environ.get(engine.url_variable):
+        engine.check_usable(given)
+        return FoundServer(kind, given, f"given by {engine.url_variable}")
+    for url in engine.default_urls:
+        with contextlib.suppress(ServerUnusable):
+            engine.check_usable(url)
+            return FoundServer(kind, url, "found on its standard port")
     return None
 
 

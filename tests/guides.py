@@ -9,23 +9,25 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
-from tests.service import PROGRAM, Service, environment
+from tests.peeklock_process import PROGRAM, PeeklockProcess, environment
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("sh", "json")
-HERE = "localhost:8080"
-ENDED = "-- a block has ended --"
+GUIDE_ADDRESS = "localhost:8080"
+END_OF_BLOCK = "-- a block has ended --"
 
 
-def typing(service: Service, typed: Sequence[str]) -> list[list[Any]]:
+def run_blocks(service: PeeklockProcess, typed: Sequence[str]) -> list[list[Any]]:
     """The documents that the server answers to each block; see `printed`."""
-    return [list(documents(said)) for said in printed(service, typed)]
+    return [list(documents(output)) for output in printed(service, typed)]
 
 
-def printed(service: Service, typed: Sequence[str]) -> list[str]:
+def printed(service: PeeklockProcess, typed: Sequence[str]) -> list[str]:
     """What each block prints, all typed as they are into one shell, but for where the server is."""
-    script = "".join(f"{block}\necho '{ENDED}'\n" for block in typed)
-    script = script.replace(HERE, service.url.removeprefix("http://")).replace(".venv/bin/peeklock", str(PROGRAM))
+    script = "".join(f"{block}\necho '{END_OF_BLOCK}'\n" for block in typed)
+    script = script.replace(GUIDE_ADDRESS, service.url.removeprefix("http://")).replace(
+        ".venv/bin/peeklock", str(PROGRAM)
+    )
     done = subprocess.run(
         ["bash", "-euc", script],
         env=environment(),
@@ -34,16 +36,16 @@ def printed(service: Service, typed: Sequence[str]) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().split(ENDED)[:-1]
+    return done.stdout.decode().split(END_OF_BLOCK)[:-1]
 
 
-def documents(said: str) -> Iterator[Any]:
+def documents(output: str) -> Iterator[Any]:
     """The JSON documents that stand one after the other."""
     decode = json.JSONDecoder().raw_decode
-    while said := said.strip():
-        document, end = decode(said)
+    while output := output.strip():
+        document, end = decode(output)
         yield document
-        said = said[end:]
+        output = output[end:]
 
 
 def section(guide: str, heading: str) -> str:
@@ -72,7 +74,7 @@ def after_each(kind: str, section: Sequence[tuple[str, str]]) -> list[tuple[str,
     return [after for (one, _), after in pairwise([*section, ("", "")]) if one == kind]
 
 
-def resembles(answer: Any, shown: str) -> None:
+def check_shown(answer: Any, shown: str) -> None:
     """Hold an answer to what is shown of it; `...` stands for what differs from time to time."""
     wanted = json.loads(shown.replace(",...", ""))
     if "messages" in wanted:

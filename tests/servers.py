@@ -22,24 +22,24 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-OFF_THE_PATH = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian keeps its servers
-NOTE = "process.json"  # in a server's directory: what it takes to end it
-PATIENCE = 60.0  # seconds a server may take to start or to end on a busy machine
-GLANCE = 0.02  # seconds between two looks at a server that is starting or ending
+EXTRA_PROGRAM_PATHS = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian keeps its servers
+PROCESS_FILE = "process.json"  # in a server's directory: what it takes to end it
+TIMEOUT_SECONDS = 60.0  # seconds a server may take to start or to end on a busy machine
+POLL_SECONDS = 0.02  # seconds between two looks at a server that is starting or ending
 
 
 class ServerFailed(Exception):
     """A server did not start or did not end; the text says what its log says."""
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     """One private server. `start` returns once it answers; a killed one may be started again on the same data."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
     program: ClassVar[str]
-    account: ClassVar[str | None] = None  # whom to become when root, which the program refuses to be
-    gentle: ClassVar[signal.Signals] = signal.SIGTERM
+    system_user: ClassVar[str | None] = None  # whom to become when root, which the program refuses to be
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self, directory: Path, *options: str, port: int | None = None) -> None:
         self.directory = directory
@@ -58,7 +58,7 @@ class Server(ABC):
         """The address of the whole server, for somebody who may create databases."""
 
     @abstractmethod
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Tell whether it serves a client right now."""
 
     @abstractmethod
@@ -93,14 +93,14 @@ class Server(ABC):
                 start_new_session=True,
                 **self._identity(),
             )
-        _note(self.directory, process.pid, self.gentle)
-        _wait(lambda: self.answers() or process.poll() is not None)
-        if not self.answers():
+        _record_process(self.directory, process.pid, self.stop_signal)
+        _wait(lambda: self.is_ready() or process.poll() is not None)
+        if not self.is_ready():
             raise ServerFailed(f"{self.title} did not start:\n{self.log()}")
 
     def stop(self) -> None:
         """End it as an administrator would and wait until it has gone."""
-        self._end(self.gentle)
+        self._end(self.stop_signal)
 
     def kill(self) -> None:
         """End the whole process tree at once, as a power cut would."""
@@ -135,9 +135,9 @@ class Server(ABC):
 
     def _identity(self) -> dict[str, Any]:
         """Say how to become the server's account, for subprocess; nothing unless root."""
-        if self.account is None or os.geteuid() != 0:
+        if self.system_user is None or os.geteuid() != 0:
             return {}
-        return {"user": self.account, "group": pwd.getpwnam(self.account).pw_gid, "extra_groups": ()}
+        return {"user": self.system_user, "group": pwd.getpwnam(self.system_user).pw_gid, "extra_groups": ()}
 
     def _own_directory(self, data: Path) -> None:
         data.mkdir(parents=True, mode=0o700)
@@ -147,17 +147,17 @@ class Server(ABC):
                 os.chown(place, pwd.getpwnam(identity["user"]).pw_uid, identity["group"])
 
 
-class PostgresServer(Server):
+class PostgresServer(ServerProcess):
     """PostgreSQL with its defaults of durability; sockets and log in the directory."""
 
-    kind, title, program, account = "postgresql", "PostgreSQL", "postgres", "postgres"
-    gentle = signal.SIGINT  # "fast": roll back, close, write a checkpoint
+    kind, title, program, system_user = "postgresql", "PostgreSQL", "postgres", "postgres"
+    stop_signal = signal.SIGINT  # "fast": roll back, close, write a checkpoint
 
     @property
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         question = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(question, check=False).returncode == 0
 
@@ -169,16 +169,16 @@ class PostgresServer(Server):
         return ["postgres", "-D", str(data), *place, "-c", "max_connections=200", *self.options]
 
 
-class MariaServer(Server):
+class MariaServer(ServerProcess):
     """MariaDB with its defaults of durability and none of the machine's configuration."""
 
-    kind, title, program, account = "mariadb", "MariaDB", "mariadbd", "mysql"
+    kind, title, program, system_user = "mariadb", "MariaDB", "mariadbd", "mysql"
 
     @property
     def url(self) -> str:
         return f"mysql://root@127.0.0.1:{self.port}/"
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         with contextlib.suppress(pymysql.err.OperationalError):
             pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=5, read_timeout=5).close()
             return True
@@ -200,7 +200,7 @@ class MariaServer(Server):
         return ["mariadbd", "--no-defaults", *own, *reach, *self.options]
 
 
-class RedisServer(Server):
+class RedisServer(ServerProcess):
     """Redis that keeps nothing on disk: started again it is empty, as a lock store may be."""
 
     kind, title, program = "redis", "Redis", "redis-server"
@@ -209,7 +209,7 @@ class RedisServer(Server):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             once = Retry(NoBackoff(), retries=0)
             with redis.Redis(port=self.port, socket_timeout=5, socket_connect_timeout=5, retry=once) as client:
@@ -225,12 +225,12 @@ class RedisServer(Server):
         return ["redis-server", *keep_nothing, *reach, *self.options]
 
 
-KINDS: dict[str, type[Server]] = {server.kind: server for server in (PostgresServer, MariaServer, RedisServer)}
+KINDS: dict[str, type[ServerProcess]] = {server.kind: server for server in (PostgresServer, MariaServer, RedisServer)}
 
 
 def find_program(name: str) -> str | None:
     """Return where a server program lies, also where Debian keeps those that are not for everyday use."""
-    newest_first = sorted((place for pattern in OFF_THE_PATH for place in Path("/").glob(pattern)), reverse=True)
+    newest_first = sorted((place for pattern in EXTRA_PROGRAM_PATHS for place in Path("/").glob(pattern)), reverse=True)
     return shutil.which(name, path=os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", os.defpath)]))
 
 
@@ -241,9 +241,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def end_noted(directory: Path) -> None:
+def end_recorded(directory: Path) -> None:
     """End the server that somebody started in this directory, if it still runs."""
-    note = json.loads((directory / NOTE).read_text())
+    note = json.loads((directory / PROCESS_FILE).read_text())
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(note["pid"]).create_time() == note["born"]:  # and not a later process with its number
             end_tree(note["pid"], signal.Signals(note["gentle"]))
@@ -255,17 +255,17 @@ def end_tree(pid: int, first: signal.Signals) -> None:
     if first != signal.SIGKILL:
         _signal(tree[:1], first)
         _signal(tree, signal.SIGCONT)  # paused ones must wake to hear it
-        _wait(lambda: _gone(tree[:1]))
+        _wait(lambda: _have_exited(tree[:1]))
     _signal(tree, signal.SIGKILL)
-    _wait(lambda: _gone(tree))
+    _wait(lambda: _have_exited(tree))
     with contextlib.suppress(ChildProcessError):  # another process of this test run started it
         os.waitpid(pid, 0)
 
 
-def _note(directory: Path, pid: int, gentle: signal.Signals) -> None:
+def _record_process(directory: Path, pid: int, stop_signal: signal.Signals) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         born = psutil.Process(pid).create_time()
-        (directory / NOTE).write_text(json.dumps({"pid": pid, "born": born, "gentle": gentle}))
+        (directory / PROCESS_FILE).write_text(json.dumps({"pid": pid, "born": born, "gentle": stop_signal}))
 
 
 def _tree(pid: int) -> list[psutil.Process]:
@@ -281,7 +281,7 @@ def _signal(processes: Sequence[psutil.Process], what: signal.Signals) -> None:
             process.send_signal(what)
 
 
-def _gone(processes: Sequence[psutil.Process]) -> bool:
+def _have_exited(processes: Sequence[psutil.Process]) -> bool:
     """Tell whether they have ended; one that merely waits to be reaped by its parent has."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -295,8 +295,8 @@ def _program(name: str) -> str:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise ServerFailed(f"nothing happened for {PATIENCE:.0f} seconds")
-        time.sleep(GLANCE)
+            raise ServerFailed(f"nothing happened for {TIMEOUT_SECONDS:.0f} seconds")
+        time.sleep(POLL_SECONDS)

@@ -5,25 +5,25 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from app.api import access_lines
-from app.api.bodies import ASGI
-from app.api.desk import Desk
+from app.api import access_log
 from app.api.dispatch import Dispatcher
 from app.api.document import openapi_document
 from app.api.operation import PROBLEM, encode
-from app.api.problems import plain_problem
+from app.api.problems import make_problem
+from app.api.request import AppContext
+from app.api.request_body import ASGI
 from app.api.routes import OPERATIONS
 
-CODES = {404: "not-found", 405: "method-not-allowed"}
+FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
 
-def build(desk: Desk) -> ASGI:
-    """The application that answers at a desk. Its requests come through a `Front`, which gives them their id."""
-    dispatcher = Dispatcher((operation.application(desk) for operation in OPERATIONS), _Framework())
-    return access_lines.AccessLines(dispatcher) if access_lines.are_wanted() else dispatcher
+def build_application(context: AppContext) -> ASGI:
+    """The application that answers at a desk. Its requests come through a `RequestIdMiddleware`, which gives them their id."""
+    dispatcher = Dispatcher((operation.handler(context) for operation in OPERATIONS), _FallbackApplication())
+    return access_log.AccessLog(dispatcher) if access_log.is_enabled() else dispatcher
 
 
-class _Framework(FastAPI):
+class _FallbackApplication(FastAPI):
     """What answers when no operation does: the document, and unknown paths.
 
     It holds no operation, because it reads a path otherwise: it takes an escaped slash for one that separates parts.
@@ -45,5 +45,5 @@ async def _problem(request: Request, error: Exception) -> Response:
     detail = (
         f"There is nothing at {request.url.path}." if status == 404 else f"{request.method} is not among its methods."
     )
-    problem = plain_problem(status, CODES.get(status, "refused"), detail, request.state.request_id)
+    problem = make_problem(status, FRAMEWORK_CODES.get(status, "refused"), detail, request.state.request_id)
     return Response(encode(problem), status, headers, media_type=PROBLEM.decode())

@@ -9,22 +9,22 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from app.api.counting import list_counter, members
-from app.domain.refusals import Fault, InvalidRequest
-from app.wire.complaints import invalid, pointer_and_detail
+from app.api.list_limits import list_limit_checker, union_members
+from app.domain.refusals import FieldError, InvalidRequest
+from app.wire.decode_errors import invalid_request, pointer_and_detail
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
-HALF_A_PAIR = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 UTF8 = getincrementaldecoder("utf-8")
 
-END = 64
+TAIL_BYTES = 64
 """Bytes at the end of a body in which half a pair may stand where the decoder says that the text ends too soon."""
 
-PIECE = 64 << 10
+ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time: as text, one of them may take four."""
 
-WHOLE = re.compile(r"-?[0-9]+")
+INTEGER = re.compile(r"-?[0-9]+")
 
 
 @cache
@@ -34,7 +34,7 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
         return lambda raw: None
     if shape is bytes:
         return lambda raw: raw
-    count_lists = list_counter(shape)
+    count_lists = list_limit_checker(shape)
     decode = msgspec.json.Decoder(shape).decode
 
     def decoded(raw: bytes) -> Any:
@@ -44,13 +44,13 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
             count_lists(raw)
             return decode(raw or b"{}")
         except UnicodeDecodeError:
-            raise InvalidRequest(faults=[Fault("", "The body is not UTF-8.")]) from None
+            raise InvalidRequest(field_errors=[FieldError("", "The body is not UTF-8.")]) from None
         except RecursionError:
-            raise InvalidRequest(faults=[Fault("", "The body is nested too deeply.")]) from None
+            raise InvalidRequest(field_errors=[FieldError("", "The body is nested too deeply.")]) from None
         except msgspec.ValidationError as error:
-            raise invalid(error) from None
+            raise invalid_request(error) from None
         except msgspec.DecodeError as error:
-            raise _half_a_pair(raw) or invalid(error) from None
+            raise _lone_surrogate(raw) or invalid_request(error) from None
 
     return decoded
 
@@ -92,67 +92,71 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
             if name in lists:
                 values.setdefault(name, []).append(value)
             elif values.setdefault(name, value) is not value:
-                raise InvalidRequest(faults=[Fault(f"#/query/{name}", "This parameter is given more than once.")])
-        return converted(values, shape, lambda pointer: f"#/query{pointer}")
+                raise InvalidRequest(
+                    field_errors=[FieldError(f"#/query/{name}", "This parameter is given more than once.")]
+                )
+        return convert(values, shape, lambda pointer: f"#/query{pointer}")
 
     return decoded
 
 
-def converted(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:
+def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:
     """Texts as a shape; `locate` says where in the request the value at a pointer was found."""
-    for name in _whole_numbers(shape) & values.keys():
-        if isinstance(values[name], str) and WHOLE.fullmatch(values[name]) is None:
-            raise InvalidRequest(faults=[Fault(locate(f"/{name}"), "Expected `int`, without a fraction or exponent.")])
+    for name in _integer_fields(shape) & values.keys():
+        if isinstance(values[name], str) and INTEGER.fullmatch(values[name]) is None:
+            raise InvalidRequest(
+                field_errors=[FieldError(locate(f"/{name}"), "Expected `int`, without a fraction or exponent.")]
+            )
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
         pointer, detail = pointer_and_detail(str(error))
-        raise InvalidRequest(faults=[Fault(locate(pointer), detail)]) from None
+        raise InvalidRequest(field_errors=[FieldError(locate(pointer), detail)]) from None
 
 
 def _check_encoding(raw: bytes) -> None:
     """Raises `UnicodeDecodeError` where a body is not UTF-8."""
-    if len(raw) <= PIECE:
+    if len(raw) <= ENCODING_BLOCK_BYTES:
         raw.decode()
         return
-    decoder, pieces = UTF8(), memoryview(raw)
-    for start in range(0, len(raw), PIECE):
-        decoder.decode(pieces[start : start + PIECE], final=start + PIECE >= len(raw))
+    decoder, view = UTF8(), memoryview(raw)
+    for start in range(0, len(raw), ENCODING_BLOCK_BYTES):
+        decoder.decode(view[start : start + ENCODING_BLOCK_BYTES], final=start + ENCODING_BLOCK_BYTES >= len(raw))
 
 
-def _half_a_pair(raw: bytes) -> InvalidRequest | None:
+def _lone_surrogate(raw: bytes) -> InvalidRequest | None:
     """The refusal of half a surrogate pair at the end of a body, which the decoder takes for a text cut short.
 
     Everywhere else the decoder finds it by itself, so no more is searched than the end.
     """
-    if HALF_A_PAIR.search(raw, max(0, len(raw) - END)) is None:
+    if LONE_SURROGATE.search(raw, max(0, len(raw) - TAIL_BYTES)) is None:
         return None
     return InvalidRequest(
-        faults=[Fault("", "A \\u escape is half of a surrogate pair, and the other half is missing.")]
+        field_errors=[FieldError("", "A \\u escape is half of a surrogate pair, and the other half is missing.")]
     )
 
 
 @cache
-def _whole_numbers(shape: type[msgspec.Struct]) -> frozenset[str]:
+def _integer_fields(shape: type[msgspec.Struct]) -> frozenset[str]:
     """The fields that hold an integer. The decoder would also take `6.0` for one in a text, which it does not in JSON."""
-    return frozenset(field.name for field in msgspec.structs.fields(shape) if _is_whole(field.type))
+    return frozenset(field.name for field in msgspec.structs.fields(shape) if _is_integer(field.type))
 
 
-def _is_whole(annotation: Any) -> bool:
-    return _holds_whole(msgspec.inspect.type_info(annotation))
+def _is_integer(annotation: Any) -> bool:
+    return _may_be_integer(msgspec.inspect.type_info(annotation))
 
 
-def _holds_whole(kind: msgspec.inspect.Type) -> bool:
+def _may_be_integer(kind: msgspec.inspect.Type) -> bool:
     if isinstance(kind, msgspec.inspect.Metadata):
-        return _holds_whole(kind.type)
+        return _may_be_integer(kind.type)
     if isinstance(kind, msgspec.inspect.UnionType):
-        return any(map(_holds_whole, kind.types))
+        return any(map(_may_be_integer, kind.types))
     return isinstance(kind, msgspec.inspect.IntType)
 
 
 def _may_be_list(annotation: Any) -> bool:
     info = msgspec.inspect.type_info(annotation)
-    return any(isinstance(one, msgspec.inspect.ListType) for one in members(info))
+    return any(isinstance(one, msgspec.inspect.ListType) for one in union_members(info))
 
 
 def _is_list(annotation: Any) -> bool:

@@ -9,30 +9,30 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from app.api.bodies import ASGI, Event, Receive, Scope, Send
-from app.api.operation import Application, Reply, problem_reply, respond
+from app.api.operation import OperationHandler, Response, problem_response, respond
+from app.api.request_body import ASGI, Event, Receive, Scope, Send
 
 
-class _Entry(NamedTuple):
+class _Route(NamedTuple):
     """`taken` are the words that stand at a parameter's place in other paths, and there mean something else."""
 
     literals: tuple[tuple[int, str], ...]
     parameters: tuple[tuple[int, str], ...]
-    taken: frozenset[tuple[int, str]]
-    application: Application
+    reserved: frozenset[tuple[int, str]]
+    handler: OperationHandler
 
 
 class Dispatcher:
-    """Sends a request to one of `applications`, its operation's, or else to `fallback`."""
+    """Sends a request to one of `handlers`, its operation's, or else to `fallback`."""
 
-    def __init__(self, applications: Iterable[Application], fallback: ASGI) -> None:
-        self.applications = tuple(applications)
+    def __init__(self, handlers: Iterable[OperationHandler], fallback: ASGI) -> None:
+        self.handlers = tuple(handlers)
         self.fallback = fallback
-        self._table: dict[tuple[str, int], list[_Entry]] = {}
-        paths = [application.operation.path.split("/") for application in self.applications]
-        for path, application in zip(paths, self.applications, strict=True):
-            key = (application.operation.method, len(path))
-            self._table.setdefault(key, []).append(_entry(path, paths, application))
+        self._table: dict[tuple[str, int], list[_Route]] = {}
+        paths = [handler.operation.path.split("/") for handler in self.handlers]
+        for path, handler in zip(paths, self.handlers, strict=True):
+            key = (handler.operation.method, len(path))
+            self._table.setdefault(key, []).append(_route(path, paths, handler))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; HEAD is GET without the body."""
@@ -43,29 +43,29 @@ class Dispatcher:
         segments = _segments(scope)
         if method == "HEAD":
             method, send = "GET", _without_body(send)
-        for entry in self._table.get((method, len(segments)), ()):
-            if _fits(entry, segments):
-                scope["path_params"] = {name: segments[place] for place, name in entry.parameters}
-                await entry.application(scope, receive, send)
+        for route in self._table.get((method, len(segments)), ()):
+            if _matches(route, segments):
+                scope["path_params"] = {name: segments[index] for index, name in route.parameters}
+                await route.handler(scope, receive, send)
                 return
         if allowed := self._allowed(segments):
             await respond(send, _not_allowed(scope, allowed))
         else:
             await self.fallback(scope, receive, send)
 
-    def name_of(self, scope: Scope) -> str | None:
+    def operation_name(self, scope: Scope) -> str | None:
         """The operation that answers a request, where there is one; for those who watch, so not made to be fast."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         segments = _segments(scope)
-        entries = self._table.get((method, len(segments)), ())
-        return next((entry.application.operation.name for entry in entries if _fits(entry, segments)), None)
+        routes = self._table.get((method, len(segments)), ())
+        return next((route.handler.operation.name for route in routes if _matches(route, segments)), None)
 
     def _allowed(self, segments: list[str]) -> list[str]:
         """The methods that this path does have."""
         methods = {
             method
-            for (method, length), entries in self._table.items()
-            if length == len(segments) and any(_fits(entry, segments) for entry in entries)
+            for (method, length), routes in self._table.items()
+            if length == len(segments) and any(_matches(route, segments) for route in routes)
         }
         return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
@@ -79,34 +79,34 @@ def _segments(scope: Scope) -> list[str]:
     return path.split("/")
 
 
-def _fits(entry: _Entry, segments: list[str]) -> bool:
-    for place, text in entry.literals:
-        if segments[place] != text:
+def _matches(route: _Route, segments: list[str]) -> bool:
+    for index, text in route.literals:
+        if segments[index] != text:
             return False
-    for place, _ in entry.parameters:
-        word = segments[place]
-        if not word or (place, word) in entry.taken:
+    for index, _ in route.parameters:
+        segment = segments[index]
+        if not segment or (index, segment) in route.reserved:
             return False
     return True
 
 
-def _entry(path: list[str], paths: list[list[str]], application: Application) -> _Entry:
-    literals = tuple((place, text) for place, text in enumerate(path) if not text.startswith("{"))
-    parameters = tuple((place, text[1:-1]) for place, text in enumerate(path) if text.startswith("{"))
-    taken = frozenset(
-        (place, other[place])
-        for place, _ in parameters
+def _route(path: list[str], paths: list[list[str]], handler: OperationHandler) -> _Route:
+    literals = tuple((index, text) for index, text in enumerate(path) if not text.startswith("{"))
+    parameters = tuple((index, text[1:-1]) for index, text in enumerate(path) if text.startswith("{"))
+    reserved = frozenset(
+        (index, other[index])
+        for index, _ in parameters
         for other in paths
-        if len(other) == len(path) and other[:place] == path[:place] and not other[place].startswith("{")
+        if len(other) == len(path) and other[:index] == path[:index] and not other[index].startswith("{")
     )
     # Paths of one length differ most at their ends, so these are compared first.
-    return _Entry(literals[::-1], parameters, taken, application)
+    return _Route(literals[::-1], parameters, reserved, handler)
 
 
-def _not_allowed(scope: Scope, allowed: list[str]) -> Reply:
+def _not_allowed(scope: Scope, allowed: list[str]) -> Response:
     detail = f"{scope['method']} is not among the methods of this path: {', '.join(allowed)}."
     allow = ((b"allow", ", ".join(allowed).encode()),)
-    return problem_reply(405, "method-not-allowed", detail, scope["state"]["request_id"], allow)
+    return problem_response(405, "method-not-allowed", detail, scope["state"]["request_id"], allow)
 
 
 def _without_body(send: Send) -> Send:

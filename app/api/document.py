@@ -10,13 +10,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 import app
-from app.api.open_access import LOCAL_ADMIN
-from app.api.operation import OCTETS, PROBLEM, Operation
-from app.api.problems import TITLES, UNREADABLE, codes
-from app.api.raw import FIELD_HEADERS
+from app.api.local_access import LOCAL_ADMIN
+from app.api.operation import OCTET_STREAM, PROBLEM, Operation
+from app.api.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
+from app.api.raw_send import FIELD_HEADERS
 from app.api.routes import OPERATIONS
 from app.api.schemas import Schema, Schemas, reference
-from app.domain.queue import LONGEST_NAME, NAME
+from app.domain.queue import MAX_NAME_LENGTH, NAME_PATTERN
 from app.wire.problems import Problem
 from app.wire.sending import SendMessage
 
@@ -63,12 +63,12 @@ SECURITY = {
     }
 }
 PATH_SCHEMAS: Mapping[str, Schema] = {
-    "queue": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": f"^{NAME.pattern}$"},
+    "queue": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": f"^{NAME_PATTERN.pattern}$"},
     "sequence_number": {"type": "integer", "format": "int64", "minimum": 1},
     "lock_token": {"type": "string", "minLength": 1},
     "key_id": {"type": "string", "minLength": 1},
 }
-HEADER_SCHEMAS: Mapping[str, tuple[str, Schema]] = {
+REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
         "Makes the call safe to repeat: the same key and request hear the first answer again. It is not accepted with a "
         "batch that is not atomic, with a volatile message, or with a receive that has a filter, sequence numbers or the "
@@ -91,7 +91,7 @@ HEADER_SCHEMAS: Mapping[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
 }
-ANSWER_HEADERS: Mapping[str, tuple[str, Schema]] = {
+RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Request-Id": ("The id of this request.", {"type": "string"}),
     "ETag": ("What If-Match may name.", {"type": "string"}),
     "Idempotency-Replayed": ("`true` where this is the answer to an earlier call.", {"type": "string"}),
@@ -105,86 +105,92 @@ PROBLEM_HEADERS: Mapping[int, tuple[str, ...]] = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-SUCCESS = {200: "Done.", 201: "Made.", 202: "Accepted.", 204: "Done; there is nothing more to say."}
+SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Made.", 202: "Accepted.", 204: "Done; there is nothing more to say."}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
-class WireRoute(APIRoute):
+class OperationRoute(APIRoute):
     """An operation as the framework documents it. It answers no request; see `Dispatcher`."""
 
-    def __init__(self, operation: Operation, promises: Mapping[str, Any]) -> None:
+    def __init__(self, operation: Operation, operation_object: Mapping[str, Any]) -> None:
         self.operation = operation
         summary, _, rest = cleandoc(operation.endpoint.__doc__ or "").partition("\n\n")
         super().__init__(
             operation.path,
-            _unopened,
+            _never_called,
             methods=[operation.method],
             name=operation.name,
             operation_id=operation.name,
             tags=[operation.tag],
             summary=" ".join(summary.split()).removesuffix("."),
-            description=f"{rest or summary}\n\n{_needed(operation)}",
-            status_code=min(operation.answers),
+            description=f"{rest or summary}\n\n{_required_right(operation)}",
+            status_code=min(operation.responses),
             response_class=Response,
             response_model=None,
-            openapi_extra=dict(promises),
+            openapi_extra=dict(operation_object),
         )
 
 
-def wire_routes() -> list[WireRoute]:
+def operation_routes() -> list[OperationRoute]:
     """A route for every operation."""
     schemas = _schemas()
-    return [WireRoute(operation, _promises(operation, schemas)) for operation in OPERATIONS]
+    return [OperationRoute(operation, _operation_object(operation, schemas)) for operation in OPERATIONS]
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
     """The document as it is published, made without opening any room."""
-    document = get_openapi(**INFO, routes=wire_routes())
-    headers = {name: {"description": text, "schema": schema} for name, (text, schema) in ANSWER_HEADERS.items()}
+    document = get_openapi(**INFO, routes=operation_routes())
+    headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
     document["components"] = {
         "schemas": _schemas().components(),
         "headers": headers,
-        "responses": {_name(status): _problem(status) for status in sorted(_refused())},
+        "responses": {_response_name(status): _problem_response(status) for status in sorted(_all_problem_statuses())},
         "securitySchemes": SECURITY,
     }
     document["security"] = [{name: []} for name in SECURITY]
     return document
 
 
-async def _unopened() -> None:
+async def _never_called() -> None:
     raise RuntimeError("A route of the document does not answer requests.")
 
 
 @cache
 def _schemas() -> Schemas:
-    asked = [operation.body for operation in OPERATIONS if operation.body not in (None, bytes)]
-    answered = [shape for operation in OPERATIONS for shape in operation.answers.values() if shape not in (None, bytes)]
-    return Schemas(asked, [*answered, Problem])
+    request_types = [operation.body for operation in OPERATIONS if operation.body not in (None, bytes)]
+    response_types = [
+        shape for operation in OPERATIONS for shape in operation.responses.values() if shape not in (None, bytes)
+    ]
+    return Schemas(request_types, [*response_types, Problem])
 
 
-def _promises(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     """What the framework cannot read off a signature."""
-    promises: dict[str, Any] = {
-        "parameters": [*_path(operation), *_query(operation, schemas), *_headers(operation, schemas)],
+    operation_object: dict[str, Any] = {
+        "parameters": [
+            *_path_parameters(operation),
+            *_query_parameters(operation, schemas),
+            *_header_parameters(operation, schemas),
+        ],
         "responses": {
-            **{str(status): _answer(operation, status) for status in operation.answers},
+            **{str(status): _response(operation, status) for status in operation.responses},
             **{
-                str(status): {"$ref": f"#/components/responses/{_name(status)}"}
-                for status in sorted(_refusals(operation))
+                str(status): {"$ref": f"#/components/responses/{_response_name(status)}"}
+                for status in sorted(_problem_statuses(operation))
             },
         },
     }
     if operation.body is not None:
-        promises["requestBody"] = _body(operation, schemas)
+        operation_object["requestBody"] = _request_body(operation, schemas)
     if operation.right is None:
-        promises["security"] = []
+        operation_object["security"] = []
     else:
-        promises["x-peeklock-right"] = operation.right.value
-    return promises
+        operation_object["x-peeklock-right"] = operation.right.value
+    return operation_object
 
 
-def _needed(operation: Operation) -> str:
+def _required_right(operation: Operation) -> str:
     """Which right the key of a call must hold, and on what."""
     if operation.right is None:
         return "Needs no API key."
@@ -192,25 +198,25 @@ def _needed(operation: Operation) -> str:
     return f"Needs the right `{operation.right}` on {where}."
 
 
-def _path(operation: Operation) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     return [{"name": name, "in": "path", "required": True, "schema": PATH_SCHEMAS[name]} for name in names]
 
 
-def _query(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
-    members = schemas.members(operation.query) if operation.query else {}
+def _query_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
+    members = schemas.field_schemas(operation.query) if operation.query else {}
     return [_parameter("query", name, schema) for name, schema in members.items()]
 
 
-def _headers(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
-    known = {name: {"description": text, **schema} for name, (text, schema) in HEADER_SCHEMAS.items()}
+def _header_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
+    known = {name: {"description": text, **schema} for name, (text, schema) in REQUEST_HEADERS.items()}
     if operation.body is bytes:
-        members = schemas.members(SendMessage)
-        known |= {header: _in_header(members[field]) for header, field in FIELD_HEADERS.items()}
+        members = schemas.field_schemas(SendMessage)
+        known |= {header: _header_schema(members[field]) for header, field in FIELD_HEADERS.items()}
     return [_parameter("header", name, known[name]) for name in operation.headers]
 
 
-def _in_header(schema: Schema) -> Schema:
+def _header_schema(schema: Schema) -> Schema:
     """The schema of a header; generators know of no other texts there than plain ones."""
     return {key: value for key, value in schema.items() if (key, schema.get("type")) != ("format", "string")}
 
@@ -222,60 +228,63 @@ def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:
     return parameter if description is None else {**parameter, "description": description}
 
 
-def _body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+def _request_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.body is bytes:
-        return {"required": False, "content": {OCTETS.decode(): {"schema": BINARY}}}
+        return {"required": False, "content": {OCTET_STREAM.decode(): {"schema": BINARY}}}
     schema = reference(operation.body)
     content: dict[str, Any] = {"schema": schema}
     if operation.example is not None:
         content["example"] = operation.example
-    return {"required": schemas.demands(operation.body), "content": {operation.accepts.decode(): content}}
+    return {
+        "required": schemas.has_required_fields(operation.body),
+        "content": {operation.request_media_type.decode(): content},
+    }
 
 
-def _answer(operation: Operation, status: int) -> dict[str, Any]:
-    shape = operation.answers[status]
+def _response(operation: Operation, status: int) -> dict[str, Any]:
+    shape = operation.responses[status]
     names = ["X-Request-Id"]
-    names += ["ETag"] if status in operation.tagged else []
+    names += ["ETag"] if status in operation.etag_statuses else []
     names += ["Idempotency-Replayed"] if "Idempotency-Key" in operation.headers and status != 202 else []
-    answer: dict[str, Any] = {"description": SUCCESS[status], "headers": _header_references(names)}
+    response: dict[str, Any] = {"description": SUCCESS_DESCRIPTIONS[status], "headers": _header_references(names)}
     if shape is bytes:
-        answer["content"] = _bytes(operation.gives)
+        response["content"] = _binary_content(operation.response_media_type)
     elif shape is not None:
-        answer["content"] = {operation.gives.decode(): {"schema": reference(shape)}}
-    return answer
+        response["content"] = {operation.response_media_type.decode(): {"schema": reference(shape)}}
+    return response
 
 
-def _bytes(kind: bytes) -> dict[str, Any]:
+def _binary_content(kind: bytes) -> dict[str, Any]:
     """Text, or bytes of any kind: then the first is what generated clients know, the second what is true."""
     if kind.startswith(b"text/"):
         return {kind.decode(): {"schema": {"type": "string"}}}
-    return {OCTETS.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
+    return {OCTET_STREAM.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
 
 
-def _refusals(operation: Operation) -> set[int]:
+def _problem_statuses(operation: Operation) -> set[int]:
     """The statuses of its own refusals, and of those that any operation may meet."""
-    met = {413, 500, *UNREADABLE}
+    statuses = {413, 500, *PARSE_ERROR_CODES}
     if operation.right is not None:
-        met |= {401, 403, 503}
+        statuses |= {401, 403, 503}
     if operation.body is not None:
-        met |= {415}
-    return {*operation.refusals, *met}
+        statuses |= {415}
+    return {*operation.refusals, *statuses}
 
 
-def _refused() -> set[int]:
+def _all_problem_statuses() -> set[int]:
     """The statuses of all refusals there are."""
-    return {status for operation in OPERATIONS for status in _refusals(operation)}
+    return {status for operation in OPERATIONS for status in _problem_statuses(operation)}
 
 
-def _name(status: int) -> str:
+def _response_name(status: int) -> str:
     """The name under which a refusal stands once in the document, such as `NotFound`."""
     return TITLES[status].title().replace(" ", "")
 
 
-def _problem(status: int) -> dict[str, Any]:
+def _problem_response(status: int) -> dict[str, Any]:
     names = ["X-Request-Id", *PROBLEM_HEADERS.get(status, ())]
     return {
-        "description": f"{TITLES[status]}: {', '.join(f'`{code}`' for code in codes(status))}.",
+        "description": f"{TITLES[status]}: {', '.join(f'`{code}`' for code in codes_of_status(status))}.",
         "headers": _header_references(names),
         "content": {PROBLEM.decode(): {"schema": reference(Problem)}},
     }

@@ -15,34 +15,34 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.broker.queues import Listed
+from app.broker.queues import QueueWithCounts
 from app.domain.instant import to_seconds
 
-DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
-ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
-MOST_NAMED = 1000
+MAX_NAMED_QUEUES = 1000
 """Queues with series of their own, the first by name. Totals are over all queues."""
 
 LOCK_STORE_STATES = ("ok", "degraded", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """What is read from the rooms for the metrics.
 
     `queues` is None while the store is away; while it is slow, they are as they were last known. `is_named` says
     whether each queue has series of its own.
     """
 
-    queues: Sequence[Listed] | None
+    queues: Sequence[QueueWithCounts] | None
     lock_store: str
     is_slow: bool = False
-    is_named: bool = True
+    per_queue: bool = True
 
 
-class Meter:
+class OperationMetrics:
     """Counts and times one operation, by outcome: `ok`, or the code of the problem."""
 
     def __init__(self, seconds: Histogram, operation: str) -> None:
@@ -50,77 +50,77 @@ class Meter:
         self._operation = operation
         self._by_outcome: dict[str, Histogram] = {}
 
-    def observe(self, outcome: str, began: float) -> None:
+    def observe(self, outcome: str, started_at: float) -> None:
         """One request has been answered."""
         seconds = self._by_outcome.get(outcome)
         if seconds is None:
             seconds = self._by_outcome[outcome] = self._seconds.labels(self._operation, outcome)
-        seconds.observe(time.perf_counter() - began)
+        seconds.observe(time.perf_counter() - started_at)
 
 
 class Metrics:
     """Every meter of one process."""
 
     def __init__(self) -> None:
-        if DIRECTORY in os.environ:
-            _forget_the_dead(Path(os.environ[DIRECTORY]))
+        if MULTIPROC_DIR in os.environ:
+            _remove_dead_processes(Path(os.environ[MULTIPROC_DIR]))
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "peeklock_request_seconds", "Time to answer, waiting included, by operation and outcome.",
-            ("operation", "outcome"), buckets=SECONDS, registry=self._registry,
+            ("operation", "outcome"), buckets=LATENCY_BUCKETS, registry=self._registry,
         )  # fmt: skip
         self._events = Counter("peeklock_events", "What happened by itself.", ("event",), registry=self._registry)
         self._batches = Histogram(
             "peeklock_batch_entries", "Callers that shared one statement.", ("statement",),
-            buckets=ENTRIES, registry=self._registry,
+            buckets=BATCH_SIZE_BUCKETS, registry=self._registry,
         )  # fmt: skip
         self._by_statement: dict[str, Histogram] = {}
         self._passes = Counter(
             "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
         )
-        self.waiting = Gauge(
+        self.waiting_receivers = Gauge(
             "peeklock_waiting_receivers", "Receivers waiting for a message.",
             registry=self._registry, multiprocess_mode="livesum",
         )  # fmt: skip
 
-    def of(self, operation: str) -> Meter:
+    def for_operation(self, operation: str) -> OperationMetrics:
         """The meter of one operation."""
-        return Meter(self._seconds, operation)
+        return OperationMetrics(self._seconds, operation)
 
     @staticmethod
-    def clock() -> float:
+    def now() -> float:
         """When something begins that will be observed."""
         return time.perf_counter()
 
     def count(self, event: str, amount: int = 1) -> None:
-        """`amount` more of an event (see `Tally`)."""
+        """`amount` more of an event (see `Counters`)."""
         if amount:
             self._events.labels(event).inc(amount)
 
-    def batch(self, statement: str, entries: int) -> None:
+    def record_batch(self, statement: str, entries: int) -> None:
         """One statement was run for so many callers."""
         batches = self._by_statement.get(statement)
         if batches is None:
             batches = self._by_statement[statement] = self._batches.labels(statement)
         batches.observe(entries)
 
-    def passed(self, name: str, outcome: str) -> None:
+    def record_pass(self, name: str, outcome: str) -> None:
         """A background pass has ended, `ok` or `failed`."""
         self._passes.labels(name, outcome).inc()
 
-    def render(self, snapshot: Snapshot) -> bytes:
+    def render(self, snapshot: MetricsSnapshot) -> bytes:
         """Everything in the text format of Prometheus, over all processes of this server."""
         shared = CollectorRegistry()
-        if DIRECTORY in os.environ:
+        if MULTIPROC_DIR in os.environ:
             MultiProcessCollector(shared)
         else:
             shared = self._registry
-        seen = CollectorRegistry()
-        seen.register(_Gauges(snapshot))
-        return generate_latest(shared) + generate_latest(seen)
+        snapshot_registry = CollectorRegistry()
+        snapshot_registry.register(_SnapshotCollector(snapshot))
+        return generate_latest(shared) + generate_latest(snapshot_registry)
 
 
-def _forget_the_dead(directory: Path) -> None:
+def _remove_dead_processes(directory: Path) -> None:
     """Take out what processes that were killed had under way; what they have counted stays."""
     for file in directory.glob("gauge_live*_*.db"):
         try:
@@ -132,10 +132,10 @@ def _forget_the_dead(directory: Path) -> None:
             continue
 
 
-class _Gauges:
+class _SnapshotCollector:
     """The snapshot as Prometheus collects it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
@@ -150,46 +150,46 @@ class _Gauges:
             "1 while the message store takes longer than a second; the figures are the last known ones.",
             float(self._snapshot.is_slow),
         )
-        yield self._locks()
+        yield self._lock_store()
         if queues is None:
             return
         yield GaugeMetricFamily("peeklock_queues", "Queues in all.", len(queues))
-        yield self._total(queues)
+        yield self._total_messages(queues)
         yield GaugeMetricFamily(
             "peeklock_oldest_seconds", "How long the oldest available message of all queues has waited.",
-            max((_age(listed) for listed in queues), default=0.0),
+            max((_oldest_seconds(listed) for listed in queues), default=0.0),
         )  # fmt: skip
-        if self._snapshot.is_named:
-            yield self._depth(queues[:MOST_NAMED])
-            yield self._age(queues[:MOST_NAMED])
+        if self._snapshot.per_queue:
+            yield self._messages_by_queue(queues[:MAX_NAMED_QUEUES])
+            yield self._oldest_by_queue(queues[:MAX_NAMED_QUEUES])
 
-    def _total(self, queues: Sequence[Listed]) -> Metric:
+    def _total_messages(self, queues: Sequence[QueueWithCounts]) -> Metric:
         family = GaugeMetricFamily("peeklock_messages", "Messages of all queues by state.", labels=("state",))
         for state in STATES:
             family.add_metric((state,), sum(getattr(listed.counts, state) for listed in queues))
         return family
 
-    def _locks(self) -> Metric:
+    def _lock_store(self) -> Metric:
         family = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
         for state in LOCK_STORE_STATES:
             family.add_metric((state,), float(state == self._snapshot.lock_store))
         return family
 
-    def _depth(self, queues: Sequence[Listed]) -> Metric:
+    def _messages_by_queue(self, queues: Sequence[QueueWithCounts]) -> Metric:
         family = GaugeMetricFamily("peeklock_queue_messages", "Messages by queue and state.", labels=("queue", "state"))
         for listed in queues:
             for state in STATES:
                 family.add_metric((listed.queue.name, state), getattr(listed.counts, state))
         return family
 
-    def _age(self, queues: Sequence[Listed]) -> Metric:
+    def _oldest_by_queue(self, queues: Sequence[QueueWithCounts]) -> Metric:
         family = GaugeMetricFamily(
             "peeklock_queue_oldest_seconds", "How long the oldest available message has waited.", labels=("queue",)
         )
         for listed in queues:
-            family.add_metric((listed.queue.name,), _age(listed))
+            family.add_metric((listed.queue.name,), _oldest_seconds(listed))
         return family
 
 
-def _age(listed: Listed) -> float:
+def _oldest_seconds(listed: QueueWithCounts) -> float:
     return to_seconds(listed.counts.oldest_available or 0)

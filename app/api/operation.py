@@ -12,53 +12,53 @@ from typing import Any, TypeAlias
 import msgspec
 import structlog
 
-from app.api.bodies import (
-    UNCOUNTED,
-    ClientGone,
+from app.api.authorize import Authorization
+from app.api.decoding import body_decoder, entry_counter, query_decoder
+from app.api.local_access import LOCAL_ADMIN, LocalAccessPolicy
+from app.api.problems import make_problem, problem_of
+from app.api.request import AppContext, Request, invalid_path
+from app.api.request_body import (
+    UNCOUNTED_BYTES,
+    BodyReservation,
+    ClientDisconnected,
     Event,
     Headers,
-    Held,
     Receive,
     Scope,
     Send,
-    check_content,
     check_length,
+    check_length_and_encoding,
     read_body,
 )
-from app.api.decoding import body_decoder, entry_counter, query_decoder
-from app.api.desk import Call, Desk, in_path
-from app.api.guard import Guard
-from app.api.open_access import LOCAL_ADMIN, OpenAccess
-from app.api.problems import plain_problem, problem_of
 from app.domain.access import Principal, Right
 from app.domain.queue import is_valid_name
-from app.domain.refusals import Refusal, RoomUnavailable
-from app.domain.weight import ROW_BYTES
+from app.domain.refusals import BackendUnavailable, Refusal
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
 JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"
-OCTETS = b"application/octet-stream"
+OCTET_STREAM = b"application/octet-stream"
 PROBLEM = b"application/problem+json"
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
-WRONG_NAME = "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
+INVALID_QUEUE_NAME = "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
 encode = msgspec.json.Encoder().encode
 log = structlog.get_logger("peeklock.api")
 
 
 @dataclass(slots=True)
-class Reply:
+class Response:
     """What an endpoint answers: a shape to encode, bytes to pass on, or nothing."""
 
-    shape: Any = None
+    body: Any = None
     status: int = 200
     content: bytes | None = None
     content_type: bytes = JSON
     headers: Headers = ()
 
 
-Endpoint: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
+Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Operation:
 
     `answers` maps a status to the shape of its body: None for no body, `bytes` for bytes of any kind. `body` None
     means that the operation takes none, `bytes` that it takes any content type as it is. `query` is the shape of
-    its query parameters, `headers` the names of those it reads, `tagged` the statuses whose answers have an ETag;
-    `accepts` and `gives` are the media types of its body and its answers.
+    its query parameters, `headers` the names of those it reads, `etag_statuses` the statuses whose answers have an ETag;
+    `request_media_type` and `response_media_type` are the media types of its body and its answers.
     """
 
     endpoint: Endpoint
@@ -76,14 +76,14 @@ class Operation:
     path: str
     right: Right | None
     tag: str
-    answers: Mapping[int, Any]
+    responses: Mapping[int, Any]
     body: Any = None
     refusals: tuple[int, ...] = ()
     query: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
-    tagged: tuple[int, ...] = ()
-    accepts: bytes = JSON
-    gives: bytes = JSON
+    etag_statuses: tuple[int, ...] = ()
+    request_media_type: bytes = JSON
+    response_media_type: bytes = JSON
     example: Mapping[str, Any] | None = None
 
     @property
@@ -91,14 +91,14 @@ class Operation:
         """The operation id: the name of its function."""
         return self.endpoint.__name__
 
-    def open_access(self, desk: Desk) -> OpenAccess:
+    def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
         """What is asked of a request where no key is needed."""
         takes_json = self.body not in (None, bytes)
-        return OpenAccess(desk.is_loopback, takes_json, needs_header=LOCAL_ADMIN in self.headers)
+        return LocalAccessPolicy(context.is_loopback, takes_json, requires_admin_header=LOCAL_ADMIN in self.headers)
 
-    def application(self, desk: Desk) -> "Application":
+    def handler(self, context: AppContext) -> "OperationHandler":
         """This operation, ready to answer requests at a desk."""
-        return Application(self, desk)
+        return OperationHandler(self, context)
 
 
 def operation(
@@ -107,141 +107,158 @@ def operation(
     *,
     right: Right | None,
     tag: str,
-    answers: Mapping[int, Any],
+    responses: Mapping[int, Any],
     body: Any = None,
     refusals: tuple[int, ...] = (),
     query: type[msgspec.Struct] | None = None,
     headers: tuple[str, ...] = (),
-    tagged: tuple[int, ...] = (),
-    accepts: bytes = JSON,
-    gives: bytes = JSON,
+    etag_statuses: tuple[int, ...] = (),
+    request_media_type: bytes = JSON,
+    response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint; see `Operation` for what is said."""
 
     def declare(endpoint: Endpoint) -> Operation:
         return Operation(
-            endpoint, method, path, right, tag, answers, body, refusals, query, headers, tagged, accepts, gives, example
+            endpoint,
+            method,
+            path,
+            right,
+            tag,
+            responses,
+            body,
+            refusals,
+            query,
+            headers,
+            etag_statuses,
+            request_media_type,
+            response_media_type,
+            example,
         )
 
     return declare
 
 
-class Application:
+class OperationHandler:
     """An ASGI application that answers one operation. Its path parameters come in the scope."""
 
-    def __init__(self, operation: Operation, desk: Desk) -> None:
+    def __init__(self, operation: Operation, context: AppContext) -> None:
         self.operation = operation
-        self._desk = desk
+        self._context = context
         self._endpoint = operation.endpoint
-        self._guard = Guard(desk.doorkeeper, operation.right, operation.open_access(desk))
-        self._check = check_length if operation.body is None else check_content
+        self._authorization = Authorization(
+            context.authenticator, operation.right, operation.local_access_policy(context)
+        )
+        self._check_headers = check_length if operation.body is None else check_length_and_encoding
         self._decode = body_decoder(operation.body)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
-        self._meter = desk.metrics.of(operation.name)
+        self._metrics = context.metrics.for_operation(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guard, read, decode, call, encode. Whatever goes wrong becomes a problem document."""
-        began = self._desk.metrics.clock()
+        started_at = self._context.metrics.now()
         request_id: str = scope["state"]["request_id"]
         outcome = "ok"
         try:
-            reply = await self._answer(scope, receive)
-        except (Refusal, RoomUnavailable) as error:
-            reply = refused(error, request_id)
+            response = await self._handle(scope, receive)
+        except (Refusal, BackendUnavailable) as error:
+            response = refusal_response(error, request_id)
             outcome = error.code
-        except ClientGone:
-            self._meter.observe("client-gone", began)
+        except ClientDisconnected:
+            self._metrics.observe("client-gone", started_at)
             return
         except Exception as error:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
-            reply = _broken(request_id)
+            response = _internal_error(request_id)
             outcome = "internal-error"
-        await self._respond(send, reply)
-        self._meter.observe(outcome, began)
+        await self._respond(send, response)
+        self._metrics.observe(outcome, started_at)
 
-    async def _respond(self, send: Send, reply: Reply) -> None:
+    async def _respond(self, send: Send, response: Response) -> None:
         """Send a reply; a large one counts until the client has taken all but the last of it."""
-        content = content_of(reply)
-        if len(content) <= UNCOUNTED:
-            await _send(send, reply, content)
+        content = response_content(response)
+        if len(content) <= UNCOUNTED_BYTES:
+            await _send(send, response, content)
             return
         # The messages themselves are not needed any more.
-        reply.shape = None
-        answers = self._desk.broker.answers
-        answers.add(len(content))
+        response.body = None
+        responses = self._context.broker.response_budget
+        responses.acquire_unchecked(len(content))
         try:
-            await _send_slowly(send, reply, content)
+            await _send_until_taken(send, response, content)
         finally:
-            answers.give(len(content))
+            responses.release(len(content))
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
+    async def _handle(self, scope: Scope, receive: Receive) -> Response:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
         name = path.get("queue")
-        principal = await self._guard.admit(name, headers)
+        principal = await self._authorization.check(name, headers)
         if name is not None and not is_valid_name(name):
-            raise in_path("queue", WRONG_NAME)
-        largest = self._desk.largest_request
+            raise invalid_path("queue", INVALID_QUEUE_NAME)
+        max_bytes = self._context.max_request_bytes
         if self.operation.body is None:
             # Not read: some of these need no key, and an announced body would reserve room.
-            self._check(headers, largest)
-            return await self._call(scope, receive, principal, b"", None)
-        with Held(self._desk.requests) as held:
-            held.grow(self._check(headers, largest))
-            raw = await read_body(receive, largest, held)
+            self._check_headers(headers, max_bytes)
+            return await self._run_endpoint(scope, receive, principal, b"", None)
+        with BodyReservation(self._context.request_budget) as reservation:
+            reservation.grow(self._check_headers(headers, max_bytes))
+            raw = await read_body(receive, max_bytes, reservation)
             body = self._decode(raw)
             # An entry of two bytes becomes objects of a thousand.
-            held.grow(len(raw) + ROW_BYTES * self._count_entries(body))
-            return await self._call(scope, receive, principal, raw, body)
+            reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
+            return await self._run_endpoint(scope, receive, principal, raw, body)
 
-    async def _call(self, scope: Scope, receive: Receive, principal: Principal, raw: bytes, body: Any) -> Reply:
+    async def _run_endpoint(
+        self, scope: Scope, receive: Receive, principal: Principal, raw: bytes, body: Any
+    ) -> Response:
         query = self._decode_query(scope["query_string"])
         path: dict[str, str] = scope["path_params"]
         request_id: str = scope["state"]["request_id"]
-        call = Call(self._desk, principal, request_id, path, query, scope["headers"], receive, raw, body)
-        return await self._endpoint(call)
+        request = Request(self._context, principal, request_id, path, query, scope["headers"], receive, raw, body)
+        return await self._endpoint(request)
 
 
-async def respond(send: Send, reply: Reply) -> None:
+async def respond(send: Send, response: Response) -> None:
     """Send a reply as ASGI events."""
-    await _send(send, reply, content_of(reply))
+    await _send(send, response, response_content(response))
 
 
-def content_of(reply: Reply) -> bytes:
+def response_content(response: Response) -> bytes:
     """The bytes of a reply."""
-    if reply.content is not None:
-        return reply.content
-    return b"" if reply.shape is None else encode(reply.shape)
+    if response.content is not None:
+        return response.content
+    return b"" if response.body is None else encode(response.body)
 
 
-async def _send(send: Send, reply: Reply, content: bytes) -> None:
-    await send(_head(reply, content))
+async def _send(send: Send, response: Response, content: bytes) -> None:
+    await send(_head(response, content))
     await send({"type": "http.response.body", "body": content})
 
 
-async def _send_slowly(send: Send, reply: Reply, content: bytes) -> None:
+async def _send_until_taken(send: Send, response: Response, content: bytes) -> None:
     """Send a reply, and return when the client has taken it: a server takes a second piece once the first has gone."""
-    await send(_head(reply, content))
+    await send(_head(response, content))
     await send({"type": "http.response.body", "body": content, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-def _head(reply: Reply, content: bytes) -> Event:
-    headers = [*reply.headers]
-    if reply.status != 204:
-        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", reply.content_type))
-    return {"type": "http.response.start", "status": reply.status, "headers": headers}
+def _head(response: Response, content: bytes) -> Event:
+    headers = [*response.headers]
+    if response.status != 204:
+        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", response.content_type))
+    return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
-def problem_reply(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Reply:
+def problem_response(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Response:
     """A problem that no verb raised: an unknown path, a method that is not allowed."""
-    shape = plain_problem(status, code, detail, request_id)
-    return Reply(shape, status, content_type=PROBLEM, headers=headers)
+    shape = make_problem(status, code, detail, request_id)
+    return Response(shape, status, content_type=PROBLEM, headers=headers)
 
 
-def refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
+def refusal_response(error: Refusal | BackendUnavailable, request_id: str) -> Response:
     """The problem document of what the broker said no to, with the headers that its status asks for."""
     problem = problem_of(error, request_id)
     headers: Headers = ()
@@ -251,9 +268,9 @@ def refused(error: Refusal | RoomUnavailable, request_id: str) -> Reply:
         headers = ((b"accept-encoding", b"identity"),)
     elif problem.status == 401:
         headers = ((b"www-authenticate", b'Bearer realm="peeklock"'),)
-    return Reply(problem, problem.status, content_type=PROBLEM, headers=headers)
+    return Response(problem, problem.status, content_type=PROBLEM, headers=headers)
 
 
-def _broken(request_id: str) -> Reply:
+def _internal_error(request_id: str) -> Response:
     detail = "Something went wrong here that should not have. The tracking id names it in the server's log."
-    return problem_reply(500, "internal-error", detail, request_id)
+    return problem_response(500, "internal-error", detail, request_id)

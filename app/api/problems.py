@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from app.domain.refusals import (
     AlreadySettled,
+    BackendUnavailable,
     Conflict,
     Forbidden,
     InvalidRequest,
@@ -16,7 +17,6 @@ from app.domain.refusals import (
     RateLimited,
     ReceiveDisabled,
     Refusal,
-    RoomUnavailable,
     SendDisabled,
     Unauthenticated,
     UnsupportedContentEncoding,
@@ -66,7 +66,7 @@ TITLES = {
     507: "Insufficient storage",
 }
 
-UNREADABLE = {
+PARSE_ERROR_CODES = {
     400: "malformed-request",
     408: "request-timeout",
     414: "url-too-long",
@@ -75,36 +75,38 @@ UNREADABLE = {
 }
 """The codes of what cannot be read as a request, so that no operation answers it."""
 
-LONGEST_DETAIL = 500
+MAX_DETAIL_LENGTH = 500
 """Characters: no sentence of our own is as long."""
 
 RETRYABLE = frozenset({429, 500, 503})
 
 
-def status_of(kind: type[Refusal | RoomUnavailable]) -> int:
+def status_of(kind: type[Refusal | BackendUnavailable]) -> int:
     """The HTTP status of a kind of thing the broker says no to."""
-    if issubclass(kind, RoomUnavailable):
+    if issubclass(kind, BackendUnavailable):
         return 503
-    return next(STATUS[above] for above in kind.__mro__ if above in STATUS)
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
-def codes(status: int) -> list[str]:
+def codes_of_status(status: int) -> list[str]:
     """The codes of the problems with this status."""
-    if status in UNREADABLE:
-        return [UNREADABLE[status]]
+    if status in PARSE_ERROR_CODES:
+        return [PARSE_ERROR_CODES[status]]
     if status == 500:
         return ["internal-error"]
-    kinds: list[type[Refusal | RoomUnavailable]] = [*_below(Refusal), *_below(RoomUnavailable)]
+    kinds: list[type[Refusal | BackendUnavailable]] = [*_subclasses(Refusal), *_subclasses(BackendUnavailable)]
     return sorted({kind.code for kind in kinds if status_of(kind) == status})
 
 
-def problem_of(error: Refusal | RoomUnavailable, tracking_id: str) -> Problem:
+def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem:
     """The problem document of something the broker said no to."""
     status = status_of(type(error))
-    problem = plain_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
+    problem = make_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable or status in RETRYABLE
-        problem.errors = [ProblemFault(_nearest(fault.pointer), _cut(fault.detail)) for fault in error.faults] or None
+        problem.errors = [
+            ProblemFault(_truncate_pointer(fault.pointer), _truncate(fault.detail)) for fault in error.field_errors
+        ] or None
     if isinstance(error, AlreadySettled):
         problem.outcome = error.outcome
     if isinstance(error, LockLost):
@@ -114,29 +116,29 @@ def problem_of(error: Refusal | RoomUnavailable, tracking_id: str) -> Problem:
     return problem
 
 
-def plain_problem(status: int, code: str, detail: str, tracking_id: str) -> Problem:
+def make_problem(status: int, code: str, detail: str, tracking_id: str) -> Problem:
     """A problem document of the usual shape."""
     return Problem(
         type=f"urn:peeklock:problem:{code}",
         title=TITLES.get(status, "Error"),
         status=status,
-        detail=_cut(detail),
+        detail=_truncate(detail),
         code=code,
         tracking_id=tracking_id,
         retryable=status in RETRYABLE,
     )
 
 
-def _cut(detail: str) -> str:
+def _truncate(detail: str) -> str:
     """A sentence that quotes its request, without the rest of a long quotation."""
-    return detail if len(detail) <= LONGEST_DETAIL else f"{detail[:LONGEST_DETAIL]} [...]"
+    return detail if len(detail) <= MAX_DETAIL_LENGTH else f"{detail[:MAX_DETAIL_LENGTH]} [...]"
 
 
-def _nearest(pointer: str) -> str:
+def _truncate_pointer(pointer: str) -> str:
     """A pointer; of a long one the part that leads to the nearest object."""
-    return pointer if len(pointer) <= LONGEST_DETAIL else pointer[:LONGEST_DETAIL].rpartition("/")[0]
+    return pointer if len(pointer) <= MAX_DETAIL_LENGTH else pointer[:MAX_DETAIL_LENGTH].rpartition("/")[0]
 
 
-def _below(kind: type[Kind]) -> list[type[Kind]]:
+def _subclasses(kind: type[Kind]) -> list[type[Kind]]:
     """The kinds drawn below this one in the tree."""
-    return [found for below in kind.__subclasses__() for found in (below, *_below(below))]
+    return [found for subclass in kind.__subclasses__() for found in (subclass, *_subclasses(subclass))]

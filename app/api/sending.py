@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.api.bodies import Headers
-from app.api.cloudevents import event_letter, is_event
+from app.api.cloudevents import event_message, is_event
 from app.api.decoding import body_decoder
-from app.api.desk import Call, in_header
-from app.api.operation import Reply, operation
+from app.api.operation import Response, operation
 from app.api.problems import problem_of
-from app.api.raw import FIELD_HEADERS, identity, raw_letter
+from app.api.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
+from app.api.request import Request, invalid_header
+from app.api.request_body import Headers
 from app.broker.ports import Attempt
-from app.broker.send import post, send, send_each, send_once
+from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import Fault, InvalidRequest, Refusal
-from app.domain.sending import Letter
+from app.domain.refusals import FieldError, InvalidRequest, Refusal
+from app.domain.sending import NewMessage
 from app.wire.sending import (
     AcceptedMessage,
     RefusedSend,
@@ -25,37 +25,41 @@ from app.wire.sending import (
     SendResult,
     SendResults,
     SentMessage,
-    sent,
+    sent_message,
     sent_result,
 )
-from app.wire.values import at
+from app.wire.values import invalid_at
 
-REPLAYED: Headers = ((b"idempotency-replayed", b"true"),)
+REPLAYED_HEADERS: Headers = ((b"idempotency-replayed", b"true"),)
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
 _decode_message = body_decoder(SendMessage)
-SEND_HEADERS = ("Idempotency-Key", "traceparent")
+SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, answers={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS, headers=SEND_HEADERS,
+    body=SendMessage, responses={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS, headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
-async def send_message(call: Call[SendMessage]) -> Reply:
+async def send_message(request: Request[SendMessage]) -> Response:
     """Send a message.
 
     It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202,
     a crash within the next moments loses the message, and a lost connection to the database may store it twice.
     """
-    return await _send_one(call, call.body.letter(call.broker.new_id, call.traceparent()), call.attempt("send"))
+    return await _send_one(
+        request,
+        request.body.new_message(request.broker.new_id, request.traceparent()),
+        request.idempotent_attempt("send"),
+    )
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
-    body=bytes, answers={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
-    headers=(*SEND_HEADERS, *FIELD_HEADERS),
+    body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
+    headers=(*SEND_HEADER_NAMES, *FIELD_HEADERS),
 )  # fmt: skip
-async def send_raw(call: Call[bytes]) -> Reply:
+async def send_raw(request: Request[bytes]) -> Response:
     """Send the request body as it is.
 
     Its Content-Type is kept. The other fields of a message come in headers: `Peeklock-Message-Id`,
@@ -66,86 +70,98 @@ async def send_raw(call: Call[bytes]) -> Reply:
     attribute a property called `cloudEvents:<attribute>`. Two sources may use the same `id`, so a queue that
     looks for duplicates should be fed by one source.
     """
-    letter = event_letter(call) if is_event(call) else raw_letter(call)
-    return await _send_one(call, letter, call.attempt("send", identity(call)))
+    new_message = event_message(request) if is_event(request) else raw_message(request)
+    return await _send_one(request, new_message, request.idempotent_attempt("send", idempotency_payload(request)))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/batch", right=Right.SEND, tag="messages",
-    body=SendBatch, answers={201: SendResults}, refusals=SEND_REFUSALS, headers=SEND_HEADERS,
+    body=SendBatch, responses={201: SendResults}, refusals=SEND_REFUSALS, headers=SEND_HEADER_NAMES,
     example={"messages": [{"body": "first"}, {"body": "second"}]},
 )  # fmt: skip
-async def send_batch(call: Call[SendBatch]) -> Reply:
+async def send_batch(request: Request[SendBatch]) -> Response:
     """Send many messages in one call: all or none, or each for itself with `atomic: false`.
 
     With `atomic: false` a message that is not well formed has the problem that a single send of it would have, with
     pointers into that message. The request is refused as a whole only if `messages` is not a list of 1 to 1000 entries.
     """
-    entries = _entries(call)
-    if call.body.atomic:
-        letters = _all_letters(entries)
-        attempt = call.attempt("send_batch")
-        receipts, headers = await _store(call, letters, attempt)
-        return Reply(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
-    if call.header(b"idempotency-key") is not None:
-        raise in_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
-    answers = await _send_each(call, entries)
-    return Reply(SendResults([_result(answer, call.request_id) for answer in answers]), 201)
+    entries = _read_entries(request)
+    if request.body.atomic:
+        new_messages = _all_messages(entries)
+        attempt = request.idempotent_attempt("send_batch")
+        receipts, headers = await _store(request, new_messages, attempt)
+        return Response(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
+    if request.header(b"idempotency-key") is not None:
+        raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
+    outcomes = await _send_each(request, entries)
+    return Response(SendResults([_result(outcome, request.request_id) for outcome in outcomes]), 201)
 
 
-def _entries(call: Call[SendBatch]) -> list[Letter | InvalidRequest]:
+def _read_entries(request: Request[SendBatch]) -> list[NewMessage | InvalidRequest]:
     """The letter of each entry, or why that entry is refused."""
-    traceparent = call.traceparent()
-    return [_entry(call, bytes(written), traceparent) for written in call.body.messages]
+    traceparent = request.traceparent()
+    return [_read_entry(request, bytes(raw), traceparent) for raw in request.body.messages]
 
 
-def _entry(call: Call[SendBatch], written: bytes, traceparent: str | None) -> Letter | InvalidRequest:
+def _read_entry(request: Request[SendBatch], raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
     try:
-        message: SendMessage = _decode_message(written)
-        letter = message.letter(call.broker.new_id, traceparent)
+        message: SendMessage = _decode_message(raw)
+        new_message = message.new_message(request.broker.new_id, traceparent)
     except InvalidRequest as refusal:
         return refusal
-    return letter if letter.durability is Durability.DURABLE else at("/durability", "A batch is always durable.")
+    return (
+        new_message
+        if new_message.durability is Durability.DURABLE
+        else invalid_at("/durability", "A batch is always durable.")
+    )
 
 
-def _all_letters(entries: Sequence[Letter | InvalidRequest]) -> list[Letter]:
+def _all_messages(entries: Sequence[NewMessage | InvalidRequest]) -> list[NewMessage]:
     """The letters if every entry is valid; refuses with the first fault otherwise."""
-    letters: list[Letter] = []
-    for place, entry in enumerate(entries):
+    new_messages: list[NewMessage] = []
+    for index, entry in enumerate(entries):
         if isinstance(entry, InvalidRequest):
             raise InvalidRequest(
-                faults=[Fault(f"/messages/{place}{fault.pointer}", fault.detail) for fault in entry.faults]
+                field_errors=[
+                    FieldError(f"/messages/{index}{fault.pointer}", fault.detail) for fault in entry.field_errors
+                ]
             )
-        letters.append(entry)
-    return letters
+        new_messages.append(entry)
+    return new_messages
 
 
-async def _send_each(call: Call[SendBatch], entries: Sequence[Letter | InvalidRequest]) -> Sequence[Receipt | Refusal]:
+async def _send_each(
+    request: Request[SendBatch], entries: Sequence[NewMessage | InvalidRequest]
+) -> Sequence[Receipt | Refusal]:
     """Store the letters, each by itself. Without any, the queue is neither looked up nor made, as for a single send."""
-    letters = [entry for entry in entries if isinstance(entry, Letter)]
-    stored = iter(await send_each(call.broker, await _queue(call), letters) if letters else ())
-    return [next(stored) if isinstance(entry, Letter) else entry for entry in entries]
+    new_messages = [entry for entry in entries if isinstance(entry, NewMessage)]
+    stored = iter(await send_each(request.broker, await _queue(request), new_messages) if new_messages else ())
+    return [next(stored) if isinstance(entry, NewMessage) else entry for entry in entries]
 
 
-async def _send_one(call: Call[Any], letter: Letter, attempt: Attempt | None) -> Reply:
-    if letter.durability is Durability.VOLATILE:
+async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Attempt | None) -> Response:
+    if new_message.durability is Durability.VOLATILE:
         if attempt is not None:
-            raise in_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
-        return Reply(AcceptedMessage(await post(call.broker, await _queue(call, [letter]), letter)), 202)
-    (receipt,), headers = await _store(call, [letter], attempt)
-    return Reply(sent(receipt), 201, headers=headers)
+            raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
+        return Response(
+            AcceptedMessage(await send_volatile(request.broker, await _queue(request, [new_message]), new_message)), 202
+        )
+    (receipt,), headers = await _store(request, [new_message], attempt)
+    return Response(sent_message(receipt), 201, headers=headers)
 
 
-async def _store(call: Call[Any], letters: list[Letter], attempt: Attempt | None) -> tuple[list[Receipt], Headers]:
+async def _store(
+    request: Request[Any], new_messages: list[NewMessage], attempt: Attempt | None
+) -> tuple[list[Receipt], Headers]:
     if attempt is None:
-        return await send(call.broker, await _queue(call, letters), letters), ()
-    once = await send_once(call.broker, call.path["queue"], letters, attempt)
-    return once.answer, REPLAYED if once.replayed else ()
+        return await send(request.broker, await _queue(request, new_messages), new_messages), ()
+    result = await send_once(request.broker, request.path["queue"], new_messages, attempt)
+    return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 
-async def _queue(call: Call[Any], letters: Sequence[Letter] = ()) -> Queue:
-    return await call.broker.catalogue.named_for_send(call.path["queue"], letters)
+async def _queue(request: Request[Any], new_messages: Sequence[NewMessage] = ()) -> Queue:
+    return await request.broker.queue_cache.by_name_for_send(request.path["queue"], new_messages)
 
 
-def _result(answer: Receipt | Refusal, tracking_id: str) -> SendResult:
-    return RefusedSend(problem_of(answer, tracking_id)) if isinstance(answer, Refusal) else sent_result(answer)
+def _result(outcome: Receipt | Refusal, tracking_id: str) -> SendResult:
+    return RefusedSend(problem_of(outcome, tracking_id)) if isinstance(outcome, Refusal) else sent_result(outcome)

@@ -4,23 +4,30 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from app.api.desk import Call
-from app.api.operation import Reply, operation
+from app.api.operation import Response, operation
 from app.api.problems import problem_of
-from app.api.settlements import Changes, Entry, Malformed, changes_of, read_entries
+from app.api.request import Request
+from app.api.settlement_batch import (
+    MalformedSettlement,
+    PropertyChanges,
+    SettlementEntry,
+    property_changes,
+    read_settlements,
+)
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
-from app.broker.renew import Promise, renew
-from app.broker.settling import Answer, Ask, settle, settle_one
+from app.broker.renew import RenewedLock, renew
+from app.broker.settle import SettlementRequest, SettleResult, settle, settle_one
 from app.domain.access import Right
 from app.domain.instant import Duration, from_seconds, to_milliseconds
 from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
-from app.wire.locks import (
+from app.wire.field_types import STATE_NAMES
+from app.wire.settlements import (
     OUTCOME_NAMES,
     AbandonLock,
     AbandonSettlement,
@@ -40,10 +47,9 @@ from app.wire.locks import (
     SettlementResults,
     SettleMessages,
 )
-from app.wire.shapes import STATE_NAMES
 from app.wire.times import to_wire
 
-Renewal: TypeAlias = Promise | Refusal | MessageBusy
+RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
 """What a renewal in a batch is answered."""
 
 LOCK_REFUSALS = (404, 409, 410, 422)
@@ -52,119 +58,125 @@ LOCK = "/v1/queues/{queue}/locks/{lock_token}"
 
 @operation(
     "POST", LOCK + "/complete", right=Right.LISTEN, tag="locks",
-    body=CompleteLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=CompleteLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
-async def complete_lock(call: Call[CompleteLock]) -> Reply:
+async def complete_lock(request: Request[CompleteLock]) -> Response:
     """Complete: the message is done and leaves the queue."""
-    queue = await call.queue()
-    return await _settled(call, queue, complete(queue, _token(call)))
+    queue = await request.queue()
+    return await _settle_lock(request, queue, complete(queue, _token(request)))
 
 
 @operation(
     "POST", LOCK + "/abandon", right=Right.LISTEN, tag="locks",
-    body=AbandonLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=AbandonLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
-async def abandon_lock(call: Call[AbandonLock]) -> Reply:
+async def abandon_lock(request: Request[AbandonLock]) -> Response:
     """Abandon: the message is given back, to be delivered again."""
-    queue = await call.queue()
-    return await _settled(
-        call, queue, abandon(call.broker, queue, _token(call), _abandonment(call.body, changes_of(call.body)))
+    queue = await request.queue()
+    return await _settle_lock(
+        request,
+        queue,
+        abandon(request.broker, queue, _token(request), _abandonment(request.body, property_changes(request.body))),
     )
 
 
 @operation(
     "POST", LOCK + "/dead-letter", right=Right.LISTEN, tag="locks",
-    body=DeadLetterLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=DeadLetterLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
-async def dead_letter_lock(call: Call[DeadLetterLock]) -> Reply:
+async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
-    queue = await call.queue()
-    body = call.body
-    return await _settled(
-        call, queue, dead_letter(queue, _token(call), body.reason, body.description, changes_of(body))
+    queue = await request.queue()
+    body = request.body
+    return await _settle_lock(
+        request, queue, dead_letter(queue, _token(request), body.reason, body.description, property_changes(body))
     )
 
 
 @operation(
     "POST", LOCK + "/defer", right=Right.LISTEN, tag="locks",
-    body=DeferLock, answers={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=DeferLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
-async def defer_lock(call: Call[DeferLock]) -> Reply:
+async def defer_lock(request: Request[DeferLock]) -> Response:
     """Defer: the message is set aside, to be received by its sequence number."""
-    queue = await call.queue()
-    return await _settled(call, queue, defer(queue, _token(call), changes_of(call.body)))
+    queue = await request.queue()
+    return await _settle_lock(request, queue, defer(queue, _token(request), property_changes(request.body)))
 
 
 @operation(
     "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
-    body=RenewLock, answers={200: LockRenewed}, refusals=LOCK_REFUSALS,
+    body=RenewLock, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
-async def renew_lock(call: Call[RenewLock]) -> Reply:
+async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: the lock lasts longer, counted from now."""
-    promise = await renew(call.broker, await call.queue(), _token(call), _lock_duration(call.body))
-    left = promise.remaining(call.broker.clock.monotonic())
-    return Reply(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
+    promise = await renew(request.broker, await request.queue(), _token(request), _lock_duration(request.body))
+    left = promise.remaining(request.broker.clock.monotonic())
+    return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/settle", right=Right.LISTEN, tag="locks",
-    body=SettleMessages, answers={200: SettlementResults}, refusals=(404, 422),
+    body=SettleMessages, responses={200: SettlementResults}, refusals=(404, 422),
 )  # fmt: skip
-async def settle_messages(call: Call[SettleMessages]) -> Reply:
+async def settle_messages(request: Request[SettleMessages]) -> Response:
     """Settle many deliveries in one call; each has its own result, in order.
 
     A settlement that is not well formed has the problem that a single call would have, with pointers into that
     settlement. The request is refused as a whole only where it has no list of 1 to 1000 entries.
     """
-    queue = await call.queue()
-    entries = read_entries(call.body.settlements)
-    answers = await settle_all(call.broker, queue, entries)
-    return Reply(SettlementResults(results_of(call, entries, answers)))
+    queue = await request.queue()
+    entries = read_settlements(request.body.settlements)
+    results = await settle_all(request.broker, queue, entries)
+    return Response(SettlementResults(results_of(request, entries, results)))
 
 
-async def settle_all(broker: Broker, queue: Queue, entries: Sequence[Entry | Malformed]) -> list[Answer | Promise]:
+async def settle_all(
+    broker: Broker, queue: Queue, entries: Sequence[SettlementEntry | MalformedSettlement]
+) -> list[SettleResult | RenewedLock]:
     """Carry out a mixed batch; each entry has its own answer, in order."""
-    asks: dict[int, Ask] = {}
-    renewals: dict[int, Entry] = {}
-    answers: dict[int, Answer | Promise] = {}
-    for place, entry in enumerate(entries):
-        if isinstance(entry, Malformed):
-            answers[place] = entry.refusal
+    settlement_requests: dict[int, SettlementRequest] = {}
+    renewals: dict[int, SettlementEntry] = {}
+    results: dict[int, SettleResult | RenewedLock] = {}
+    for index, entry in enumerate(entries):
+        if isinstance(entry, MalformedSettlement):
+            results[index] = entry.refusal
         elif isinstance(entry.settlement, RenewSettlement):
-            renewals[place] = entry
+            renewals[index] = entry
         else:
-            asks[place] = _ask(broker, queue, entry)
-    settling = settle(broker, queue, list(asks.values()))
-    renewed: Sequence[Renewal] = ()
+            settlement_requests[index] = _settlement_request(broker, queue, entry)
+    settling = settle(broker, queue, list(settlement_requests.values()))
+    renewed: Sequence[RenewalResult] = ()
     if renewals:
-        renewing = (_renewed(broker, queue, entry) for entry in renewals.values())
+        renewing = (_renew(broker, queue, entry) for entry in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing, and need no tasks.
         settled = await settling
-    answers.update(zip(asks, settled, strict=True))
-    answers.update(zip(renewals, renewed, strict=True))
-    return [answers[place] for place in range(len(entries))]
+    results.update(zip(settlement_requests, settled, strict=True))
+    results.update(zip(renewals, renewed, strict=True))
+    return [results[index] for index in range(len(entries))]
 
 
 def results_of(
-    call: Call[Any], entries: Sequence[Entry | Malformed], answers: Sequence[Answer | Promise]
+    request: Request[Any],
+    entries: Sequence[SettlementEntry | MalformedSettlement],
+    results: Sequence[SettleResult | RenewedLock],
 ) -> list[SettlementResult]:
     """What a batch is answered. What remains of renewed locks is counted now, so make it when the answer leaves."""
-    now = call.broker.clock.monotonic()
+    now = request.broker.clock.monotonic()
     return [
-        _refused(entry.lock_token, entry.refusal, call.request_id)
-        if isinstance(entry, Malformed)
-        else _result(entry.lock_token, answer, call.request_id, now)
-        for entry, answer in zip(entries, answers, strict=True)
+        _refused_result(entry.lock_token, entry.refusal, request.request_id)
+        if isinstance(entry, MalformedSettlement)
+        else _result(entry.lock_token, result, request.request_id, now)
+        for entry, result in zip(entries, results, strict=True)
     ]
 
 
-async def _settled(call: Call[Any], queue: Queue, ask: Ask) -> Reply:
-    return Reply(_done(await settle_one(call.broker, queue, ask)))
+async def _settle_lock(request: Request[Any], queue: Queue, settlement_request: SettlementRequest) -> Response:
+    return Response(_settlement_done(await settle_one(request.broker, queue, settlement_request)))
 
 
-async def _renewed(broker: Broker, queue: Queue, entry: Entry) -> Renewal:
+async def _renew(broker: Broker, queue: Queue, entry: SettlementEntry) -> RenewalResult:
     lock_duration = _lock_duration(entry.settlement) if isinstance(entry.settlement, RenewLock) else None
     try:
         return await renew(broker, queue, entry.token, lock_duration)
@@ -172,20 +184,20 @@ async def _renewed(broker: Broker, queue: Queue, entry: Entry) -> Renewal:
         return refusal
 
 
-def _ask(broker: Broker, queue: Queue, entry: Entry) -> Ask:
+def _settlement_request(broker: Broker, queue: Queue, entry: SettlementEntry) -> SettlementRequest:
     settlement, token = entry.settlement, entry.token
     match settlement:
         case CompleteSettlement():
             return complete(queue, token)
         case AbandonSettlement():
-            return abandon(broker, queue, token, _abandonment(settlement, entry.changes))
+            return abandon(broker, queue, token, _abandonment(settlement, entry.property_changes))
         case DeadLetterSettlement():
-            return dead_letter(queue, token, settlement.reason, settlement.description, entry.changes)
+            return dead_letter(queue, token, settlement.reason, settlement.description, entry.property_changes)
         case _:
-            return defer(queue, token, entry.changes)
+            return defer(queue, token, entry.property_changes)
 
 
-def _abandonment(body: AbandonLock, changes: Changes) -> Abandonment:
+def _abandonment(body: AbandonLock, changes: PropertyChanges) -> Abandonment:
     delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
     return Abandonment(body.reason, body.count, delay, changes)
 
@@ -194,26 +206,26 @@ def _lock_duration(body: RenewLock) -> Duration | None:
     return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
 
 
-def _token(call: Call[Any]) -> LockToken:
-    return LockToken.parse(call.path["lock_token"])
+def _token(request: Request[Any]) -> LockToken:
+    return LockToken.parse(request.path["lock_token"])
 
 
-def _result(token: str, answer: Answer | Promise, tracking_id: str, now: float) -> SettlementResult:
-    match answer:
+def _result(token: str, result: SettleResult | RenewedLock, tracking_id: str, now: float) -> SettlementResult:
+    match result:
         case Settled():
-            done = _done(answer)
+            done = _settlement_done(result)
             return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
-        case Promise():
-            left = to_milliseconds(answer.remaining(now))
-            return RenewedResult(to_wire(answer.locked_until), left, lock_token=token)
+        case RenewedLock():
+            left = to_milliseconds(result.remaining(now))
+            return RenewedResult(to_wire(result.locked_until), left, lock_token=token)
         case Refusal() | MessageBusy():
-            return _refused(token, answer, tracking_id)
+            return _refused_result(token, result, tracking_id)
 
 
-def _refused(token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
+def _refused_result(token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
     return RefusedResult(token, problem_of(refusal, tracking_id))
 
 
-def _done(settled: Settled) -> SettlementDone:
+def _settlement_done(settled: Settled) -> SettlementDone:
     state = None if settled.state is None else STATE_NAMES[settled.state]
     return SettlementDone(OUTCOME_NAMES[settled.outcome], settled.sequence_number, settled.replayed, state)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.broker.amend import Scalar, amended
 from app.broker.broker import Broker
-from app.broker.settling import Pending
+from app.broker.merge_properties import Scalar, merge_properties
+from app.broker.settle import PendingSettlement
 from app.domain.instant import Duration
 from app.domain.queue import Queue
-from app.domain.settlement import ABANDONED, Failure, Held, LockToken, Move, Outcome, release
+from app.domain.settlement import ABANDONED_REASON, Failure, LockedMessage, LockToken, Move, Outcome, release
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Abandonment:
     changes: Mapping[str, Scalar] | None = None
 
 
-def abandon(broker: Broker, queue: Queue, token: LockToken, said: Abandonment) -> Pending:
+def abandon(broker: Broker, queue: Queue, token: LockToken, abandonment: Abandonment) -> PendingSettlement:
     """The ending that frees a message at once (S0.14, S3.22).
 
     Where it goes follows from its counts: back to its place, into a delay, or to the dead-letter
     queue at the limit.
     """
 
-    def form(held: Held) -> Move:
-        properties = amended(held.properties, said.changes) if said.changes else None
+    def form(held: LockedMessage) -> Move:
+        properties = merge_properties(held.properties, abandonment.changes) if abandonment.changes else None
         # A failure without a reason has one too, or that of an earlier one would be taken for it.
-        reason = said.reason or (ABANDONED if said.counted else None)
-        failure = Failure(Outcome.ABANDONED, reason, said.counted, said.delay, properties)
-        return release(held, queue.settings, failure, broker.chance())
+        reason = abandonment.reason or (ABANDONED_REASON if abandonment.counted else None)
+        failure = Failure(Outcome.ABANDONED, reason, abandonment.counted, abandonment.delay, properties)
+        return release(held, queue.settings, failure, broker.random_fraction())
 
-    return Pending(token, Outcome.ABANDONED, form)
+    return PendingSettlement(token, Outcome.ABANDONED, form)

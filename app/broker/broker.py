@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.broker.catalogue import Catalogue
-from app.broker.outbox import Outbox
-from app.broker.ports import Bells, Locks, Store, Tally
-from app.broker.searches import Searches
-from app.domain.weight import LARGEST_ANSWER
-from app.runtime.bell import Bell
+from app.broker.ports import Counters, LockStore, Notifier, Store
+from app.broker.queue_cache import QueueCache
+from app.broker.search_state import SearchRegistry
+from app.broker.volatile_buffer import VolatileBuffer
+from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock
+from app.runtime.wait_queue import WaitQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,15 @@ class Broker:
     """
 
     store: Store
-    locks: Locks
-    catalogue: Catalogue
-    waiting: Bell[int]
-    bells: Bells
-    outbox: Outbox
-    searches: Searches
-    tally: Tally
+    lock_store: LockStore
+    queue_cache: QueueCache
+    wait_queue: WaitQueue[int]
+    notifier: Notifier
+    volatile_buffer: VolatileBuffer
+    searches: SearchRegistry
+    counters: Counters
     clock: Clock
-    chance: Callable[[], float]
+    random_fraction: Callable[[], float]
     new_id: Callable[[], str]
-    answers: ByteBudget
-    largest_answer: int = LARGEST_ANSWER
+    response_budget: ByteBudget
+    max_response_bytes: int = MAX_RESPONSE_BYTES

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.broker.amend import Scalar, amended
-from app.broker.settling import Ask, Pending
+from app.broker.merge_properties import Scalar, merge_properties
+from app.broker.settle import PendingSettlement, SettlementRequest
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Outcome
@@ -16,7 +16,7 @@ def dead_letter(
     reason: str | None,
     description: str | None,
     changes: Mapping[str, Scalar] | None = None,
-) -> Ask:
+) -> SettlementRequest:
     """The ending that moves a message to its own queue's dead-letter queue (S3.19, S3.24)."""
     move = Move(
         token,
@@ -28,4 +28,6 @@ def dead_letter(
     )
     if not changes:
         return move
-    return Pending(token, move.outcome, lambda held: replace(move, properties=amended(held.properties, changes)))
+    return PendingSettlement(
+        token, move.outcome, lambda held: replace(move, properties=merge_properties(held.properties, changes))
+    )

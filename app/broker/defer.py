@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.broker.amend import Scalar, amended
-from app.broker.settling import Ask, Pending
+from app.broker.merge_properties import Scalar, merge_properties
+from app.broker.settle import PendingSettlement, SettlementRequest
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Outcome
 
 
-def defer(queue: Queue, token: LockToken, changes: Mapping[str, Scalar] | None = None) -> Ask:
+def defer(queue: Queue, token: LockToken, changes: Mapping[str, Scalar] | None = None) -> SettlementRequest:
     """The ending that sets a message aside (S3.25)."""
     move = Move(token, queue.id, Outcome.DEFERRED, MessageState.DEFERRED)
     if not changes:
         return move
-    return Pending(token, move.outcome, lambda held: replace(move, properties=amended(held.properties, changes)))
+    return PendingSettlement(
+        token, move.outcome, lambda held: replace(move, properties=merge_properties(held.properties, changes))
+    )

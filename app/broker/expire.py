@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
 
-from app.broker.announce import Arrival, announce, announce_moved
 from app.broker.broker import Broker
-from app.broker.ports import Unlocked, Withdrawal
+from app.broker.notify_receivers import StateChange, notify_moved, notify_receivers
+from app.broker.ports import UnlockedRow, Withdrawal
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import (
-    LOCK_EXPIRED,
-    TTL_PASSED,
+    LOCK_EXPIRED_REASON,
+    TTL_EXPIRED_REASON,
     Failure,
-    Held,
+    LockedMessage,
     Move,
     Outcome,
-    cleared,
+    fence_above,
     release,
 )
 
 
-async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
+async def release_expired(broker: Broker, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
     """Free rows whose lock has ended, each with the evidence for it; whether each was freed.
 
     They return to their place in the order, wait for their queue's retry delay, or are dead-lettered
@@ -35,50 +35,53 @@ async def free(broker: Broker, ended: Sequence[tuple[Held, int]]) -> list[bool]:
     """
     moves: list[Move] = []
     for held, evidence in ended:
-        queue = await broker.catalogue.numbered(held.queue_id)
+        queue = await broker.queue_cache.by_id(held.queue_id)
         settings = QueueSettings() if queue is None else queue.settings
-        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED)
-        moves.append(replace(release(held, settings, failure, broker.chance()), fence=cleared(evidence)))
+        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
+        moves.append(replace(release(held, settings, failure, broker.random_fraction()), fence=fence_above(evidence)))
     freed = await broker.store.release(moves) if moves else []
-    announce_moved(broker, moves, freed)
-    broker.tally.count("locks_expired", sum(freed))
+    notify_moved(broker, moves, freed)
+    broker.counters.count("locks_expired", sum(freed))
     return freed
 
 
-async def retire(broker: Broker, overdue: Sequence[Unlocked]) -> int:
+async def expire_messages(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
     """End messages that were seen past their time to live and still are: dead-lettered or archived, as their queue says.
 
     Where the queue is gone, they are purged as all that it held.
     """
-    buried: list[Unlocked] = []
+    dead_lettered: list[UnlockedRow] = []
     withdrawn: list[Withdrawal] = []
-    for row in overdue:
-        queue = await broker.catalogue.numbered(row.queue_id)
+    for row in expired:
+        queue = await broker.queue_cache.by_id(row.queue_id)
         if queue is None:
-            withdrawn.append(await _orphan(broker, row))
+            withdrawn.append(await _orphan_withdrawal(broker, row))
         elif queue.settings.dead_letter_on_expiry:
-            buried.append(row)
+            dead_lettered.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))
-    gone = await _bury(broker, buried) if buried else 0
+    gone = await _dead_letter(broker, dead_lettered) if dead_lettered else 0
     gone += sum(await broker.store.expire(withdrawn)) if withdrawn else 0
-    broker.tally.count("messages_expired", gone)
+    broker.counters.count("messages_expired", gone)
     return gone
 
 
-async def _bury(broker: Broker, overdue: Sequence[Unlocked]) -> int:
-    buried = await broker.store.bury(overdue, TTL_PASSED)
-    announce(
+async def _dead_letter(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
+    dead_lettered = await broker.store.dead_letter(expired, TTL_EXPIRED_REASON)
+    notify_receivers(
         broker,
-        (Arrival(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED) for row in compress(overdue, buried)),
+        (
+            StateChange(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED)
+            for row in compress(expired, dead_lettered)
+        ),
     )
-    return sum(buried)
+    return sum(dead_lettered)
 
 
-async def _orphan(broker: Broker, row: Unlocked) -> Withdrawal:
-    left = await broker.store.queues.last_known(row.queue_id)
+async def _orphan_withdrawal(broker: Broker, row: UnlockedRow) -> Withdrawal:
+    left = await broker.store.queues.find_deleted(row.queue_id)
     return Withdrawal(row, left.name, Outcome.PURGED, left.archive_retention)
 
 
-def _withdrawal(row: Unlocked, queue: Queue) -> Withdrawal:
+def _withdrawal(row: UnlockedRow, queue: Queue) -> Withdrawal:
     return Withdrawal(row, queue.name, Outcome.EXPIRED, queue.settings.archive_retention)

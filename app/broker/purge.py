@@ -7,39 +7,39 @@ from functools import partial
 from itertools import compress
 from math import inf
 
-from app.broker.announce import Arrival, announce
 from app.broker.broker import Broker
+from app.broker.current_queue import with_current_queue
+from app.broker.filtered_read import read_filtered
 from app.broker.filters import Filter
-from app.broker.fullness import full, how_many_fit
-from app.broker.looks import look_through
-from app.broker.ports import Redrive, Unlocked, Withdrawal
-from app.broker.present import where_present
-from app.broker.searches import LARGEST_LOOK
-from app.domain.message import Chosen, MessageState, Outline
-from app.domain.queue import Queue, allow_send
-from app.domain.refusals import Fault, InvalidRequest, QueueFull
-from app.domain.settlement import ANY_LOCK, HIGHEST_GENERATION, Outcome, Removal, token_of
-from app.domain.weight import ROW_BYTES
+from app.broker.notify_receivers import StateChange, notify_receivers
+from app.broker.ports import Redrive, UnlockedRow, Withdrawal
+from app.broker.queue_capacity import free_capacity, queue_full
+from app.broker.search_state import MAX_BATCH_SIZE
+from app.domain.message import MessageMetadata, MessageState, SelectedMessage
+from app.domain.queue import Queue, check_send_enabled
+from app.domain.refusals import FieldError, InvalidRequest, QueueFull
+from app.domain.settlement import ANY_LOCK, MAX_GENERATION, Outcome, Removal, token_of
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.clock import Clock
 
-BATCH_SIZE = LARGEST_LOOK
+BATCH_SIZE = MAX_BATCH_SIZE
 """Messages per statement: a purge of millions never holds more than this many rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MessageSelection:
     """Which messages: in these states, let through by the filter, at most `limit` of them (None: all).
 
     None whose body and properties together have more than `largest` bytes is among them.
     """
 
     states: Sequence[MessageState]
-    matching: Filter
+    message_filter: Filter
     limit: int | None = None
-    largest: int = sys.maxsize
+    max_message_bytes: int = sys.maxsize
 
 
-async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: float = inf) -> int:
+async def purge(broker: Broker, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf) -> int:
     """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
 
     A walk that has found none yet goes on until it finds one, because an answer of 0 says that none is left.
@@ -48,36 +48,41 @@ async def purge(broker: Broker, queue: Queue, choice: Choice, patience_seconds: 
     at this moment stays.
     """
     removed = 0
-    deadline = broker.clock.monotonic() + patience_seconds
-    async for batch in _batches(broker, queue, choice):
+    deadline = broker.clock.monotonic() + timeout_seconds
+    async for batch in _batches(broker, queue, selection):
         removed += await _purge_unlocked(broker, queue, [m for m in batch if m.state is not MessageState.LOCKED])
         removed += await _purge_locked(broker, queue, [m for m in batch if m.state is MessageState.LOCKED])
         if removed and broker.clock.monotonic() >= deadline:
             break
-    broker.tally.count("messages_purged", removed)
+    broker.counters.count("messages_purged", removed)
     return removed
 
 
-async def _purge_unlocked(broker: Broker, queue: Queue, messages: Sequence[Chosen]) -> int:
+async def _purge_unlocked(broker: Broker, queue: Queue, messages: Sequence[SelectedMessage]) -> int:
     withdrawals = [_withdrawal(queue, message) for message in messages]
     return sum(await broker.store.withdraw(withdrawals)) if withdrawals else 0
 
 
-async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Chosen]) -> int:
+async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[SelectedMessage]) -> int:
     removals = [_removal(queue, message) for message in messages]
     if not removals:
         return 0
     removed = sum(await broker.store.remove_locked(queue.id, removals))
     if removed:
-        broker.catalogue.forget(queue)
-        broker.bells.queues_changed()
+        broker.queue_cache.forget(queue)
+        broker.notifier.queues_changed()
         # A process that remembers the queue as it was could still prolong a lock that is gone by its record.
-        await broker.locks.drop([(removal.token, HIGHEST_GENERATION) for removal in removals])
+        await broker.lock_store.delete_records([(removal.token, MAX_GENERATION) for removal in removals])
     return removed
 
 
 async def redrive(
-    broker: Broker, queue: Queue, to_queue: Queue, choice: Choice, rate: float | None, patience_seconds: float = inf
+    broker: Broker,
+    queue: Queue,
+    to_queue: Queue,
+    selection: MessageSelection,
+    rate: float | None,
+    timeout_seconds: float = inf,
 ) -> int:
     """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
 
@@ -87,113 +92,119 @@ async def redrive(
     `InvalidRequest` a rate at which one message takes longer than the patience, with `SendDisabled` as a send does, and
     with `QueueFull` where there is room for none.
     """
-    allow_send(to_queue)
+    check_send_enabled(to_queue)
     if to_queue.id != queue.id:
-        choice = replace(choice, largest=to_queue.settings.max_message_bytes)
-    pace = _Pace(broker.clock, rate, patience_seconds)
+        selection = replace(selection, max_message_bytes=to_queue.settings.max_message_bytes)
+    rate_limiter = _RateLimiter(broker.clock, rate, timeout_seconds)
     moved = 0
     try:
-        async for piece in _pieces(_batches(broker, queue, choice), pace.size):
-            if moved and not pace.has_time_for(moved + len(piece)):
+        async for chunk in _chunks(_batches(broker, queue, selection), rate_limiter.burst_size):
+            if moved and not rate_limiter.has_time_for(moved + len(chunk)):
                 break
-            if piece:
-                send_back = partial(_send_back, broker, piece)
-                moved += await where_present(broker, to_queue, send_back, broker.catalogue.named)
-            await pace.keep(moved)
+            if chunk:
+                send_back = partial(_redrive_batch, broker, chunk)
+                moved += await with_current_queue(broker, to_queue, send_back, broker.queue_cache.by_name)
+            await rate_limiter.wait(moved)
     except QueueFull:
         if not moved:
             raise
-    broker.tally.count("messages_redriven", moved)
+    broker.counters.count("messages_redriven", moved)
     return moved
 
 
-async def _send_back(broker: Broker, piece: Sequence[Chosen], to_queue: Queue) -> int:
+async def _redrive_batch(broker: Broker, chunk: Sequence[SelectedMessage], to_queue: Queue) -> int:
     """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does, or `SendDisabled`.
 
     What goes back to its own queue has its place there already.
     """
-    allow_send(to_queue)
-    is_there_already = piece[0].queue_id == to_queue.id
-    fitting = piece if is_there_already else piece[: await how_many_fit(broker, to_queue, len(piece))]
+    check_send_enabled(to_queue)
+    is_there_already = chunk[0].queue_id == to_queue.id
+    fitting = chunk if is_there_already else chunk[: await free_capacity(broker, to_queue, len(chunk))]
     if not fitting:
-        raise full(to_queue)
+        raise queue_full(to_queue)
     moved = await broker.store.redrive([_redrive(message, to_queue) for message in fitting])
-    announce(
+    notify_receivers(
         broker,
-        (Arrival(to_queue.id, one.sequence_number, MessageState.AVAILABLE) for one in compress(fitting, moved)),
+        (StateChange(to_queue.id, one.sequence_number, MessageState.AVAILABLE) for one in compress(fitting, moved)),
     )
     return sum(moved)
 
 
-class _Pace:
+class _RateLimiter:
     """How fast messages may go back, and until when.
 
     Refuses with `InvalidRequest` a rate that cannot be kept, because not one message may go before the end.
     """
 
-    def __init__(self, clock: Clock, rate: float | None, patience_seconds: float) -> None:
-        if rate is not None and 1 / rate > patience_seconds:
-            detail = f"Not one message goes at this rate in the {patience_seconds:g} seconds that an answer may take."
-            raise InvalidRequest(faults=[Fault("/rate_per_second", detail)])
+    def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float) -> None:
+        if rate is not None and 1 / rate > timeout_seconds:
+            detail = f"Not one message goes at this rate in the {timeout_seconds:g} seconds that an answer may take."
+            raise InvalidRequest(field_errors=[FieldError("/rate_per_second", detail)])
         self._clock = clock
         self._rate = rate
         self._begun = clock.monotonic()
-        self._deadline = self._begun + patience_seconds
-        self.size = BATCH_SIZE if rate is None else max(1, int(rate * min(1.0, patience_seconds)))
+        self._deadline = self._begun + timeout_seconds
+        self.burst_size = BATCH_SIZE if rate is None else max(1, int(rate * min(1.0, timeout_seconds)))
         """Messages that may go at once: a second's worth."""
 
     def has_time_for(self, count: int) -> bool:
         """Whether so many, since the beginning, may have gone before the end."""
-        return max(self._after(count), self._clock.monotonic()) < self._deadline
+        return max(self._time_of(count), self._clock.monotonic()) < self._deadline
 
-    async def keep(self, count: int) -> None:
+    async def wait(self, count: int) -> None:
         """Return once so many may have gone."""
-        left = self._after(count) - self._clock.monotonic()
+        left = self._time_of(count) - self._clock.monotonic()
         if left > 0:
             await self._clock.sleep(left)
 
-    def _after(self, count: int) -> float:
+    def _time_of(self, count: int) -> float:
         return self._begun if self._rate is None else self._begun + count / self._rate
 
 
-async def _pieces(batches: AsyncIterator[list[Chosen]], size: int) -> AsyncIterator[Sequence[Chosen]]:
+async def _chunks(batches: AsyncIterator[list[SelectedMessage]], size: int) -> AsyncIterator[Sequence[SelectedMessage]]:
     async for batch in batches:
         for start in range(0, max(1, len(batch)), size):
             yield batch[start : start + size]
 
 
-async def _batches(broker: Broker, queue: Queue, choice: Choice) -> AsyncIterator[list[Chosen]]:
+async def _batches(broker: Broker, queue: Queue, selection: MessageSelection) -> AsyncIterator[list[SelectedMessage]]:
     """The chosen messages among those that were there when the walk began, by looks that are metered as all others.
 
     A look of which none is chosen gives an empty batch. What is sent later is left out, or a walk that finds none would
     follow fast senders without end.
     """
-    after, newest = 0, await broker.store.newest_number()
-    left = choice.limit
+    after, newest = 0, await broker.store.last_sequence_number()
+    left = selection.limit
     while left is None or left > 0:
-        look = await look_through(broker, choice.matching, partial(_read, broker, queue, choice.states, after, newest))
-        if look.last is None:
+        scanned = await read_filtered(
+            broker, selection.message_filter, partial(_read, broker, queue, selection.states, after, newest)
+        )
+        if scanned.last is None:
             return
-        after = look.last.sequence_number
-        chosen = [one for one in look.matches if one.weight - ROW_BYTES <= choice.largest][:left]
+        after = scanned.last.sequence_number
+        chosen = [one for one in scanned.matches if one.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes][
+            :left
+        ]
         if left is not None:
             left -= len(chosen)
         yield chosen
 
 
-async def _read(broker: Broker, queue: Queue, states: Sequence[MessageState], after: int, newest: int) -> list[Outline]:
-    outlines = await broker.store.outlines(queue.id, states, after, BATCH_SIZE)
+async def _read(
+    broker: Broker, queue: Queue, states: Sequence[MessageState], after: int, newest: int
+) -> list[MessageMetadata]:
+    outlines = await broker.store.browse_metadata(queue.id, states, after, BATCH_SIZE)
     return [one for one in outlines if one.sequence_number <= newest]
 
 
-def _withdrawal(queue: Queue, message: Chosen) -> Withdrawal:
-    row = Unlocked(message.sequence_number, queue.id, message.state)
+def _withdrawal(queue: Queue, message: SelectedMessage) -> Withdrawal:
+    row = UnlockedRow(message.sequence_number, queue.id, message.state)
     return Withdrawal(row, queue.name, Outcome.PURGED, queue.settings.archive_retention)
 
 
-def _removal(queue: Queue, message: Chosen) -> Removal:
+def _removal(queue: Queue, message: SelectedMessage) -> Removal:
     return Removal(token_of(message), queue.id, queue.name, Outcome.PURGED, queue.settings.archive_retention, ANY_LOCK)
 
 
-def _redrive(message: Chosen, to_queue: Queue) -> Redrive:
-    return Redrive(Unlocked(message.sequence_number, message.queue_id, message.state), to_queue.id)
+def _redrive(message: SelectedMessage, to_queue: Queue) -> Redrive:
+    return Redrive(UnlockedRow(message.sequence_number, message.queue_id, message.state), to_queue.id)

@@ -10,7 +10,7 @@ is not written at all: the row may have been freed by then, and nothing may revi
 A record says for which edition of the queue it was written, and counts for no other. So a record
 that outlives a change or a purge that took its lock prolongs nothing: the renewal goes to SQL, where
 the token is gone. A process that hears of the change neither by the drop of the record nor by a notice goes by the
-version that it remembers, for `KEEP_SECONDS` of the catalogue: for so long a renewal of a lock that was taken can still
+version that it remembers, for `CACHE_SECONDS` of the catalogue: for so long a renewal of a lock that was taken can still
 be granted, though nothing can be settled with it. SQL in turn prolongs no lock that a change of its queue is about to take.
 
 Crash windows: dead before the SQL write, nothing changed. Dead after it, the lock lasts until its
@@ -20,19 +20,19 @@ bound and no record speaks against it; the message comes back later, never earli
 from dataclasses import dataclass
 
 from app.broker.broker import Broker
-from app.broker.ports import Edition, Extended, Extension, LockRecord, NotRenewed, Renewed
-from app.broker.settling import MOST_LOOKS, let_others_end, lose, what_happened
+from app.broker.ports import Extended, Extension, LockRecord, NotRenewed, QueueVersion, Renewed
+from app.broker.settle import MAX_TRIES, pause_before_retry, release_lost, resolve_late
 from app.domain.instant import SECOND, Duration, Instant, remaining
-from app.domain.queue import Queue, lead
+from app.domain.queue import Queue, lead_time
 from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
 
-MARGIN: Duration = 2 * SECOND
+CLOCK_MARGIN: Duration = 2 * SECOND
 """How much earlier than SQL the lock store's bound ends: more than the two clocks drift in one lead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class RenewedLock:
     """What a holder may rely on: the lock is its own until then.
 
     `duration` is counted from a moment of the monotonic clock before the clock was read that `locked_until` comes from.
@@ -40,52 +40,52 @@ class Promise:
 
     locked_until: Instant
     duration: Duration
-    counted_from: float
+    measured_from: float
 
     def remaining(self, now: float) -> Duration:
         """What is certainly left of the lock at `now` of the monotonic clock."""
-        return remaining(self.duration, self.counted_from, now)
+        return remaining(self.duration, self.measured_from, now)
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class RenewalRequest:
     """What a holder asks for, of which edition of its queue."""
 
     token: LockToken
-    edition: Edition
+    queue_version: QueueVersion
     duration: Duration
 
 
-async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> Promise:
+async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
     """Prolong a lock to now + `duration` (the queue's own when absent), only for its holder (S3.15).
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
     duration = duration or queue.settings.lock_duration
-    renewal = Renewal(token, Edition(queue.id, queue.lock_version), duration)
-    for look in range(MOST_LOOKS):
-        if look:
-            await let_others_end(broker, look - 1)
-        asked = broker.clock.monotonic()
-        answer = await broker.locks.renew(token, duration, renewal.edition)
+    renewal = RenewalRequest(token, QueueVersion(queue.id, queue.lock_version), duration)
+    for try_number in range(MAX_TRIES):
+        if try_number:
+            await pause_before_retry(broker, try_number - 1)
+        asked_at = broker.clock.monotonic()
+        answer = await broker.lock_store.renew(token, duration, renewal.queue_version)
         if isinstance(answer, Renewed):
-            broker.tally.count("renewals_without_sql")
-            return Promise(answer.locked_until, answer.remaining, asked)
-        (held,) = await broker.store.held([token])
+            broker.counters.count("renewals_without_sql")
+            return RenewedLock(answer.locked_until, answer.remaining, asked_at)
+        (held,) = await broker.store.locked_messages([token])
         if held is None or held.queue_id != queue.id:
             raise await _refusal(broker, queue, token)
-        ahead = lead(duration, shared_locks=broker.locks.is_shared and answer.asked_at is not None)
-        (extended,) = await broker.store.extend([Extension(token, queue.id, ahead, answer.evidence)])
+        extension = lead_time(duration, shared_locks=broker.lock_store.is_shared and answer.asked_at is not None)
+        (extended,) = await broker.store.extend([Extension(token, queue.id, extension, answer.expired_generation)])
         if extended is not None:
-            until = await _promised_until(broker, renewal, answer, extended, ahead)
-            return Promise(until, duration, extended.read_after if answer.asked_at is None else asked)
-        if lost := await lose(broker, held, answer.evidence):
+            until = await _record_renewal(broker, renewal, answer, extended, extension)
+            return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else asked_at)
+        if lost := await release_lost(broker, held, answer.expired_generation):
             raise lost
     raise MessageBusy
 
 
-async def _promised_until(
-    broker: Broker, renewal: Renewal, answer: NotRenewed, extended: Extended, ahead: Duration
+async def _record_renewal(
+    broker: Broker, renewal: RenewalRequest, answer: NotRenewed, extended: Extended, extension: Duration
 ) -> Instant:
     """What the holder is promised, and what the lock store is told of it.
 
@@ -98,13 +98,13 @@ async def _promised_until(
     if answer.asked_at is None:
         return extended.read_at + duration
     promised_until = answer.asked_at + duration
-    lasting = max(duration, extended.before - extended.read_at)
-    bound = answer.asked_at + ahead - MARGIN
-    record = LockRecord(extended.generation, lasting, bound, promised_until, renewal.edition)
-    await broker.locks.record(renewal.token, record)
+    record_duration = max(duration, extended.previous_locked_until - extended.read_at)
+    bound = answer.asked_at + extension - CLOCK_MARGIN
+    record = LockRecord(extended.generation, record_duration, bound, promised_until, renewal.queue_version)
+    await broker.lock_store.write_record(renewal.token, record)
     return promised_until
 
 
 async def _refusal(broker: Broker, queue: Queue, token: LockToken) -> Refusal:
-    answer = await what_happened(broker, queue, token, asked=None)
+    answer = await resolve_late(broker, queue, token, requested=None)
     return LockLost() if isinstance(answer, Settled) else answer

@@ -9,95 +9,99 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
 
-from app.broker.announce import announce_sent
 from app.broker.broker import Broker
-from app.broker.fullness import allow_more, full, how_many_fit
-from app.broker.ports import Attempt, Once
-from app.broker.present import where_present
+from app.broker.current_queue import with_current_queue
+from app.broker.notify_receivers import notify_sent
+from app.broker.ports import Attempt, AttemptResult
+from app.broker.queue_capacity import check_capacity, free_capacity, queue_full
 from app.domain.message import Draft, Receipt
-from app.domain.queue import Queue, allow_send
+from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import Refusal
-from app.domain.sending import Letter, accept
+from app.domain.sending import NewMessage, create_draft
 
 
-async def send(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt]:
+async def send(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
     """Store all letters or none; receipts in order. Refuses as `admit` does."""
 
-    async def store(present: Queue) -> list[Receipt]:
-        drafts = await admit(broker, present, letters)
+    async def store(current_queue: Queue) -> list[Receipt]:
+        drafts = await create_drafts(broker, current_queue, new_messages)
         receipts = await broker.store.send(drafts)
-        announce_sent(broker, drafts, receipts)
+        notify_sent(broker, drafts, receipts)
         return receipts
 
-    return await where_present(broker, queue, store, partial(broker.catalogue.named_for_send, letters=letters))
+    return await with_current_queue(
+        broker, queue, store, partial(broker.queue_cache.by_name_for_send, new_messages=new_messages)
+    )
 
 
-async def send_once(broker: Broker, name: str, letters: Sequence[Letter], attempt: Attempt) -> Once[list[Receipt]]:
+async def send_once(
+    broker: Broker, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
+) -> AttemptResult[list[Receipt]]:
     """`send` to the queue of this name, with effect only the first time the attempt is made.
 
     A repeat hears the first answer, also where its queue has since become full, closed to senders or gone.
     """
 
-    async def store(present: Queue) -> Once[list[Receipt]]:
-        drafts = await admit(broker, present, letters)
+    async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
+        drafts = await create_drafts(broker, current_queue, new_messages)
         once = await broker.store.send_once(drafts, attempt)
         if not once.replayed:
-            announce_sent(broker, drafts, once.answer)
+            notify_sent(broker, drafts, once.result)
         return once
 
-    look_up = partial(broker.catalogue.named_for_send, letters=letters)
+    look_up = partial(broker.queue_cache.by_name_for_send, new_messages=new_messages)
     try:
-        return await where_present(broker, await look_up(name), store, look_up)
+        return await with_current_queue(broker, await look_up(name), store, look_up)
     except Refusal:
-        receipts = await broker.store.sent_before(attempt)
+        receipts = await broker.store.find_send_result(attempt)
         if receipts is None:
             raise
-        return Once(receipts, replayed=True)
+        return AttemptResult(receipts, replayed=True)
 
 
-async def send_each(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Receipt | Refusal]:
+async def send_each(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
     """Store those letters that are admitted; each has its own receipt or refusal.
 
     Where there is room for some only, it is for the first of them. Refuses with `SendDisabled`.
     """
 
-    async def store(present: Queue) -> list[Receipt | Refusal]:
-        allow_send(present)
-        accepted = [_accepted(broker, present, letter) for letter in letters]
+    async def store(current_queue: Queue) -> list[Receipt | Refusal]:
+        check_send_enabled(current_queue)
+        accepted = [_draft_or_refusal(broker, current_queue, new_message) for new_message in new_messages]
         drafts = [one for one in accepted if isinstance(one, Draft)]
-        fitting = drafts[: await how_many_fit(broker, present, len(drafts))]
+        fitting = drafts[: await free_capacity(broker, current_queue, len(drafts))]
         receipts = await broker.store.send(fitting) if fitting else []
-        announce_sent(broker, fitting, receipts)
-        answers = chain(receipts, repeat(full(present)))
+        notify_sent(broker, fitting, receipts)
+        answers = chain(receipts, repeat(queue_full(current_queue)))
         return [next(answers) if isinstance(one, Draft) else one for one in accepted]
 
-    return await where_present(broker, queue, store, broker.catalogue.named_for_send)
+    return await with_current_queue(broker, queue, store, broker.queue_cache.by_name_for_send)
 
 
-async def post(broker: Broker, queue: Queue, letter: Letter) -> str:
+async def send_volatile(broker: Broker, queue: Queue, new_message: NewMessage) -> str:
     """Take a volatile letter: answered before it is stored (S1.8). Its message id."""
-    (draft,) = await admit(broker, queue, [letter])
-    broker.outbox.put(draft, queue.name)
+    (draft,) = await create_drafts(broker, queue, [new_message])
+    broker.volatile_buffer.put(draft, queue.name)
     return draft.envelope.message_id
 
 
-async def admit(broker: Broker, queue: Queue, letters: Sequence[Letter]) -> list[Draft]:
+async def create_drafts(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     """The drafts of letters that the queue takes now.
 
     Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
     """
-    allow_send(queue)
-    drafts = [_draft(broker, queue, letter) for letter in letters]
-    await allow_more(broker, queue, len(drafts))
+    check_send_enabled(queue)
+    drafts = [_create_draft(broker, queue, new_message) for new_message in new_messages]
+    await check_capacity(broker, queue, len(drafts))
     return drafts
 
 
-def _draft(broker: Broker, queue: Queue, letter: Letter) -> Draft:
-    return accept(letter, queue, letter.envelope.message_id or broker.new_id())
+def _create_draft(broker: Broker, queue: Queue, new_message: NewMessage) -> Draft:
+    return create_draft(new_message, queue, new_message.envelope.message_id or broker.new_id())
 
 
-def _accepted(broker: Broker, queue: Queue, letter: Letter) -> Draft | Refusal:
+def _draft_or_refusal(broker: Broker, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
     try:
-        return _draft(broker, queue, letter)
+        return _create_draft(broker, queue, new_message)
     except Refusal as refusal:
         return refusal

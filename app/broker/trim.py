@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from math import inf
 
 from app.broker.broker import Broker
-from app.domain.archive import Copy, TrimResult
+from app.domain.archive import CopiedBatch, TrimResult
 
 
-async def trim(broker: Broker, copies: Sequence[Copy], patience_seconds: float = inf) -> list[TrimResult]:
+async def trim(broker: Broker, copies: Sequence[CopiedBatch], timeout_seconds: float = inf) -> list[TrimResult]:
     """Remove the batches of which these are copies, one transaction each; what came of each.
 
     Those that were not reached before the patience was at its end are not in the answer. A repeat goes on there.
     """
-    deadline = broker.clock.monotonic() + patience_seconds
+    deadline = broker.clock.monotonic() + timeout_seconds
     results: list[TrimResult] = []
     for copy in copies:
         results.append(await broker.store.archive.trim(copy))
         if broker.clock.monotonic() >= deadline:
             break
-    broker.tally.count("batches_trimmed", results.count(TrimResult.TRIMMED))
+    broker.counters.count("batches_trimmed", results.count(TrimResult.TRIMMED))
     return results

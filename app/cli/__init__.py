@@ -6,7 +6,7 @@ from app.cli.archive import archive
 from app.cli.keys import key
 from app.cli.messages import browse, receive, send
 from app.cli.queues import dead_letter, queue
-from app.cli.upkeep import ServeCommand, bench, migrate, openapi, serve
+from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
 
 app = typer.Typer(
     name="peeklock",

@@ -13,7 +13,7 @@ COLUMNS = ("number", "row_count", "sealed_at", "remove_at", "removed_at", "remov
 
 # Without it, typer would take the only command for the whole program.
 @archive.callback()
-def choose() -> None: ...
+def archive_group() -> None: ...
 
 
 @archive.command("list")

@@ -27,18 +27,18 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the serve
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-ANSWER_SECONDS = 75.0
+RESPONSE_TIMEOUT_SECONDS = 75.0
 """Above the longest wait of a receive, so that the server answers first."""
 
 
-LONGEST_INT = 18
+MAX_INT_DIGITS = 18
 """Digits, with a sign, that surely fit into 64 bits."""
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ApiClient:
     """A server at a URL. Every refusal ends the command with exit status 1 and the problem on standard error."""
 
     http: httpx.Client
@@ -67,7 +67,7 @@ class Server:
             err.print(f"This cannot be sent: {error}", markup=False)
             raise typer.Exit(2) from None
         if response.is_error:
-            self._complain(response)
+            self._print_problem(response)
         return response
 
     def pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Any]:
@@ -80,7 +80,7 @@ class Server:
             if cursor is None:
                 return
 
-    def _complain(self, response: httpx.Response) -> None:
+    def _print_problem(self, response: httpx.Response) -> None:
         problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
         with suppress(ValueError):
             problem.update(read_json(response.content))
@@ -93,10 +93,10 @@ class Server:
         raise typer.Exit(1)
 
 
-def connect(url: str, key: str | None, as_json: bool = False) -> Server:
+def connect(url: str, key: str | None, as_json: bool = False) -> ApiClient:
     """A server to speak to."""
     headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
-    return Server(httpx.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS), as_json)
+    return ApiClient(httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_TIMEOUT_SECONDS), as_json)
 
 
 def queue_path(name: str, *rest: str) -> str:
@@ -106,7 +106,7 @@ def queue_path(name: str, *rest: str) -> str:
 
 def read_json(content: bytes) -> Any:
     """A JSON document, its numbers as they are written: a message may hold some that no machine number can."""
-    return json.loads(content, parse_float=Decimal, parse_int=_whole)
+    return json.loads(content, parse_float=Decimal, parse_int=_parse_int)
 
 
 def show(document: Any) -> None:
@@ -120,11 +120,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(_words, row))
+        table.add_row(*map(_cell_text, row))
     out.print(table)
 
 
-def _words(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     """A value as a person writes it."""
     if value is None:
         return ""
@@ -132,14 +132,16 @@ def _words(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value).items()
-        return ", ".join(_words(member) if name == "kind" else f"{name} {_words(member)}" for name, member in members)
+        return ", ".join(
+            _cell_text(member) if name == "kind" else f"{name} {_cell_text(member)}" for name, member in members
+        )
     if isinstance(value, list):
-        return ", ".join(map(_words, cast("list[Any]", value)))
+        return ", ".join(map(_cell_text, cast("list[Any]", value)))
     return str(value)
 
 
-def _whole(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= LONGEST_INT else Decimal(digits)
+def _parse_int(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= MAX_INT_DIGITS else Decimal(digits)
 
 
 def progress() -> Progress:

@@ -16,53 +16,53 @@ from app.cli.client import err
 from app.cli.serving import read_settings
 from app.domain.access import ApiKey, Grant
 from app.domain.instant import from_seconds
-from app.domain.refusals import Refusal, RoomUnavailable
+from app.domain.refusals import BackendUnavailable, Refusal
 from app.server.preflight import RefusedToStart, open_database
 from app.wire.keys import key_view
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def create(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
+def create_key_in_database(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
     """Make a key that ends after `days`, or never; returns its fields and its secret."""
 
     async def act(store: Store) -> dict[str, Any]:
         now = await store.now()
-        ends = None if days is None else now + from_seconds(days * 86_400)
-        fresh = await create_key(store.keys, principal, grant, now, ends)
-        return {**_plain(fresh.key), "secret": fresh.secret}
+        expires_at = None if days is None else now + from_seconds(days * 86_400)
+        new_key = await create_key(store.keys, principal, grant, now, expires_at)
+        return {**_key_fields(new_key.key), "secret": new_key.secret}
 
     return _in_database(act)
 
 
-def every_key() -> list[dict[str, Any]]:
+def list_keys_in_database() -> list[dict[str, Any]]:
     """Return the fields of each key."""
 
     async def act(store: Store) -> list[dict[str, Any]]:
-        return [_plain(one) for one in await store.keys.page()]
+        return [_key_fields(one) for one in await store.keys.list_all()]
 
     return _in_database(act)
 
 
-def revoke(key_id: str) -> None:
+def revoke_key_in_database(key_id: str) -> None:
     """End a key."""
     _in_database(lambda store: revoke_key(store.keys, key_id))
 
 
-def _in_database(act: Callable[[Store], Awaitable[Answer]]) -> Answer:
-    async def run() -> Answer:
+def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
+    async def run() -> Result:
         async with open_database(read_settings()) as store:
-            return await act(store)
+            return await action(store)
 
     try:
         return asyncio.run(run())
     except RefusedToStart as error:
         err.print(f"{error} A server that runs makes keys too: name it with --url.", markup=False)
         raise typer.Exit(1) from None
-    except (Refusal, RoomUnavailable) as error:
+    except (Refusal, BackendUnavailable) as error:
         err.print(f"{error.code}: {error}", markup=False)
         raise typer.Exit(1) from None
 
 
-def _plain(one: ApiKey) -> dict[str, Any]:
+def _key_fields(one: ApiKey) -> dict[str, Any]:
     return msgspec.to_builtins(key_view(one))

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import AsJson, Key, connect, err, show, show_table
-from app.domain.access import EVERY_RIGHT, Grant, Right
+from app.domain.access import ALL_RIGHTS, Grant, Right
 
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
-At = Annotated[
+OptionalUrl = Annotated[
     str | None, typer.Option("--url", envvar="PEEKLOCK_URL", help="A running server, instead of its database.")
 ]
-AS_LOCAL_ADMIN = {"Peeklock-Local-Admin": "true"}
+LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
 """What a server without keys asks of a caller who makes or revokes one; a server with keys ignores it."""
 
 COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
@@ -29,37 +29,37 @@ def create_key(
         list[str] | None, typer.Option(help="Queue names it is good for, as a*; all by default.")
     ] = None,
     days: Annotated[float | None, typer.Option(help="Ends after so many days.")] = None,
-    url: At = None,
+    url: OptionalUrl = None,
     api_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and show its secret, this once."""
-    rights, patterns = sorted(right or EVERY_RIGHT), pattern or ["*"]
+    rights, patterns = sorted(right or ALL_RIGHTS), pattern or ["*"]
     if url is not None:
-        wanted: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
+        body: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
         if days is not None:
-            wanted["expires_in_seconds"] = days * 86_400
-        made = connect(url, api_key, as_json).call("POST", "/v1/keys", wanted, headers=AS_LOCAL_ADMIN)
+            body["expires_in_seconds"] = days * 86_400
+        created = connect(url, api_key, as_json).call("POST", "/v1/keys", body, headers=LOCAL_ADMIN_HEADERS)
     else:
         from app.cli import database_keys
 
-        made = database_keys.create(principal, Grant(frozenset(rights), tuple(patterns)), days)
+        created = database_keys.create_key_in_database(principal, Grant(frozenset(rights), tuple(patterns)), days)
     if as_json:
-        show(made)
+        show(created)
         return
-    typer.echo(made["secret"])
-    err.print(f"Key {made['id']} of {principal}. The secret is shown only now; send it as Authorization: Bearer.")
+    typer.echo(created["secret"])
+    err.print(f"Key {created['id']} of {principal}. The secret is shown only now; send it as Authorization: Bearer.")
 
 
 @key.command("list")
-def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> None:
+def list_keys(url: OptionalUrl = None, api_key: Key = None, as_json: AsJson = False) -> None:
     """Every key, without its secret."""
     if url is not None:
         keys = list(connect(url, api_key).pages("/v1/keys", {}))
     else:
         from app.cli import database_keys
 
-        keys = database_keys.every_key()
+        keys = database_keys.list_keys_in_database()
     if as_json:
         for one in keys:
             show(one)
@@ -69,14 +69,17 @@ def list_keys(url: At = None, api_key: Key = None, as_json: AsJson = False) -> N
 
 @key.command("revoke")
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID")], url: At = None, api_key: Key = None, as_json: AsJson = False
+    key_id: Annotated[str, typer.Argument(metavar="ID")],
+    url: OptionalUrl = None,
+    api_key: Key = None,
+    as_json: AsJson = False,
 ) -> None:
     """End a key; running servers follow within five seconds."""
     if url is not None:
-        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=AS_LOCAL_ADMIN)
+        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=LOCAL_ADMIN_HEADERS)
     else:
         from app.cli import database_keys
 
-        database_keys.revoke(key_id)
+        database_keys.revoke_key_in_database(key_id)
     if as_json:
         show({"revoked": key_id})

@@ -13,10 +13,10 @@ import typer
 
 from app.cli.client import (
     DEFAULT_URL,
+    ApiClient,
     AsJson,
     Key,
     QueueName,
-    Server,
     Url,
     connect,
     err,
@@ -25,18 +25,18 @@ from app.cli.client import (
     show,
     show_table,
 )
-from app.wire.values import says_json
+from app.wire.values import is_json_media_type
 
-AS_JSON = {"content-type": "application/json"}
-BATCH = 500
+JSON_HEADERS = {"content-type": "application/json"}
+BATCH_SIZE = 500
 """Lines sent per request."""
 
 
-TEXT = "text/plain"
+DEFAULT_CONTENT_TYPE = "text/plain"
 """What a message says of itself where nothing else is said of it."""
 
 
-class Ending(StrEnum):
+class SettlementAction(StrEnum):
     """What is done with each message that was received."""
 
     COMPLETE = "complete"
@@ -63,32 +63,36 @@ def send(
     """Send a message: from the argument, a file, or standard input."""
     if body is not None and file is not None:
         raise typer.BadParameter("The body is given twice: as an argument, and by --file.")
-    server = connect(url, key, as_json)
+    client = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:
-        said = {"content_type": content_type or TEXT, "priority": priority, "delay_seconds": delay}
-        given = {field: value for field, value in said.items() if value is not None}
-        _send_lines(server, name, [{**_body(place, line, content_type), **given} for place, line in _numbered(content)])
+        fields = {"content_type": content_type or DEFAULT_CONTENT_TYPE, "priority": priority, "delay_seconds": delay}
+        given = {field: value for field, value in fields.items() if value is not None}
+        _send_lines(
+            client,
+            name,
+            [{**_body(line_number, line, content_type), **given} for line_number, line in _numbered_lines(content)],
+        )
         return
     headers = {
-        "content-type": content_type or TEXT,
+        "content-type": content_type or DEFAULT_CONTENT_TYPE,
         "peeklock-priority": priority,
         "peeklock-delay-seconds": delay,
     }
     given = {header: str(value) for header, value in headers.items() if value is not None}
-    answer = server.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given).json()
+    answer = client.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given).json()
     show(answer) if as_json else typer.echo(f"sent {answer['sequence_number']} ({answer['message_id']})")
 
 
 def receive(
     name: QueueName,
-    most: Annotated[
+    max_messages: Annotated[
         int | None, typer.Option("--max", min=1, max=1000, help="At most so many messages; 1 by default.")
     ] = None,
     wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the first; 0 by default.")] = None,
-    ending: Annotated[
-        Ending, typer.Option("--then", help="What is done with each after it is printed.")
-    ] = Ending.COMPLETE,
+    action: Annotated[
+        SettlementAction, typer.Option("--then", help="What is done with each after it is printed.")
+    ] = SettlementAction.COMPLETE,
     reason: Annotated[str | None, typer.Option(help="Noted with an abandon or dead-letter.")] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="From the dead-letter queue.")] = False,
     number: Annotated[
@@ -99,19 +103,23 @@ def receive(
     as_json: AsJson = False,
 ) -> None:
     """Receive messages, print them, and settle them as asked; `--then none` leaves them locked."""
-    server = connect(url, key, as_json)
+    client = connect(url, key, as_json)
     source = "dead_letter" if dead_letter else "queue"
-    wanted: dict[str, Any] = {"max_messages": most or 1, "wait_seconds": wait or 0, "source": source}
+    request_body: dict[str, Any] = {"max_messages": max_messages or 1, "wait_seconds": wait or 0, "source": source}
     if number:
-        if most is not None or wait is not None or dead_letter:
+        if max_messages is not None or wait is not None or dead_letter:
             raise typer.BadParameter("--number names its messages: --max, --wait and --dead-letter do not go with it.")
-        wanted = {"sequence_numbers": number}
-    for message in server.call("POST", queue_path(name, "messages", "receive"), wanted)["messages"]:
+        request_body = {"sequence_numbers": number}
+    for message in client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]:
         _print(message, as_json)
-        if ending is not Ending.NONE:
-            said = {"reason": reason} if reason and ending in (Ending.ABANDON, Ending.DEAD_LETTER) else {}
-            server.call("POST", queue_path(name, "locks", message["lock_token"], ending.value), said)
-        if ending is Ending.DEFER:
+        if action is not SettlementAction.NONE:
+            fields = (
+                {"reason": reason}
+                if reason and action in (SettlementAction.ABANDON, SettlementAction.DEAD_LETTER)
+                else {}
+            )
+            client.call("POST", queue_path(name, "locks", message["lock_token"], action.value), fields)
+        if action is SettlementAction.DEFER:
             err.print(f"deferred: receive it with --number {message['sequence_number']}")
 
 
@@ -136,30 +144,30 @@ def browse(
     show_table(columns, [[message.get(column) for column in columns] for message in found])
 
 
-def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
     return enumerate(content.splitlines(), start=1)
 
 
-def _body(place: int, line: bytes, content_type: str | None) -> dict[str, Any]:
+def _body(line_number: int, line: bytes, content_type: str | None) -> dict[str, Any]:
     """The body of one line, as the same text sent alone would have it: JSON where that is said, else its bytes."""
-    if not says_json(content_type):
+    if not is_json_media_type(content_type):
         return {"body_base64": b64encode(line).decode()}
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
     except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"Line {place} is not JSON: {error}") from None
+        raise typer.BadParameter(f"Line {line_number} is not JSON: {error}") from None
     return {"body": msgspec.Raw(line)}
 
 
-def _send_lines(server: Server, name: str, lines: list[dict[str, Any]]) -> None:
+def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]]) -> None:
     with progress() as bar:
         task = bar.add_task("sent", total=len(lines))
-        for start in range(0, len(lines), BATCH):
-            batch = lines[start : start + BATCH]
+        for start in range(0, len(lines), BATCH_SIZE):
+            batch = lines[start : start + BATCH_SIZE]
             content = msgspec.json.encode({"messages": batch})
-            server.send("POST", queue_path(name, "messages", "batch"), content=content, headers=AS_JSON)
+            client.send("POST", queue_path(name, "messages", "batch"), content=content, headers=JSON_HEADERS)
             bar.update(task, advance=len(batch))
-    show({"sent": len(lines)}) if server.as_json else typer.echo(f"sent {len(lines)}")
+    show({"sent": len(lines)}) if client.as_json else typer.echo(f"sent {len(lines)}")
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:

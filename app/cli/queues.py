@@ -8,10 +8,10 @@ import typer
 
 from app.cli.client import (
     DEFAULT_URL,
+    ApiClient,
     AsJson,
     Key,
     QueueName,
-    Server,
     Url,
     connect,
     progress,
@@ -37,8 +37,8 @@ BATCH_SIZE = 1000
 @queue.command("list")
 def list_queues(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
     """Every queue with its counts."""
-    server = connect(url, key, as_json)
-    queues = list(server.pages("/v1/queues", {}))
+    client = connect(url, key, as_json)
+    queues = list(client.pages("/v1/queues", {}))
     if as_json:
         for one in queues:
             show(one)
@@ -62,7 +62,7 @@ def create_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
     """Make a queue, or give it exactly these settings."""
-    _shown(connect(url, key, as_json), "PUT", name, settings)
+    _send_settings(connect(url, key, as_json), "PUT", name, settings)
 
 
 @queue.command("update")
@@ -70,7 +70,7 @@ def update_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
     """Change these settings of a queue and leave the others."""
-    _shown(connect(url, key, as_json), "PATCH", name, settings)
+    _send_settings(connect(url, key, as_json), "PATCH", name, settings)
 
 
 @queue.command("delete")
@@ -100,10 +100,10 @@ def purge_queue(
     as_json: AsJson = False,
 ) -> None:
     """Remove messages to the archive; locked ones stay unless --state locked is given."""
-    wanted = _given(states=state, filter=filter_)
-    server = connect(url, key, as_json)
-    removed = _in_batches(server, queue_path(name, "purge"), wanted, "removed", limit)
-    _say(server, "removed", removed)
+    request_body = _without_none(states=state, filter=filter_)
+    client = connect(url, key, as_json)
+    removed = _in_batches(client, queue_path(name, "purge"), request_body, "removed", limit)
+    _print_count(client, "removed", removed)
 
 
 @dead_letter.command("list")
@@ -116,7 +116,7 @@ def list_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """Dead-lettered messages of a queue, with the reasons."""
-    query = _given(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
+    query = _without_none(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
     found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
     if as_json:
         for one in found:
@@ -138,29 +138,31 @@ def redrive_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """Send dead-lettered messages back to work, with their counts anew."""
-    wanted = _given(to_queue=to_queue, filter=filter_, rate_per_second=rate)
-    server = connect(url, key, as_json)
-    _say(server, "moved", _in_batches(server, queue_path(name, "dead-letter", "redrive"), wanted, "moved", limit))
+    request_body = _without_none(to_queue=to_queue, filter=filter_, rate_per_second=rate)
+    client = connect(url, key, as_json)
+    _print_count(
+        client, "moved", _in_batches(client, queue_path(name, "dead-letter", "redrive"), request_body, "moved", limit)
+    )
 
 
-def _in_batches(server: Server, path: str, wanted: dict[str, Any], word: str, limit: int | None) -> int:
+def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None) -> int:
     """Ask for a batch at a time until a batch comes back empty or the limit is reached."""
     done = 0
     with progress() as bar:
-        task = bar.add_task(word, total=limit)
+        task = bar.add_task(field, total=limit)
         while limit is None or done < limit:
             batch = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
-            went = server.call("POST", path, {**wanted, "limit": batch})[word]
-            done += went
+            affected = client.call("POST", path, {**request_body, "limit": batch})[field]
+            done += affected
             bar.update(task, completed=done)
-            if went == 0:
+            if affected == 0:
                 break
     return done
 
 
-def _shown(server: Server, method: str, name: str, settings: list[str] | None) -> None:
-    answer = server.call(method, queue_path(name), _settings(settings))
-    if server.as_json:
+def _send_settings(client: ApiClient, method: str, name: str, settings: list[str] | None) -> None:
+    answer = client.call(method, queue_path(name), _settings(settings))
+    if client.as_json:
         show(answer)
     else:
         show_table(("setting", "value"), list(answer.items()))
@@ -179,7 +181,7 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -187,8 +189,8 @@ def _counts(one: dict[str, Any]) -> list[int]:
     return [one["counts"][state] for state in COUNTS]
 
 
-def _say(server: Server, word: str, number: int) -> None:
-    if server.as_json:
-        show({word: number})
+def _print_count(client: ApiClient, field: str, number: int) -> None:
+    if client.as_json:
+        show({field: number})
     else:
-        typer.echo(f"{number} {word}")
+        typer.echo(f"{number} {field}")

@@ -18,7 +18,7 @@ from app.settings import Settings
 
 PREFIX = "PEEKLOCK_"
 
-OF_CLIENTS = ("PEEKLOCK_URL", "PEEKLOCK_API_KEY")
+CLIENT_VARIABLES = ("PEEKLOCK_URL", "PEEKLOCK_API_KEY")
 """What the other commands read."""
 
 log = structlog.get_logger("peeklock")
@@ -32,13 +32,13 @@ The last but one answers with a lock_token. Put it into the last one, and the me
 
 Stop with Ctrl-C. Everything it can do: {url}/openapi.json
 """
-CREATE = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
-LIFE = (
+CREATE_COMMAND = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
+MESSAGE_COMMANDS = (
     """  curl -s{key} {url}/v1/queues/hello/messages -d '{{"body": {{"text": "my first message"}}}}'""",
     """  curl -s{key} {url}/v1/queues/hello/messages/receive -d '{{"wait_seconds": 5}}'""",
     "  curl -s{key} -X POST {url}/v1/queues/hello/locks/LOCK_TOKEN/complete",
 )
-WITH_KEY = ' -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
+KEY_ARGUMENT = ' -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 
 
 def settings_help() -> str:
@@ -64,7 +64,7 @@ def serve(given: Mapping[str, object]) -> None:
     except RefusedToStart as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(2) from None
-    raise typer.Exit(run(settings, listener, partial(_welcome, settings, needs_key)))
+    raise typer.Exit(run(settings, listener, partial(_print_first_steps, settings, needs_key)))
 
 
 def read_settings() -> Settings:
@@ -85,19 +85,19 @@ def misspelt_settings(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     for name in names:
-        if name.upper().startswith(PREFIX) and name.upper() not in (*known, *OF_CLIENTS):
+        if name.upper().startswith(PREFIX) and name.upper() not in (*known, *CLIENT_VARIABLES):
             # Compared without what all begin with, or all would resemble each other.
             rests = [one.removeprefix(PREFIX) for one in known]
             for nearest in get_close_matches(name.upper().removeprefix(PREFIX), rests, n=1):
                 yield name, PREFIX + nearest
 
 
-def _welcome(settings: Settings, needs_key: bool, url: str) -> None:
+def _print_first_steps(settings: Settings, needs_key: bool, url: str) -> None:
     """Show a person at this machine what to type next; the log tells the others."""
     if not settings.is_loopback:
         return
     where = str(settings.data_dir / "peeklock.db") if settings.is_embedded else "the database of PEEKLOCK_DATABASE_URL"
-    lines = LIFE if settings.creates_queues else (CREATE, *LIFE)
-    key = WITH_KEY if needs_key else ""
+    lines = MESSAGE_COMMANDS if settings.creates_queues else (CREATE_COMMAND, *MESSAGE_COMMANDS)
+    key = KEY_ARGUMENT if needs_key else ""
     steps = "\n".join(line.format(url=url, key=key) for line in lines)
     out.print(FIRST_STEPS.format(url=url, where=where, steps=steps), markup=False)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from app.domain.instant import Instant
 
-LIVE_KEYS_PER_PRINCIPAL = 2
+MAX_LIVE_KEYS_PER_PRINCIPAL = 2
 KEY_BYTES = 32
 KEY_PREFIX = "pk_"
 
@@ -20,7 +20,7 @@ class Right(StrEnum):
     BROWSE = "browse"
 
 
-EVERY_RIGHT = frozenset(Right)
+ALL_RIGHTS = frozenset(Right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +66,5 @@ class ApiKey:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
-OPEN_HOUSE = Principal("anonymous", Grant(EVERY_RIGHT))
+ANONYMOUS = Principal("anonymous", Grant(ALL_RIGHTS))
 """Who speaks on a loopback server that has no keys."""

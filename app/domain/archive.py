@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 
 from app.domain.instant import MINUTE, Duration, Instant
 
-STRETCH: Duration = MINUTE
+BATCH_SPAN: Duration = MINUTE
 """The messages of a batch are to be removed within so long of each other, for they go together."""
 
 
@@ -19,7 +19,7 @@ class DigestVersion(IntEnum):
     """Every exported column of its messages (`row_digest`, `digest_of_rows`)."""
 
 
-SEALED_VERSION = DigestVersion.ROWS
+CURRENT_DIGEST_VERSION = DigestVersion.ROWS
 """What new batches are sealed with; batches of both are served."""
 
 
@@ -45,27 +45,27 @@ class TrimResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unsealed:
+class UnsealedMessage:
     """An archived message in no batch: when it is to be removed, and how long ago it ended."""
 
     sequence_number: int
     remove_at: Instant
-    waited: Duration
+    age: Duration
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BatchLimits:
     """What a batch holds at most, because it is sealed, read and removed as one; a single message always fits."""
 
-    messages: int = 10_000
-    body_bytes: int = 64 << 20
+    max_messages: int = 10_000
+    max_body_bytes: int = 64 << 20
 
 
-USUAL_BOUND = Bound()
+DEFAULT_BATCH_LIMITS = BatchLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class BatchCandidate:
     """A message that may join a batch."""
 
     sequence_number: int
@@ -74,7 +74,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopiedBatch:
     """What somebody says they have of a batch."""
 
     number: int
@@ -97,26 +97,26 @@ class ArchiveBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BatchContents:
     """What the rows of a batch give when they are counted and digested again, and how long ago the youngest ended."""
 
     row_count: int
     digest: str
-    youngest: Duration
+    youngest_age: Duration
 
 
-def fitting(candidates: Sequence[Candidate], body_bytes: int) -> Sequence[Candidate]:
+def fit_in_batch(candidates: Sequence[BatchCandidate], max_body_bytes: int) -> Sequence[BatchCandidate]:
     """The first of these messages, as far as their bodies have so many bytes together: at least one if there is any."""
-    room = body_bytes
-    for place, candidate in enumerate(candidates):
-        room -= candidate.body_bytes
-        if room < 0:
-            return candidates[: max(place, 1)]
+    remaining = max_body_bytes
+    for index, candidate in enumerate(candidates):
+        remaining -= candidate.body_bytes
+        if remaining < 0:
+            return candidates[: max(index, 1)]
     return candidates
 
 
-def judged(copy: Copy, sealed_digest: str, found: Found, keep: Duration) -> TrimResult:
+def trim_result(copy: CopiedBatch, sealed_digest: str, found: BatchContents, min_age: Duration) -> TrimResult:
     """Whether a batch may go because there is this copy: copy, rows and seal must agree, and no row be too young."""
     if (copy.row_count, copy.digest) != (found.row_count, found.digest) or found.digest != sealed_digest:
         return TrimResult.DIFFERS
-    return TrimResult.TOO_YOUNG if found.youngest < keep else TrimResult.TRIMMED
+    return TrimResult.TOO_YOUNG if found.youngest_age < min_age else TrimResult.TRIMMED

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.instant import Duration, Instant
-from app.domain.message import HIGHEST_PRIORITY, Chosen, Message, MessageState, Outline
+from app.domain.message import MAX_PRIORITY, Message, MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import QueueSettings
-from app.domain.weight import LARGEST_ANSWER
+from app.domain.weight import MAX_RESPONSE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,26 +19,26 @@ class Claim:
     """
 
     queue_id: int
-    most: int
+    max_messages: int
     lock_duration: Duration
     receiver_id: str | None = None
     source: MessageState = MessageState.AVAILABLE
-    budget: int = LARGEST_ANSWER
+    max_bytes: int = MAX_RESPONSE_BYTES
 
 
-def line_of(queue_id: int, source: MessageState) -> int:
+def wait_key_of(queue_id: int, source: MessageState) -> int:
     """Where those wait who receive from this state: for the queue, or apart from them for its dead-letter queue."""
     return -queue_id if source is MessageState.DEAD_LETTERED else queue_id
 
 
-Place: TypeAlias = tuple[int, Instant, int]
+DeliveryPosition: TypeAlias = tuple[int, Instant, int]
 """Where a message stands in the order of delivery; the lower is handed out first."""
 
-AHEAD_OF_ALL: Place = (-HIGHEST_PRIORITY - 1, 0, 0)
+START_POSITION: DeliveryPosition = (-MAX_PRIORITY - 1, 0, 0)
 """Where no message stands, and behind which all do."""
 
 
-def place_in_order(message: Message | Chosen) -> Place:
+def delivery_position(message: Message | SelectedMessage) -> DeliveryPosition:
     """The key by which available messages are handed out: priority, then since when, then number.
 
     The store restates this in SQL; a test compares the two over random messages (S1.79, S1.85,
@@ -47,7 +47,7 @@ def place_in_order(message: Message | Chosen) -> Place:
     return (-message.priority, message.available_at, message.sequence_number)
 
 
-def is_redelivered(message: Message | Outline) -> bool:
+def is_redelivered(message: Message | MessageMetadata) -> bool:
     """Whether it was handed out before the delivery that it is in, if it is in one."""
     return message.delivery_count > int(message.state is MessageState.LOCKED)
 
@@ -57,7 +57,7 @@ def is_deliverable(message: Message, now: Instant) -> bool:
     return message.state is MessageState.AVAILABLE and (message.expires_at is None or message.expires_at > now)
 
 
-def time_to_live(asked: Duration | None, settings: QueueSettings) -> Duration | None:
+def time_to_live(requested: Duration | None, settings: QueueSettings) -> Duration | None:
     """The shorter of what the sender asked for and what the queue allows by default."""
-    lives = [ttl for ttl in (asked, settings.default_ttl) if ttl is not None]
+    lives = [ttl for ttl in (requested, settings.default_ttl) if ttl is not None]
     return min(lives, default=None)

@@ -28,9 +28,9 @@ def to_seconds(duration: Duration) -> float:
     return duration / SECOND
 
 
-def remaining(duration: Duration, counted_from: float, now: float) -> Duration:
+def remaining(duration: Duration, measured_from: float, now: float) -> Duration:
     """What is left of a duration, never below zero; both moments are seconds of one monotonic clock."""
-    return max(0, duration - from_seconds(now - counted_from))
+    return max(0, duration - from_seconds(now - measured_from))
 
 
 def to_milliseconds(duration: Duration) -> int:

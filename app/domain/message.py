@@ -6,20 +6,20 @@ from hashlib import blake2b
 
 from app.domain.instant import Duration, Instant, remaining
 
-LOWEST_PRIORITY = 0
-HIGHEST_PRIORITY = 9
+MIN_PRIORITY = 0
+MAX_PRIORITY = 9
 DEFAULT_PRIORITY = 4
 
-LONGEST_ID = 128
-LONGEST_TEXT = 1024
-MOST_PROPERTIES = 64
-LARGEST_PROPERTIES = 32 << 10
-LARGEST_FILTER = 1 << 10
-LONGEST_REASON = 128
-LONGEST_DESCRIPTION = 4096
+MAX_ID_LENGTH = 128
+MAX_TEXT_LENGTH = 1024
+MAX_PROPERTIES = 64
+MAX_PROPERTIES_BYTES = 32 << 10
+MAX_FILTER_BYTES = 1 << 10
+MAX_REASON_LENGTH = 128
+MAX_DESCRIPTION_LENGTH = 4096
 
-LARGEST_RECEIVE = 1000
-LARGEST_BATCH = 1000
+MAX_RECEIVE_COUNT = 1000
+MAX_BATCH_COUNT = 1000
 
 
 class MessageState(IntEnum):
@@ -133,7 +133,7 @@ class Message:
     dead_letter_description: str | None
     dead_lettered_at: Instant | None
     read_at: Instant
-    read_after: float | None = None
+    read_started_at: float | None = None
 
     def lock_remaining(self, now: float) -> Duration | None:
         """What is certainly left of the lock at `now` of the monotonic clock; None where it is not known.
@@ -141,12 +141,12 @@ class Message:
         The store read its clock after it was asked, so the time that has passed since then is counted too long and never
         too short.
         """
-        if self.locked_until is None or self.read_after is None:
+        if self.locked_until is None or self.read_started_at is None:
             return None
-        return remaining(self.locked_until - self.read_at, self.read_after, now)
+        return remaining(self.locked_until - self.read_at, self.read_started_at, now)
 
     @property
-    def edition(self) -> str:
+    def etag(self) -> str:
         """This message as it stands, of all that can change about it; its ETag.
 
         A store compares the same before it edits or cancels a message (`hold_seen`).
@@ -166,7 +166,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedMessage:
     """What is kept of a message that was chosen among many: as little of a large one as of a small one."""
 
     sequence_number: int
@@ -179,7 +179,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class MessageMetadata:
     """A message without its body: what whoever chooses among many needs of each."""
 
     sequence_number: int

@@ -8,29 +8,29 @@ from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from app.domain.refusals import ReceiveDisabled, SendDisabled
 from app.domain.retry import NoDelay, RetryPolicy
 
-LONGEST_NAME = 128
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+MAX_NAME_LENGTH = 128
+NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
-SHORTEST_LOCK: Duration = SECOND
-LONGEST_LOCK: Duration = 12 * HOUR
-DEFAULT_LOCK: Duration = 30 * SECOND
+MIN_LOCK_DURATION: Duration = SECOND
+MAX_LOCK_DURATION: Duration = 12 * HOUR
+DEFAULT_LOCK_DURATION: Duration = 30 * SECOND
 
-MOST_DELIVERIES = 1_000_000
+MAX_DELIVERY_LIMIT = 1_000_000
 DEFAULT_MAX_DELIVERY_COUNT = 10
 
-LARGEST_MESSAGE_DEFAULT = 1 << 20
-LARGEST_MESSAGE = 64 << 20
+DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 64 << 20
 
-LONGEST_DUPLICATE_WINDOW: Duration = 7 * DAY
-LONGEST_TTL: Duration = 3650 * DAY
+MAX_DUPLICATE_WINDOW: Duration = 7 * DAY
+MAX_TTL: Duration = 3650 * DAY
 DEFAULT_ARCHIVE_RETENTION: Duration = 7 * DAY
-LONGEST_RETENTION: Duration = 3650 * DAY
+MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
 
-LONGEST_DESCRIPTION = 1024
+MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 
-LEAD_FACTOR = 4
-SHORTEST_LEAD: Duration = MINUTE
-LONGEST_LEAD: Duration = 10 * MINUTE
+LEAD_TIME_FACTOR = 4
+MIN_LEAD_TIME: Duration = MINUTE
+MAX_LEAD_TIME: Duration = 10 * MINUTE
 
 
 class QueueStatus(StrEnum):
@@ -46,14 +46,14 @@ class QueueStatus(StrEnum):
 class QueueSettings:
     """Everything about a queue that its owner chooses; durations are in microseconds."""
 
-    lock_duration: Duration = DEFAULT_LOCK
+    lock_duration: Duration = DEFAULT_LOCK_DURATION
     max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
     default_ttl: Duration | None = None
     dead_letter_on_expiry: bool = False
     duplicate_detection_window: Duration | None = None
     retry: RetryPolicy = field(default_factory=NoDelay)
     archive_retention: Duration = DEFAULT_ARCHIVE_RETENTION
-    max_message_bytes: int = LARGEST_MESSAGE_DEFAULT
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_messages: int | None = None
     status: QueueStatus = QueueStatus.ACTIVE
     description: str = ""
@@ -81,7 +81,7 @@ class Queue:
         return self.version + self.lock_purges
 
     @property
-    def edition(self) -> str:
+    def etag(self) -> str:
         """This queue as it stands, and no other queue that ever had its name; its ETag."""
         return f"{self.id}-{self.version}"
 
@@ -101,27 +101,27 @@ class QueueCounts:
 
 def is_valid_name(name: str) -> bool:
     """1 to 128 of letters, digits, `.`, `_`, `-`; beginning and ending with a letter or digit."""
-    return NAME.fullmatch(name) is not None
+    return NAME_PATTERN.fullmatch(name) is not None
 
 
-def allow_send(queue: Queue) -> None:
+def check_send_enabled(queue: Queue) -> None:
     """Refuse with `SendDisabled` where the queue takes no messages."""
     if queue.settings.status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
         raise SendDisabled
 
 
-def is_open_to_receivers(settings: QueueSettings) -> bool:
+def is_receive_enabled(settings: QueueSettings) -> bool:
     """Whether a queue with these settings hands out messages."""
     return settings.status not in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED)
 
 
-def allow_receive(queue: Queue) -> None:
+def check_receive_enabled(queue: Queue) -> None:
     """Refuse with `ReceiveDisabled` where the queue hands out no messages; settling stays allowed."""
-    if not is_open_to_receivers(queue.settings):
+    if not is_receive_enabled(queue.settings):
         raise ReceiveDisabled
 
 
-def ends_locks(before: QueueSettings, after: QueueSettings) -> bool:
+def revokes_locks(before: QueueSettings, after: QueueSettings) -> bool:
     """Whether this change of settings takes the locks that receivers hold (S3.33).
 
     Only what a holder relied on counts: the lock duration, the delivery limit and the status.
@@ -133,7 +133,7 @@ def ends_locks(before: QueueSettings, after: QueueSettings) -> bool:
     )
 
 
-def lead(lock_duration: Duration, *, shared_locks: bool) -> Duration:
+def lead_time(lock_duration: Duration, *, shared_locks: bool) -> Duration:
     """How far ahead a renewal moves `locked_until` in SQL.
 
     With a shared lock store that is four lock durations (at least a minute, at most ten), so that
@@ -142,4 +142,4 @@ def lead(lock_duration: Duration, *, shared_locks: bool) -> Duration:
     """
     if not shared_locks:
         return lock_duration
-    return max(lock_duration, min(max(LEAD_FACTOR * lock_duration, SHORTEST_LEAD), LONGEST_LEAD))
+    return max(lock_duration, min(max(LEAD_TIME_FACTOR * lock_duration, MIN_LEAD_TIME), MAX_LEAD_TIME))

@@ -1,7 +1,7 @@
 """Every way the broker says no, drawn as one tree.
 
 A `Refusal` was understood and will not be done; its docstring is the sentence the caller reads when
-no better detail is given. `RoomUnavailable` means that a room behind the broker cannot answer now
+no better detail is given. `BackendUnavailable` means that a room behind the broker cannot answer now
 and that the same request may well succeed later. Anything else that is raised is a bug.
 """
 
@@ -14,7 +14,7 @@ from app.domain.instant import Instant
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FieldError:
     """One thing wrong with a request: where it is (a JSON pointer) and what it is."""
 
     pointer: str
@@ -27,9 +27,9 @@ class Refusal(Exception):
     code: ClassVar[str] = "refused"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, detail: str | None = None, faults: Sequence[Fault] = ()) -> None:
-        super().__init__(detail or (faults[0].detail if faults else (type(self).__doc__ or "").strip()))
-        self.faults = tuple(faults)
+    def __init__(self, detail: str | None = None, field_errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(detail or (field_errors[0].detail if field_errors else (type(self).__doc__ or "").strip()))
+        self.field_errors = tuple(field_errors)
 
     @property
     def detail(self) -> str:
@@ -196,19 +196,19 @@ class Unauthenticated(Refusal):
     code = "unauthenticated"
 
 
-class RoomUnavailable(Exception):
+class BackendUnavailable(Exception):
     """A room behind the broker cannot answer now; the request may be repeated as it is."""
 
     code: ClassVar[str] = "unavailable"
 
 
-class StoreUnavailable(RoomUnavailable):
+class StoreUnavailable(BackendUnavailable):
     """The message store cannot be reached at present. Whether this request took effect is not known."""
 
     code = "store-unavailable"
 
 
-class Overloaded(RoomUnavailable):
+class Overloaded(BackendUnavailable):
     """This server holds as many bytes as it may. Nothing was done; try again after the time in Retry-After."""
 
     code = "overloaded"
@@ -218,7 +218,7 @@ class MessageBusy(StoreUnavailable):
     """Another request holds this message at present; this request had no effect."""
 
 
-class ShuttingDown(RoomUnavailable):
+class ShuttingDown(BackendUnavailable):
     """This server is stopping; another one will take the request."""
 
     code = "shutting-down"

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from app.domain.instant import DAY, SECOND, Duration
 
-LONGEST_DELAY: Duration = 7 * DAY
-MOST_DELAYS_LISTED = 100
+MAX_DELAY: Duration = 7 * DAY
+MAX_LISTED_DELAYS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class LinearDelay:
 
     first: Duration
     step: Duration
-    longest: Duration = LONGEST_DELAY
+    longest: Duration = MAX_DELAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ExponentialDelay:
 
     first: Duration = SECOND
     factor: float = 2.0
-    longest: Duration = LONGEST_DELAY
+    longest: Duration = MAX_DELAY
     jitter: float = 0.0
 
 
@@ -58,7 +58,7 @@ class ListedDelays:
 RetryPolicy: TypeAlias = NoDelay | FixedDelay | LinearDelay | ExponentialDelay | ListedDelays
 
 
-def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> Duration:
+def retry_delay(policy: RetryPolicy, failures: int, random_fraction: float) -> Duration:
     """The delay after failure number `failures` (1 is the first); `chance` is a fraction in [0, 1)."""
     match policy:
         case NoDelay():
@@ -70,6 +70,6 @@ def retry_delay(policy: RetryPolicy, failures: int, chance: float) -> Duration:
         case ExponentialDelay(first, factor, longest, jitter):
             # The exponent is capped because a float overflows long before the cap on the delay does.
             grown = min(first * factor ** min(failures - 1, 64), longest)
-            return int(grown * (1 - jitter * chance))
+            return int(grown * (1 - jitter * random_fraction))
         case ListedDelays(delays):
             return delays[min(failures, len(delays)) - 1]

@@ -10,7 +10,7 @@ from app.domain.refusals import MessageTooLarge
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class NewMessage:
     """A message as its sender gave it; an empty message id asks for one to be made."""
 
     envelope: Envelope
@@ -23,26 +23,26 @@ class Letter:
     durability: Durability = Durability.DURABLE
 
 
-def accept(letter: Letter, queue: Queue, made_id: str) -> Draft:
+def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draft:
     """The draft of a letter, with the queue's defaults applied.
 
     Refuses with `MessageTooLarge` where body and properties together pass the queue's limit.
     """
     settings = queue.settings
-    size = len(letter.body) + len(letter.envelope.properties)
+    size = len(new_message.body) + len(new_message.envelope.properties)
     if size > settings.max_message_bytes:
         raise MessageTooLarge(
             f"The message has {size} bytes; max_message_bytes of queue {queue.name} is {settings.max_message_bytes}."
         )
-    envelope = letter.envelope
+    envelope = new_message.envelope
     return Draft(
         queue_id=queue.id,
-        envelope=envelope if envelope.message_id else replace(envelope, message_id=made_id),
-        body=letter.body,
-        body_kind=letter.body_kind,
-        priority=letter.priority,
-        available_at=letter.available_at,
-        delay=letter.delay or None,
-        ttl=time_to_live(letter.ttl, settings),
+        envelope=envelope if envelope.message_id else replace(envelope, message_id=default_id),
+        body=new_message.body,
+        body_kind=new_message.body_kind,
+        priority=new_message.priority,
+        available_at=new_message.available_at,
+        delay=new_message.delay or None,
+        ttl=time_to_live(new_message.ttl, settings),
         duplicate_window=settings.duplicate_detection_window or 0,
     )

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.domain.instant import HOUR, Duration, Instant
-from app.domain.message import Chosen, Message, MessageState
+from app.domain.message import Message, MessageState, SelectedMessage
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
-WRITTEN_TOKEN = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})")
+TOKEN_PATTERN = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})")
 """A token as it was given out. Eighteen digits are more than any sequence number will ever have, and never more
 than a store's 64 bits hold."""
-NO_EVIDENCE = -1
+NO_EXPIRED_GENERATION = -1
 """The evidence generation where the lock store knows of no expired record."""
 
-LIMIT_REACHED = "max_delivery_count_exceeded"
-TTL_PASSED = "ttl_expired"
-ABANDONED = "abandoned"
-LOCK_EXPIRED = "lock_expired"
+MAX_DELIVERY_COUNT_REASON = "max_delivery_count_exceeded"
+TTL_EXPIRED_REASON = "ttl_expired"
+ABANDONED_REASON = "abandoned"
+LOCK_EXPIRED_REASON = "lock_expired"
 
 
 class Outcome(StrEnum):
@@ -62,7 +62,7 @@ class LockToken:
 
         Refuses with `MessageNotFound`.
         """
-        written = WRITTEN_TOKEN.fullmatch(text)
+        written = TOKEN_PATTERN.fullmatch(text)
         if written is None:
             raise MessageNotFound("This is not a lock token.")
         number, secret = written.groups()
@@ -79,23 +79,23 @@ class Fence:
     `cleared(evidence)` lets every generation above the expired one through. `ANY_LOCK` asks for the token alone.
     """
 
-    above: int
-    up_to: int
+    generation_above: int
+    max_generation: int
 
 
-HIGHEST_GENERATION = 2**31 - 1
-NEVER_RENEWED = Fence(NO_EVIDENCE, 0)
-ANY_LOCK = Fence(NO_EVIDENCE - 1, HIGHEST_GENERATION)
+MAX_GENERATION = 2**31 - 1
+NEVER_RENEWED = Fence(NO_EXPIRED_GENERATION, 0)
+ANY_LOCK = Fence(NO_EXPIRED_GENERATION - 1, MAX_GENERATION)
 """Lets a row through while its token is there, also when its time has passed: an administrator's fence."""
 
 
-def cleared(evidence: int) -> Fence:
+def fence_above(expired_generation: int) -> Fence:
     """The fence after the lock store was asked: `evidence` is the generation of an expired record."""
-    return Fence(evidence, HIGHEST_GENERATION)
+    return Fence(expired_generation, MAX_GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockedMessage:
     """What the rules need to know of a locked row; its counts cannot change under one token."""
 
     token: LockToken
@@ -147,7 +147,7 @@ class Move:
     fence: Fence = NEVER_RENEWED
 
 
-TOMBSTONE_KEEP: Duration = HOUR
+TOMBSTONE_RETENTION: Duration = HOUR
 """How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
 
 
@@ -183,7 +183,7 @@ class Failure:
     properties: bytes | None = None
 
 
-def release(held: Held, settings: QueueSettings, failure: Failure, chance: float) -> Move:
+def release(row: LockedMessage, settings: QueueSettings, failure: Failure, random_fraction: float) -> Move:
     """Where a message goes when its lock ends without success (S3.17, S3.18, S2.7, S2.8).
 
     A message taken from the dead-letter queue goes back there. A counted failure that reaches the
@@ -191,39 +191,39 @@ def release(held: Held, settings: QueueSettings, failure: Failure, chance: float
     makes it wait; without a delay it keeps its original place. An uncounted release never waits
     unless it asks to (messages drained by a stopping worker).
     """
-    failures = int(failure.counted and held.home_state is not MessageState.DEAD_LETTERED)
+    failures = int(failure.counted and row.home_state is not MessageState.DEAD_LETTERED)
     back = Move(
-        token=held.token,
-        queue_id=held.queue_id,
+        token=row.token,
+        queue_id=row.queue_id,
         outcome=failure.outcome,
-        state=held.home_state,
+        state=row.home_state,
         failures=failures,
         last_failure=failure.reason,
         properties=failure.properties,
     )
-    failed = held.failure_count + failures
+    failed = row.failure_count + failures
     if failures and failed >= settings.max_delivery_count:
         return replace(
             back,
             state=MessageState.DEAD_LETTERED,
-            dead_letter_reason=LIMIT_REACHED,
+            dead_letter_reason=MAX_DELIVERY_COUNT_REASON,
             dead_letter_description=f"Failed {failed} times.",
         )
     delay = failure.delay
     if delay is None and failures:
-        delay = retry_delay(settings.retry, failed, chance)
-    if delay and held.home_state is MessageState.AVAILABLE:
+        delay = retry_delay(settings.retry, failed, random_fraction)
+    if delay and row.home_state is MessageState.AVAILABLE:
         return replace(back, state=MessageState.SCHEDULED, delay=delay)
     return back
 
 
-def token_of(message: Message | Chosen) -> LockToken:
+def token_of(message: Message | SelectedMessage) -> LockToken:
     """By what a locked message is held. Raises `ValueError` where nobody holds it."""
     if message.lock_token is None:
         raise ValueError(f"message {message.sequence_number} is not locked")
     return LockToken(message.sequence_number, message.lock_token)
 
 
-def given_back(message: Message) -> Move:
+def undelivered_release(message: Message) -> Move:
     """The end of a delivery that its receiver never heard of: uncounted, and in its old place."""
     return Move(token_of(message), message.queue_id, Outcome.RELEASED, message.home_state)

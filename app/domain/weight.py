@@ -2,34 +2,34 @@
 
 from collections.abc import Iterable
 
-from app.domain.message import Chosen, Draft, Message, Outline
+from app.domain.message import Draft, Message, MessageMetadata, SelectedMessage
 
-ROW_BYTES = 2 << 10
+MESSAGE_OVERHEAD_BYTES = 2 << 10
 """What a message takes beside its body and properties: its other fields, and the objects that hold them."""
 
-LARGEST_ANSWER = 8 << 20
+MAX_RESPONSE_BYTES = 8 << 20
 """What the messages of one answer, and of one statement that claims, weigh at most: a thousand of 6 KiB fit."""
 
 
 def weight_of(message: Draft | Message) -> int:
     """The bytes that a message counts for."""
-    return ROW_BYTES + len(message.body) + len(message.envelope.properties)
+    return MESSAGE_OVERHEAD_BYTES + len(message.body) + len(message.envelope.properties)
 
 
-def chosen(outline: Outline) -> Chosen:
+def select_message(metadata: MessageMetadata) -> SelectedMessage:
     """What is kept of a message of which only the outline was read, with the weight of the whole message."""
-    return Chosen(
-        outline.sequence_number,
-        outline.queue_id,
-        outline.state,
-        outline.priority,
-        outline.available_at,
-        outline.lock_token,
-        ROW_BYTES + outline.body_bytes + len(outline.envelope.properties),
+    return SelectedMessage(
+        metadata.sequence_number,
+        metadata.queue_id,
+        metadata.state,
+        metadata.priority,
+        metadata.available_at,
+        metadata.lock_token,
+        MESSAGE_OVERHEAD_BYTES + metadata.body_bytes + len(metadata.envelope.properties),
     )
 
 
-def fitting(weights: Iterable[int], budget: int) -> int:
+def count_that_fit(weights: Iterable[int], budget: int) -> int:
     """How many of these messages, in order, an answer has room for: at least one, where there is one.
 
     The statements that claim restate this.

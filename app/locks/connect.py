@@ -10,7 +10,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from app.locks.client import Client, Pipeline, Subscription
+from app.locks.redis_client import RedisClient, RedisPipeline, RedisSubscription
 
 SENTINEL = "redis+sentinel"
 CLUSTER = "redis+cluster"
@@ -25,7 +25,7 @@ class BadLockUrl(ValueError):
     """The URL names no Redis that can be asked; never tells what stands in it, which may be a password."""
 
 
-def connect(url: str, *, patience_seconds: float) -> Client:
+def connect(url: str, *, timeout_seconds: float) -> RedisClient:
     """A client that connects when first used, and fails when an answer or a connection takes longer than this.
 
     One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
@@ -34,17 +34,17 @@ def connect(url: str, *, patience_seconds: float) -> Client:
     User and password are those of the servers, not of the sentinels. Refuses with `BadLockUrl` anything else.
     """
     try:
-        return _client(url, _limits(patience_seconds))
+        return _client(url, _limits(timeout_seconds))
     except BadLockUrl:
         raise
     except (ValueError, TypeError):
         raise BadLockUrl(f"This names no Redis; write a URL like {EXAMPLES}.") from None
 
 
-def _client(url: str, limits: dict[str, Any]) -> Client:
+def _client(url: str, limits: dict[str, Any]) -> RedisClient:
     scheme = urlsplit(url).scheme
     if scheme == SENTINEL:
-        return _Master(_Addresses.read(url), limits)
+        return _SentinelClient(_Addresses.read(url), limits)
     if scheme == CLUSTER:
         return _cluster(_Addresses.read(url), limits)
     redis: Any = Redis  # its options have no types
@@ -54,10 +54,10 @@ def _client(url: str, limits: dict[str, Any]) -> Client:
     return client
 
 
-def _limits(patience_seconds: float) -> dict[str, Any]:
+def _limits(timeout_seconds: float) -> dict[str, Any]:
     return {
-        "socket_timeout": patience_seconds,
-        "socket_connect_timeout": patience_seconds,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
         # A second try would double the wait; callers do without Redis instead.
         "retry": Retry(NoBackoff(), retries=0),
         # RESP2 and no introduction: a new connection costs no round trip before its first command.
@@ -77,8 +77,8 @@ class _Addresses:
     @classmethod
     def read(cls, url: str) -> "_Addresses":
         parts = urlsplit(url)
-        secret, _, hosts = parts.netloc.rpartition("@")
-        username, _, password = map(unquote, secret.partition(":"))
+        user_info, _, hosts = parts.netloc.rpartition("@")
+        username, _, password = map(unquote, user_info.partition(":"))
         given = {"username": username, "password": password}
         return cls(
             [_address(host, DEFAULT_PORTS[parts.scheme]) for host in hosts.split(",")],
@@ -94,7 +94,7 @@ def _address(host: str, default_port: int) -> tuple[str, int]:
     return name, int(port or default_port)
 
 
-class _Master:
+class _SentinelClient:
     """The master of a service, asked for again whenever a connection is made; closes the sentinels too."""
 
     def __init__(self, addresses: _Addresses, limits: dict[str, Any]) -> None:
@@ -102,14 +102,14 @@ class _Master:
             raise BadLockUrl(f"A URL {SENTINEL}://host:port,host:port/service[/db] names its service.")
         service, *database = addresses.path
         self._sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
-        self._redis: Client = self._sentinel.master_for(
+        self._redis: RedisClient = self._sentinel.master_for(
             service, db=int(database[0]) if database else 0, **addresses.credentials
         )
 
-    def pipeline(self, *, transaction: bool) -> Pipeline:
+    def pipeline(self, *, transaction: bool) -> RedisPipeline:
         return self._redis.pipeline(transaction=transaction)
 
-    def pubsub(self) -> Subscription:
+    def pubsub(self) -> RedisSubscription:
         return self._redis.pubsub()
 
     async def aclose(self) -> None:
@@ -117,7 +117,7 @@ class _Master:
             await client.aclose()
 
 
-def _cluster(addresses: _Addresses, limits: dict[str, Any]) -> Client:
+def _cluster(addresses: _Addresses, limits: dict[str, Any]) -> RedisClient:
     nodes = [ClusterNode(name, port) for name, port in addresses.hosts]
     cluster: Any = RedisCluster
     return cluster(startup_nodes=nodes, **addresses.credentials, **limits)

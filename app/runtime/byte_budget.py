@@ -12,72 +12,72 @@ class ByteBudget:
     there is no room gets an exception of the type `refusal`.
     """
 
-    def __init__(self, most: int, refusal: type[Exception], patience_seconds: float = 5.0) -> None:
-        self.most = most
+    def __init__(self, limit: int, refusal: type[Exception], timeout_seconds: float = 5.0) -> None:
+        self.limit = limit
         self.held = 0
         self._refusal = refusal
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def take(self, size: int) -> None:
+    def acquire(self, size: int) -> None:
         """Hold these bytes too. Raises where there is no room for them."""
-        if self.held + size > self.most:
+        if self.held + size > self.limit:
             raise self._refusal
         self.held += size
 
-    def add(self, size: int) -> None:
+    def acquire_unchecked(self, size: int) -> None:
         """Hold bytes that are in memory already, also where there is no room: the next caller waits for them."""
         self.held += size
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Hold these bytes no more."""
         self.held -= size
-        self._serve()
+        self._admit_waiting()
 
-    def room(self, size: int) -> "Room":
+    def reserve(self, size: int) -> "Reservation":
         """Room for these bytes, to be used with `async with`; more than `most` of them wait until nothing is held.
 
         Raises where there is none in time.
         """
-        return Room(self, min(size, self.most))
+        return Reservation(self, min(size, self.limit))
 
-    async def wait_for(self, size: int) -> None:
+    async def wait_and_acquire(self, size: int) -> None:
         """Called by a room: hold these bytes once there is room and earlier callers have theirs."""
-        if not self._waiting and self.held + size <= self.most:
+        if not self._waiting and self.held + size <= self.limit:
             self.held += size
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (size, turn)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, future)
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                await turn
+            async with asyncio.timeout(self._timeout_seconds):
+                await future
         except BaseException as error:
-            self._leave(entry)
+            self._cancel(entry)
             if isinstance(error, TimeoutError):
                 raise self._refusal from error
             raise
 
-    def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
-        size, turn = entry
-        if turn.done() and not turn.cancelled():
-            self.give(size)
+    def _cancel(self, entry: tuple[int, asyncio.Future[None]]) -> None:
+        size, future = entry
+        if future.done() and not future.cancelled():
+            self.release(size)
         else:
             self._waiting.remove(entry)
-            self._serve()
+            self._admit_waiting()
 
-    def _serve(self) -> None:
-        while self._waiting and self.held + self._waiting[0][0] <= self.most:
-            size, turn = self._waiting[0]
-            if turn.cancelled():
+    def _admit_waiting(self) -> None:
+        while self._waiting and self.held + self._waiting[0][0] <= self.limit:
+            size, future = self._waiting[0]
+            if future.cancelled():
                 # Its own task removes it.
                 return
             self._waiting.popleft()
             self.held += size
-            turn.set_result(None)
+            future.set_result(None)
 
 
-class Room:
+class Reservation:
     """Bytes that are held while something is under way."""
 
     __slots__ = ("_budget", "_size")
@@ -87,9 +87,9 @@ class Room:
         self._size = size
 
     async def __aenter__(self) -> None:
-        await self._budget.wait_for(self._size)
+        await self._budget.wait_and_acquire(self._size)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._budget.give(self._size)
+        self._budget.release(self._size)

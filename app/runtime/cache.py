@@ -18,63 +18,63 @@ class Cache(Generic[K, V]):
     """
 
     def __init__(
-        self, load: Callable[[K], Coroutine[Any, Any, V]], clock: Clock, *, keep_seconds: float, largest: int
+        self, load: Callable[[K], Coroutine[Any, Any, V]], clock: Clock, *, ttl_seconds: float, max_size: int
     ) -> None:
         self._load = load
         self._clock = clock
-        self._keep_seconds = keep_seconds
-        self._largest = largest
-        self._kept: dict[K, tuple[float, V]] = {}
-        self._current: dict[K, asyncio.Task[V]] = {}
-        self._loads: set[asyncio.Task[V]] = set()
+        self._ttl_seconds = ttl_seconds
+        self._max_size = max_size
+        self._entries: dict[K, tuple[float, V]] = {}
+        self._loading: dict[K, asyncio.Task[V]] = {}
+        self._load_tasks: set[asyncio.Task[V]] = set()
 
     async def get(self, key: K) -> V:
         """The value of a key, never one read from its source longer ago than `keep_seconds`.
 
         A caller who is cancelled leaves the load to the others who wait for it.
         """
-        kept = self._kept.get(key)
-        if kept is not None and self._clock.monotonic() < kept[0]:
-            return kept[1]
-        return await asyncio.shield(self._current.get(key) or self._start(key))
+        entry = self._entries.get(key)
+        if entry is not None and self._clock.monotonic() < entry[0]:
+            return entry[1]
+        return await asyncio.shield(self._loading.get(key) or self._start_load(key))
 
     def forget(self, key: K) -> None:
         """Let the next `get` load again; a load under way answers those who wait, and is not remembered."""
-        self._kept.pop(key, None)
-        self._current.pop(key, None)
+        self._entries.pop(key, None)
+        self._loading.pop(key, None)
 
     def clear(self) -> None:
         """Forget every key."""
-        self._kept.clear()
-        self._current.clear()
+        self._entries.clear()
+        self._loading.clear()
 
     async def close(self) -> None:
         """Cancel the loads under way, and with them whoever still waits; return when they have ended."""
-        for task in self._loads:
+        for task in self._load_tasks:
             task.cancel()
-        if self._loads:
-            await asyncio.wait(self._loads)
+        if self._load_tasks:
+            await asyncio.wait(self._load_tasks)
 
-    def _start(self, key: K) -> asyncio.Task[V]:
+    def _start_load(self, key: K) -> asyncio.Task[V]:
         # The value may be as old as the beginning of its load, so that is where its time starts.
-        lapses_at = self._clock.monotonic() + self._keep_seconds
+        expires_at = self._clock.monotonic() + self._ttl_seconds
         task = asyncio.get_running_loop().create_task(self._load(key))
-        self._current[key] = task
-        self._loads.add(task)
-        task.add_done_callback(partial(self._loaded, key, lapses_at))
+        self._loading[key] = task
+        self._load_tasks.add(task)
+        task.add_done_callback(partial(self._finish_load, key, expires_at))
         return task
 
-    def _loaded(self, key: K, lapses_at: float, task: asyncio.Task[V]) -> None:
-        self._loads.discard(task)
-        if self._current.get(key) is not task:
+    def _finish_load(self, key: K, expires_at: float, task: asyncio.Task[V]) -> None:
+        self._load_tasks.discard(task)
+        if self._loading.get(key) is not task:
             return
-        del self._current[key]
+        del self._loading[key]
         if not task.cancelled() and task.exception() is None:
-            self._keep(key, lapses_at, task.result())
+            self._store(key, expires_at, task.result())
 
-    def _keep(self, key: K, lapses_at: float, value: V) -> None:
-        self._kept.pop(key, None)
-        self._kept[key] = (lapses_at, value)
-        if len(self._kept) > self._largest:
+    def _store(self, key: K, expires_at: float, value: V) -> None:
+        self._entries.pop(key, None)
+        self._entries[key] = (expires_at, value)
+        if len(self._entries) > self._max_size:
             # The oldest load is the first to lapse anyway.
-            del self._kept[next(iter(self._kept))]
+            del self._entries[next(iter(self._entries))]

@@ -53,23 +53,23 @@ class SystemClock:
 class Signal:
     """One task's place to wait for a single event, with a limit: a future and a timer, nothing more."""
 
-    __slots__ = ("_clock", "_waiting")
+    __slots__ = ("_clock", "_future")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: asyncio.Future[None] | None = None
+        self._future: asyncio.Future[None] | None = None
 
-    def give(self) -> None:
+    def fire(self) -> None:
         """Let the waiting task go on; without one nothing happens, so what it stands for must be remembered elsewhere."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
         """Return when the signal is given or the seconds have passed, whichever comes first."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_later(seconds, self.give)
+        self._future = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(seconds, self.fire)
         try:
-            await self._waiting
+            await self._future
         finally:
             timer.cancel()
-            self._waiting = None
+            self._future = None

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 Entry = TypeVar("Entry")
-Outcome = TypeVar("Outcome")
+Result = TypeVar("Result")
 
-Run = Callable[[list[Entry]], Coroutine[Any, Any, Sequence[Outcome | Exception]]]
+RunBatch = Callable[[list[Entry]], Coroutine[Any, Any, Sequence[Result | Exception]]]
 """Does a whole batch in one statement: one outcome per entry, in order, an exception where an entry has none."""
 
 
@@ -25,7 +25,7 @@ class CoalescerFullError(Exception):
     """As much as may wait is waiting already; the refused entry had no effect."""
 
 
-class LeftOverError(Exception):
+class RequeueEntryError(Exception):
     """Stands for the outcome of an entry that its run had no room for: it had no effect and goes in the next run.
 
     Only an entry of `submit` may be left over, and each run must do at least one entry.
@@ -36,53 +36,53 @@ class BatchInterruptedError(Exception):
     """The batch was cancelled while under way; whether it took effect is unknown."""
 
 
-class _Party(Generic[Entry, Outcome]):
+class _Submission(Generic[Entry, Result]):
     """Entries that leave in one batch, and the caller who waits for all their outcomes."""
 
-    __slots__ = ("answer", "entries", "weight")
+    __slots__ = ("entries", "future", "weight")
 
     def __init__(self, entries: list[Entry], weight: int) -> None:
         self.entries = entries
         self.weight = weight
-        self.answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
 
-    def hear(self, outcomes: list[Outcome | Exception]) -> bool:
+    def resolve(self, results: list[Result | Exception]) -> bool:
         """Answer the caller; false when outcomes stay unread: the caller has gone, or one of them is a failure."""
-        if self.answer.done():
+        if self.future.done():
             return False
-        good = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
-        if len(good) == len(outcomes):
-            self.answer.set_result(good)
+        successes = [result for result in results if not isinstance(result, Exception)]
+        if len(successes) == len(results):
+            self.future.set_result(successes)
             return True
-        self.fail(next(outcome for outcome in outcomes if isinstance(outcome, Exception)))
+        self.fail(next(result for result in results if isinstance(result, Exception)))
         return False
 
     def fail(self, error: BaseException) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
-class Scale(Generic[Entry]):
+class WeightLimits(Generic[Entry]):
     """The weight of an entry, the most weight of a run, and the most that may wait. The caller chooses the unit.
 
-    An entry heavier than `largest_run_weight` runs alone. An entry that comes while others wait is refused with
-    `CoalescerFullError` where the sum would be more than `most_waiting`.
+    An entry heavier than `max_run_weight` runs alone. An entry that comes while others wait is refused with
+    `CoalescerFullError` where the sum would be more than `max_waiting_weight`.
     """
 
     weigh: Callable[[Entry], int]
-    largest_run_weight: int
-    most_waiting: int = sys.maxsize
+    max_run_weight: int
+    max_waiting_weight: int = sys.maxsize
 
 
-def _weightless(_entry: object) -> int:
+def _zero_weight(_entry: object) -> int:
     return 0
 
 
-WEIGHTLESS: Scale[Any] = Scale(_weightless, 0)
+UNWEIGHTED: WeightLimits[Any] = WeightLimits(_zero_weight, 0)
 
 
-class Coalescer(Generic[Entry, Outcome]):
+class Coalescer(Generic[Entry, Result]):
     """Gathers the entries of many callers into few runs; when idle, an entry leaves at once and alone.
 
     At most `in_flight` runs are under way, each of at most `largest` entries and no heavier than the `scale` allows;
@@ -97,156 +97,158 @@ class Coalescer(Generic[Entry, Outcome]):
 
     def __init__(
         self,
-        run: Run[Entry, Outcome],
+        run: RunBatch[Entry, Result],
         *,
         in_flight: int = 2,
-        largest: int = 256,
-        scale: Scale[Entry] = WEIGHTLESS,
-        shared: tuple[type[Exception], ...] = (),
-        orphaned: Callable[[Entry, Outcome], None] | None = None,
+        max_batch_size: int = 256,
+        limits: WeightLimits[Entry] = UNWEIGHTED,
+        batch_errors: tuple[type[Exception], ...] = (),
+        on_orphaned: Callable[[Entry, Result], None] | None = None,
     ) -> None:
         self._run = run
         self._in_flight = in_flight
-        self._largest = largest
-        self._scale = scale
-        self._waiting = 0
-        self._shared = shared
-        self._orphaned = orphaned
-        self._gathered: deque[_Party[Entry, Outcome]] = deque()
-        self._suspects: deque[_Party[Entry, Outcome]] = deque()
-        self._under_way: set[asyncio.Task[Sequence[Outcome | Exception]]] = set()
-        self._boarding = False
+        self._max_batch_size = max_batch_size
+        self._limits = limits
+        self._waiting_weight = 0
+        self._batch_errors = batch_errors
+        self._on_orphaned = on_orphaned
+        self._pending: deque[_Submission[Entry, Result]] = deque()
+        self._isolated: deque[_Submission[Entry, Result]] = deque()
+        self._running: set[asyncio.Task[Sequence[Result | Exception]]] = set()
+        self._run_scheduled = False
         self._closed = False
         self._idle = asyncio.Event()
 
-    async def submit(self, entry: Entry) -> Outcome:
+    async def submit(self, entry: Entry) -> Result:
         """The entry's outcome, once the batch it left in has been run. Raises `CoalescerFullError`."""
-        return (await self._answer(self._gather([entry])))[0]
+        return (await self._await_results(self._enqueue([entry])))[0]
 
-    async def submit_together(self, entries: Sequence[Entry]) -> list[Outcome]:
+    async def submit_all(self, entries: Sequence[Entry]) -> list[Result]:
         """Outcomes of entries that share one batch, even above its limits; raises the first failure among them.
 
         Raises `CoalescerFullError`.
         """
-        return await self._answer(self._gather(list(entries))) if entries else []
+        return await self._await_results(self._enqueue(list(entries))) if entries else []
 
     async def close(self) -> None:
         """Refuse new entries from now on; return when everything gathered has been run."""
         self._closed = True
         self._idle.clear()
-        self._depart()
+        self._schedule_run()
         await self._idle.wait()
 
-    def _gather(self, entries: list[Entry]) -> _Party[Entry, Outcome]:
+    def _enqueue(self, entries: list[Entry]) -> _Submission[Entry, Result]:
         if self._closed:
             raise CoalescerClosedError
-        party: _Party[Entry, Outcome] = _Party(entries, sum(map(self._scale.weigh, entries)))
-        if self._waiting and self._waiting + party.weight > self._scale.most_waiting:
+        submission: _Submission[Entry, Result] = _Submission(entries, sum(map(self._limits.weigh, entries)))
+        if self._waiting_weight and self._waiting_weight + submission.weight > self._limits.max_waiting_weight:
             raise CoalescerFullError
-        self._waiting += party.weight
-        self._gathered.append(party)
-        self._depart()
-        return party
+        self._waiting_weight += submission.weight
+        self._pending.append(submission)
+        self._schedule_run()
+        return submission
 
-    async def _answer(self, party: _Party[Entry, Outcome]) -> list[Outcome]:
+    async def _await_results(self, submission: _Submission[Entry, Result]) -> list[Result]:
         try:
-            return await party.answer
+            return await submission.future
         except asyncio.CancelledError:
-            self._leave(party)
+            self._cancel(submission)
             raise
 
-    def _leave(self, party: _Party[Entry, Outcome]) -> None:
+    def _cancel(self, submission: _Submission[Entry, Result]) -> None:
         """The caller goes. Its outcome may already be there: cancelled after the answer, before it was read."""
-        answer = party.answer
-        if not answer.cancel() and not answer.cancelled() and answer.exception() is None:
-            self._orphan(party, answer.result())
+        future = submission.future
+        if not future.cancel() and not future.cancelled() and future.exception() is None:
+            self._report_orphaned(submission, future.result())
 
-    def _depart(self) -> None:
-        if not (self._gathered or self._suspects):
-            if not self._under_way:
+    def _schedule_run(self) -> None:
+        if not (self._pending or self._isolated):
+            if not self._running:
                 self._idle.set()
-        elif not self._boarding and len(self._under_way) < self._in_flight:
-            self._boarding = True
+        elif not self._run_scheduled and len(self._running) < self._in_flight:
+            self._run_scheduled = True
             # Not now but next: callers who run in this turn of the event loop come along.
-            asyncio.get_running_loop().call_soon(self._board)
+            asyncio.get_running_loop().call_soon(self._start_run)
 
-    def _board(self) -> None:
-        self._boarding = False
+    def _start_run(self) -> None:
+        self._run_scheduled = False
         if batch := self._next_batch():
-            entries = [entry for party in batch for entry in party.entries]
+            entries = [entry for submission in batch for entry in submission.entries]
             # A context of its own: a batch must not log under the request id of whoever came first.
             task = asyncio.get_running_loop().create_task(self._run(entries), context=Context())
-            self._under_way.add(task)
-            task.add_done_callback(partial(self._arrived, batch))
-        self._depart()
+            self._running.add(task)
+            task.add_done_callback(partial(self._finish_run, batch))
+        self._schedule_run()
 
-    def _next_batch(self) -> list[_Party[Entry, Outcome]]:
-        while self._suspects:
-            party = self._suspects.popleft()
-            if not party.answer.done():
-                return [party]
-        batch: list[_Party[Entry, Outcome]] = []
-        room = self._largest
-        weight_left = self._scale.largest_run_weight
-        while self._gathered and (not batch or self._fits(self._gathered[0], room, weight_left)):
-            party = self._gathered.popleft()
-            self._waiting -= party.weight
-            if not party.answer.done():
-                batch.append(party)
-                room -= len(party.entries)
-                weight_left -= party.weight
+    def _next_batch(self) -> list[_Submission[Entry, Result]]:
+        while self._isolated:
+            submission = self._isolated.popleft()
+            if not submission.future.done():
+                return [submission]
+        batch: list[_Submission[Entry, Result]] = []
+        free_slots = self._max_batch_size
+        weight_left = self._limits.max_run_weight
+        while self._pending and (not batch or self._fits(self._pending[0], free_slots, weight_left)):
+            submission = self._pending.popleft()
+            self._waiting_weight -= submission.weight
+            if not submission.future.done():
+                batch.append(submission)
+                free_slots -= len(submission.entries)
+                weight_left -= submission.weight
         return batch
 
-    def _fits(self, party: _Party[Entry, Outcome], room: int, weight_left: int) -> bool:
-        return len(party.entries) <= room and party.weight <= weight_left
+    def _fits(self, submission: _Submission[Entry, Result], free_slots: int, weight_left: int) -> bool:
+        return len(submission.entries) <= free_slots and submission.weight <= weight_left
 
-    def _arrived(self, batch: list[_Party[Entry, Outcome]], task: asyncio.Task[Sequence[Outcome | Exception]]) -> None:
-        self._under_way.discard(task)
+    def _finish_run(
+        self, batch: list[_Submission[Entry, Result]], task: asyncio.Task[Sequence[Result | Exception]]
+    ) -> None:
+        self._running.discard(task)
         try:
             if task.cancelled():
                 _fail(batch, BatchInterruptedError())
             elif error := task.exception():
-                self._failed(batch, error)
+                self._fail_run(batch, error)
             else:
-                self._deliver(batch, task.result())
+                self._deliver_results(batch, task.result())
         finally:
-            self._depart()
+            self._schedule_run()
 
-    def _failed(self, batch: list[_Party[Entry, Outcome]], error: BaseException) -> None:
-        if isinstance(error, self._shared):
+    def _fail_run(self, batch: list[_Submission[Entry, Result]], error: BaseException) -> None:
+        if isinstance(error, self._batch_errors):
             # What fails every entry would fail the suspects too, each after its own long wait.
-            _fail([*batch, *self._suspects], error)
+            _fail([*batch, *self._isolated], error)
         elif len(batch) == 1:
             _fail(batch, error)
         else:
-            self._suspects.extend(batch)
+            self._isolated.extend(batch)
 
-    def _deliver(self, batch: list[_Party[Entry, Outcome]], outcomes: Sequence[Outcome | Exception]) -> None:
-        entries = sum(len(party.entries) for party in batch)
-        if len(outcomes) != entries:
-            _fail(batch, RuntimeError(f"a run of {entries} entries gave {len(outcomes)} outcomes"))
+    def _deliver_results(self, batch: list[_Submission[Entry, Result]], results: Sequence[Result | Exception]) -> None:
+        entries = sum(len(submission.entries) for submission in batch)
+        if len(results) != entries:
+            _fail(batch, RuntimeError(f"a run of {entries} entries gave {len(results)} outcomes"))
             return
-        remaining = iter(outcomes)
-        unread: list[tuple[_Party[Entry, Outcome], list[Outcome | Exception]]] = []
-        left_over: list[_Party[Entry, Outcome]] = []
-        for party in batch:
-            mine = list(islice(remaining, len(party.entries)))
-            if len(mine) == 1 and isinstance(mine[0], LeftOverError):
-                left_over.append(party)
-            elif not party.hear(mine):
-                unread.append((party, mine))
-        self._waiting += sum(party.weight for party in left_over)
-        self._gathered.extendleft(reversed(left_over))
-        for party, mine in unread:
-            self._orphan(party, mine)
+        remaining = iter(results)
+        undelivered: list[tuple[_Submission[Entry, Result], list[Result | Exception]]] = []
+        requeued: list[_Submission[Entry, Result]] = []
+        for submission in batch:
+            own_results = list(islice(remaining, len(submission.entries)))
+            if len(own_results) == 1 and isinstance(own_results[0], RequeueEntryError):
+                requeued.append(submission)
+            elif not submission.resolve(own_results):
+                undelivered.append((submission, own_results))
+        self._waiting_weight += sum(submission.weight for submission in requeued)
+        self._pending.extendleft(reversed(requeued))
+        for submission, own_results in undelivered:
+            self._report_orphaned(submission, own_results)
 
-    def _orphan(self, party: _Party[Entry, Outcome], outcomes: Sequence[Outcome | Exception]) -> None:
-        if self._orphaned is not None:
-            for entry, outcome in zip(party.entries, outcomes, strict=True):
-                if not isinstance(outcome, Exception):
-                    self._orphaned(entry, outcome)
+    def _report_orphaned(self, submission: _Submission[Entry, Result], results: Sequence[Result | Exception]) -> None:
+        if self._on_orphaned is not None:
+            for entry, result in zip(submission.entries, results, strict=True):
+                if not isinstance(result, Exception):
+                    self._on_orphaned(entry, result)
 
 
-def _fail(parties: Sequence[_Party[Any, Any]], error: BaseException) -> None:
-    for party in parties:
-        party.fail(error)
+def _fail(submissions: Sequence[_Submission[Any, Any]], error: BaseException) -> None:
+    for submission in submissions:
+        submission.fail(error)

@@ -12,46 +12,46 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.front import request_id
-from app.api.problems import UNREADABLE, plain_problem
+from app.api.problems import PARSE_ERROR_CODES, make_problem
+from app.api.request_id import request_id_from
 from app.domain.refusals import Overloaded
-from app.server.chunks import Overhead
-from app.server.in_turn import InTurn
-from app.server.resuming import head_without_offer, successor
+from app.server.chunk_overhead import ChunkOverhead
+from app.server.declined_upgrade import head_without_upgrade, parser_after_upgrade
+from app.server.sequential_reads import SequentialReads
 
-LARGEST_URL = 16 << 10
+MAX_URL_BYTES = 16 << 10
 """Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
 
-LARGEST_HEAD = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 """Bytes of its target, header fields and trailer fields: a raw send may carry 32 KiB of properties there."""
 
-MOST_FIELDS = 128
+MAX_FIELDS = 128
 """Header fields of a request: up to 64 properties of a raw send, and as many others. Each takes 160 bytes of memory
 besides its own, so the bytes of a head do not bound it."""
 
-LARGEST_REST = 256 << 10
+MAX_DISCARD_BYTES = 256 << 10
 """Bytes of a body that are still read, and dropped, after its request was answered. A body that ends within them
 leaves the connection open for the next request."""
 
-REST_SECONDS = 5.0
+DISCARD_SECONDS = 5.0
 """How long the rest of a body may take after its request was answered."""
 
 LINGER_SECONDS = 2.0
 """How long a refused client may still send before the connection is cut: time to read why."""
 
-Complaint = tuple[int, str]
+RequestError = tuple[int, str]
 """Status and detail of a problem."""
 
-CODES = {**UNREADABLE, 503: Overloaded.code}
+CODES = {**PARSE_ERROR_CODES, 503: Overloaded.code}
 
-MALFORMED: Complaint = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its method is unknown.")
-NO_HOST: Complaint = (400, "A request of HTTP/1.1 has exactly one Host header.")
-UNKNOWN_CODING: Complaint = (501, "The only transfer coding of a request that is known here is chunked.")
-URL_TOO_LONG: Complaint = (414, f"The target of a request has at most {LARGEST_URL} bytes.")
-HEAD_TOO_LARGE: Complaint = (
-    431, f"The target, header fields, trailer fields and chunk extensions of a request have about {LARGEST_HEAD} bytes at most."
+MALFORMED: RequestError = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its method is unknown.")
+NO_HOST: RequestError = (400, "A request of HTTP/1.1 has exactly one Host header.")
+UNKNOWN_TRANSFER_CODING: RequestError = (501, "The only transfer coding of a request that is known here is chunked.")
+URL_TOO_LONG: RequestError = (414, f"The target of a request has at most {MAX_URL_BYTES} bytes.")
+HEAD_TOO_LARGE: RequestError = (
+    431, f"The target, header fields, trailer fields and chunk extensions of a request have about {MAX_HEAD_BYTES} bytes at most."
 )  # fmt: skip
-TOO_MANY_FIELDS: Complaint = (431, f"A request has at most {MOST_FIELDS} header fields.")
+TOO_MANY_FIELDS: RequestError = (431, f"A request has at most {MAX_FIELDS} header fields.")
 
 
 class Stage(Enum):
@@ -62,52 +62,52 @@ class Stage(Enum):
     BODY = auto()
 
 
-class Unacceptable(Exception):
+class RequestRejected(Exception):
     """A request is not taken in; raised through the parser, so that it stops."""
 
 
-class Connection(InTurn):
+class Connection(SequentialReads):
     """One client's connection."""
 
     _stage = Stage.NONE
-    _began_in = 0
+    _first_read_bytes = 0
     """Bytes of the piece in which the newest head began. What was ahead of it there is not told apart."""
-    _arrived = 0
+    _later_read_bytes = 0
     """Bytes of that head which have come since, before the newest piece."""
-    _read = 0
+    _last_read_bytes = 0
     """Bytes of the newest piece."""
-    _complaint = MALFORMED
-    _is_deaf = False
-    _last_word: bytes | None = None
+    _request_error = MALFORMED
+    _is_discarding = False
+    _final_response: bytes | None = None
     """The refusal that waits for the answers ahead of it."""
-    _linger: asyncio.TimerHandle | None = None
-    _rest = LARGEST_REST
+    _linger_timer: asyncio.TimerHandle | None = None
+    _discard_left = MAX_DISCARD_BYTES
     """Bytes that are still read of a request that was answered or refused."""
-    _overhead: Overhead | None = None
+    _overhead: ChunkOverhead | None = None
     """What the newest request's chunks may have besides their content, if its body is chunked."""
 
-    def take_in(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Read a piece of what the client sends; refuse what is no request."""
-        if self._is_deaf:
-            self._drop(len(data))
+        if self._is_discarding:
+            self._discard(len(data))
             return
         before = self._stage
-        self._read = len(data)
+        self._last_read_bytes = len(data)
         if before is Stage.BODY:
             self._read_body(data)
         else:
             self._parse(data)
-        if self._stage is Stage.HEAD and not self._is_deaf:
-            if self._began_in:
-                self._arrived += len(data)
+        if self._stage is Stage.HEAD and not self._is_discarding:
+            if self._first_read_bytes:
+                self._later_read_bytes += len(data)
             else:
-                self._began_in = len(data)
-            self._bound_head()
+                self._first_read_bytes = len(data)
+            self._check_head_size()
 
     def on_message_begin(self) -> None:
         """The first byte of a request is here."""
         self._stage = Stage.HEAD
-        self._began_in = self._arrived = 0
+        self._first_read_bytes = self._later_read_bytes = 0
         self._overhead = None
         super().on_message_begin()
 
@@ -116,10 +116,10 @@ class Connection(InTurn):
         super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """A request's head is here; it is answered from now on. Raises `Unacceptable` for one that is not taken in."""
-        if complaint := self._fault_of_head():
-            self._complaint = complaint
-            raise Unacceptable
+        """A request's head is here; it is answered from now on. Raises `RequestRejected` for one that is not taken in."""
+        if error := self._head_error():
+            self._request_error = error
+            raise RequestRejected
         super().on_headers_complete()
         self._stage = Stage.BODY
         if self._overhead is not None:
@@ -132,14 +132,14 @@ class Connection(InTurn):
             self._overhead.begin_chunk()
 
     def on_message_complete(self) -> None:
-        """A whole request is here, unless it offers an upgrade. Raises `Unacceptable` for trailers that are too large."""
+        """A whole request is here, unless it offers an upgrade. Raises `RequestRejected` for trailers that are too large."""
         if self.parser.should_upgrade():
             return  # its body comes through the parser that takes over
         if self._overhead is not None and self._overhead.is_exceeded:
-            self._complaint = HEAD_TOO_LARGE
-            raise Unacceptable
+            self._request_error = HEAD_TOO_LARGE
+            raise RequestRejected
         self._stage = Stage.NONE
-        if self._linger is not None:
+        if self._linger_timer is not None:
             self._stop_linger()
         super().on_message_complete()
 
@@ -149,10 +149,10 @@ class Connection(InTurn):
         super().on_response_complete()
         if not was_last or self.transport.is_closing():
             return
-        if self._last_word is not None:
-            self._end(self._last_word)
+        if self._final_response is not None:
+            self._finish(self._final_response)
         elif self._stage is Stage.BODY and self.cycle.response_complete:
-            self._await_rest()
+            self._discard_body()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -162,23 +162,23 @@ class Connection(InTurn):
     def _parse(self, data: bytes) -> None:
         """Read requests; refuse what is none."""
         self._unset_keepalive_if_required()
-        left: bytes | memoryview = data
+        rest: bytes | memoryview = data
         try:
-            while left:
-                left = self._parse_until_offer(left)
+            while rest:
+                rest = self._parse_until_upgrade(rest)
         except httptools.HttpParserError:
-            if self._complaint is MALFORMED:
+            if self._request_error is MALFORMED:
                 self.logger.warning("Invalid HTTP request received.")
-            self._refuse(self._complaint)
+            self._refuse(self._request_error)
 
-    def _parse_until_offer(self, data: bytes | memoryview) -> bytes | memoryview:
+    def _parse_until_upgrade(self, data: bytes | memoryview) -> bytes | memoryview:
         """Read requests until one offers an upgrade; decline, and return what comes after its head."""
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self.parser = successor(self)
-            self.parser.feed_data(head_without_offer([*self.scope["headers"]]))
-            return memoryview(data)[offer.args[0] :]
+        except httptools.HttpParserUpgrade as upgrade:
+            self.parser = parser_after_upgrade(self)
+            self.parser.feed_data(head_without_upgrade([*self.scope["headers"]]))
+            return memoryview(data)[upgrade.args[0] :]
         return b""
 
     def _read_body(self, data: bytes) -> None:
@@ -186,52 +186,52 @@ class Connection(InTurn):
         request, cycle = self.scope, self.cycle
         before = len(cycle.body)
         self._parse(data)
-        if self._is_deaf or self.scope is not request or self._stage is not Stage.BODY:
+        if self._is_discarding or self.scope is not request or self._stage is not Stage.BODY:
             return
         if cycle.response_complete:
-            self._rest -= len(data)
-            if self._rest < 0:
-                self._hang_up_on_rest()
+            self._discard_left -= len(data)
+            if self._discard_left < 0:
+                self._close_after_response()
         elif self._overhead is not None:
-            self._overhead.arrived(len(data) - (len(cycle.body) - before))
+            self._overhead.count_framing(len(data) - (len(cycle.body) - before))
             if self._overhead.is_exceeded:
                 self._refuse(HEAD_TOO_LARGE)
 
-    def _await_rest(self) -> None:
+    def _discard_body(self) -> None:
         """Read a little more of a body whose request was answered, so that the next request can follow it."""
         if self.expect_100_continue:
             # Not told to go on, the client may keep its body to itself, so what comes next cannot be told apart.
             self.transport.close()
             return
-        self._rest = LARGEST_REST
-        self._linger = self.loop.call_later(REST_SECONDS, self._whole.close)
+        self._discard_left = MAX_DISCARD_BYTES
+        self._linger_timer = self.loop.call_later(DISCARD_SECONDS, self._buffered_transport.close)
 
-    def _hang_up_on_rest(self) -> None:
+    def _close_after_response(self) -> None:
         """End a connection whose client goes on sending a body that was answered already."""
-        self._is_deaf = True
-        self._end(b"")
+        self._is_discarding = True
+        self._finish(b"")
 
-    def _drop(self, size: int) -> None:
+    def _discard(self, size: int) -> None:
         """Take in a little of what a refused client still sends, then nothing more."""
-        self._rest -= size
-        if self._rest < 0:
+        self._discard_left -= size
+        if self._discard_left < 0:
             self.flow.pause_reading()
 
-    def _refuse(self, complaint: Complaint) -> None:
+    def _refuse(self, error: RequestError) -> None:
         """Answer the newest request with a problem, in its turn, and hear no more from this client."""
-        self._is_deaf = True
-        refusal = self._refusal(complaint)
+        self._is_discarding = True
+        refusal = self._refusal(error)
         if self._stage is Stage.BODY:
             if not self.pipeline:
-                self._end(self._instead(refusal))
+                self._finish(self._response_instead(refusal))
                 return
             self.pipeline.popleft()
         elif not self._is_answering():
-            self._end(refusal)
+            self._finish(refusal)
             return
-        self._last_word = refusal
+        self._final_response = refusal
 
-    def _instead(self, refusal: bytes) -> bytes:
+    def _response_instead(self, refusal: bytes) -> bytes:
         """What is left to say of the request that is under way; its operation is told that nobody listens."""
         if self.cycle.response_started:
             return b""
@@ -239,24 +239,24 @@ class Connection(InTurn):
         self.cycle.message_event.set()
         return refusal
 
-    def _end(self, last_word: bytes) -> None:
+    def _finish(self, final_bytes: bytes) -> None:
         """Say the last word, and let what the client still sends pass for a moment: a reset would take it away."""
         self._unset_keepalive_if_required()
-        self._whole.leave(last_word)
+        self._buffered_transport.write_and_end(final_bytes)
         self.flow.resume_reading()
-        self._drop(0)
+        self._discard(0)
         self._stop_linger()
-        self._linger = self.loop.call_later(LINGER_SECONDS, self._whole.close)
+        self._linger_timer = self.loop.call_later(LINGER_SECONDS, self._buffered_transport.close)
 
     def _stop_linger(self) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
 
-    def _refusal(self, complaint: Complaint) -> bytes:
-        status, detail = complaint
+    def _refusal(self, error: RequestError) -> bytes:
+        status, detail = error
         tracking_id = self._tracking_id()
-        body = msgspec.json.encode(plain_problem(status, CODES[status], detail, tracking_id))
+        body = msgspec.json.encode(make_problem(status, CODES[status], detail, tracking_id))
         headers = (
             *self.server_state.default_headers,
             (b"content-length", b"%d" % len(body)),
@@ -272,26 +272,26 @@ class Connection(InTurn):
 
     def _tracking_id(self) -> str:
         if self._stage is Stage.NONE:
-            return request_id(()).decode()
+            return request_id_from(()).decode()
         state = self.scope.get("state", {})
-        return state.get("request_id") or request_id([*self.scope["headers"]]).decode()
+        return state.get("request_id") or request_id_from([*self.scope["headers"]]).decode()
 
-    def _bound_head(self) -> None:
+    def _check_head_size(self) -> None:
         """Refuse a head that is too large before it ends."""
-        if len(self.url) > LARGEST_URL:
+        if len(self.url) > MAX_URL_BYTES:
             self._refuse(URL_TOO_LONG)
-        elif len(self.headers) > MOST_FIELDS:
+        elif len(self.headers) > MAX_FIELDS:
             self._refuse(TOO_MANY_FIELDS)
-        elif self._arrived > LARGEST_HEAD:
+        elif self._later_read_bytes > MAX_HEAD_BYTES:
             self._refuse(HEAD_TOO_LARGE)
 
-    def _fault_of_head(self) -> Complaint | None:
+    def _head_error(self) -> RequestError | None:
         """What is wrong with a whole head (RFC 9112, 3.2 and 6.1)."""
-        if len(self.url) > LARGEST_URL:
+        if len(self.url) > MAX_URL_BYTES:
             return URL_TOO_LONG
-        if self._began_in + self._arrived + self._read > LARGEST_HEAD < self._head_size():
+        if self._first_read_bytes + self._later_read_bytes + self._last_read_bytes > MAX_HEAD_BYTES < self._head_size():
             return HEAD_TOO_LARGE
-        if len(self.headers) > MOST_FIELDS:
+        if len(self.headers) > MAX_FIELDS:
             return TOO_MANY_FIELDS
         hosts = 0
         for name, value in self.headers:
@@ -299,8 +299,8 @@ class Connection(InTurn):
                 hosts += 1
             elif name == b"transfer-encoding":
                 if value.lower() != b"chunked":
-                    return UNKNOWN_CODING
-                self._overhead = Overhead(LARGEST_HEAD - self._head_size())
+                    return UNKNOWN_TRANSFER_CODING
+                self._overhead = ChunkOverhead(MAX_HEAD_BYTES - self._head_size())
         if hosts != 1 and self.parser.get_http_version() != "1.0":
             return NO_HOST
         # A tunnel begins after the head of a CONNECT, so what follows the head is no request that could be answered.

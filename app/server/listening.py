@@ -16,27 +16,27 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from app.server.limited import SPARE, Limited
+from app.server.connection_limit import SPARE_CONNECTIONS, LimitedConnection
 from app.server.preflight import RefusedToStart
 from app.settings import Settings
 
-METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
+MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
 KEEP_ALIVE_SECONDS = 90
 """How long an idle connection stays open: longer than proxies keep theirs (60 to 75 s as a rule), so that no
 request is sent into a connection that is just being closed."""
 
-UNREAD_SECONDS = 30
+UNACKNOWLEDGED_SECONDS = 30
 """How long a client may take in nothing of an answer before its connection is cut, and what was kept for it let go."""
 
 READY_SECONDS = 60.0
 """How long the processes of one server may take to start before nobody is told that it listens."""
 
-OTHER_FILES = 300
+RESERVED_FILES = 300
 """Open files besides those of clients: up to 200 connections to the database, Redis, and what Python keeps open."""
 
 log = structlog.get_logger("peeklock")
 
-Announce: TypeAlias = Callable[[], None]
+OnListening: TypeAlias = Callable[[], None]
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -48,7 +48,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel can watch for it, connections inherit it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
         listener.bind(address)
     except OSError as error:
         raise RefusedToStart(
@@ -59,29 +59,29 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(settings: Settings, listener: socket.socket, welcome: Callable[[str], None]) -> int:
+def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     """Serve on a bound port until told to stop; `welcome` hears the URL once it answers. Returns the exit status."""
     port = listener.getsockname()[1]
 
     def announce() -> None:
         url = _url(settings.host, port)
-        welcome(url)
+        on_ready(url)
         log.info("listening", url=url, processes=settings.workers)
 
-    _allow_files(settings.max_connections + SPARE + OTHER_FILES)
+    _raise_file_limit(settings.max_connections + SPARE_CONNECTIONS + RESERVED_FILES)
     # uvicorn raises the signal that has stopped it once more: an orderly end is no failure.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     config = _config(settings)
     try:
         if settings.workers > 1:
-            return _run_several(config, listener, announce)
-        _One(config, announce).run([listener])
+            return _run_process_group(config, listener, announce)
+        _SingleProcess(config, announce).run([listener])
     except KeyboardInterrupt:
         pass  # an orderly end too
     return 0
 
 
-def _allow_files(wanted: int) -> None:
+def _raise_file_limit(wanted: int) -> None:
     """Have the operating system allow a process as many open files, where it lets itself be asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -93,31 +93,31 @@ def _allow_files(wanted: int) -> None:
             )
 
 
-class _One(uvicorn.Server):
+class _SingleProcess(uvicorn.Server):
     """The only server process; says when it listens."""
 
-    def __init__(self, config: uvicorn.Config, announce: Announce) -> None:
+    def __init__(self, config: uvicorn.Config, on_listening: OnListening) -> None:
         super().__init__(config)
-        self._announce = announce
+        self._on_listening = on_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and announce it."""
         await super().startup(sockets)
-        self._announce()
+        self._on_listening()
 
 
-class _Several(Multiprocess):
+class _ProcessGroup(Multiprocess):
     """The parent of several server processes; says when all of them listen."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, announce: Announce) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> None:
         super().__init__(config, [listener])
-        self._announce = announce
+        self._on_listening = on_listening
 
     def init_processes(self) -> None:
         """Start them, and announce it."""
         super().init_processes()
         if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
-            self._announce()
+            self._on_listening()
 
     def terminate_all(self) -> None:
         """Tell them to stop. Nobody may come any more: whoever came to this process's share of the port would wait
@@ -132,18 +132,18 @@ class _Several(Multiprocess):
         return any(process.exitcode == STARTUP_FAILURE for process in self.processes)
 
 
-def _run_several(config: uvicorn.Config, listener: socket.socket, announce: Announce) -> int:
-    with _shared_meters():
-        several = _Several(config, listener, announce)
-        several.run()
-    return STARTUP_FAILURE if several.has_failed else 0
+def _run_process_group(config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> int:
+    with _shared_metrics():
+        group = _ProcessGroup(config, listener, on_listening)
+        group.run()
+    return STARTUP_FAILURE if group.has_failed else 0
 
 
 @contextmanager
-def _shared_meters() -> Generator[None]:
+def _shared_metrics() -> Generator[None]:
     """A directory in which the processes of this server add up their meters."""
     directory = tempfile.mkdtemp(prefix="peeklock-metrics-")
-    os.environ[METRICS_DIR] = directory
+    os.environ[MULTIPROC_DIR] = directory
     try:
         yield
     finally:
@@ -156,7 +156,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http=Limited,
+        http=LimitedConnection,
         limit_concurrency=settings.max_connections,
         ws="none",
         lifespan="on",

@@ -4,20 +4,20 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from app.broker.keys import adopt_key, digest
+from app.broker.keys import adopt_key, hash_secret
 from app.broker.ports import Store
-from app.domain.access import EVERY_RIGHT, Grant
+from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
 from app.settings import Settings
-from app.store.current import is_current
+from app.store.advisory_lock import DatabaseInUse
 from app.store.open import BadStoreUrl, open_store
-from app.store.presence import DatabaseInUse
+from app.store.schema_check import is_current
 from app.store.sqlite_file import FileInUse
 from app.store.url import is_in_memory
 
 BOOTSTRAP_PRINCIPAL = "bootstrap"
-SHORTEST_BOOTSTRAP_KEY = 32
+MIN_BOOTSTRAP_KEY_LENGTH = 32
 
 
 class RefusedToStart(Exception):
@@ -32,11 +32,11 @@ async def prepare(settings: Settings) -> bool:
     _check_processes(settings)
     await _check_redis_url(settings)
     async with open_database(settings) as store:
-        await (store.claim_alone() if settings.redis_url is None else store.claim_shared())
-        await _take_prefix(settings, store)
+        await (store.acquire_exclusive() if settings.redis_url is None else store.acquire_shared())
+        await _claim_redis_prefix(settings, store)
         await _adopt_bootstrap_key(settings, store)
         await _check_access(settings, store)
-        return not settings.insecure_no_auth and bool(await store.keys.page())
+        return not settings.insecure_no_auth and bool(await store.keys.list_all())
 
 
 @asynccontextmanager
@@ -78,27 +78,27 @@ async def _check_redis_url(settings: Settings) -> None:
     if settings.redis_url is None:
         return
     try:
-        await connect(settings.redis_url.get_secret_value(), patience_seconds=settings.redis_timeout_seconds).aclose()
+        await connect(settings.redis_url.get_secret_value(), timeout_seconds=settings.redis_timeout_seconds).aclose()
     except BadLockUrl as error:
         raise RefusedToStart(f"PEEKLOCK_REDIS_URL: {error}") from None
 
 
-async def _take_prefix(settings: Settings, store: Store) -> None:
+async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
     """Make sure that no other broker uses the prefix in Redis; where Redis is away, each process asks once it is back."""
     if settings.redis_url is None:
         return
-    from app.locks.open import SharedRedis, take_prefix  # noqa: PLC0415  # a third of a second for commands without it
-    from app.locks.ownership import PrefixInUse  # noqa: PLC0415
+    from app.locks.backend import RedisOptions, acquire_prefix  # noqa: PLC0415  # a third of a second for commands without it
+    from app.locks.prefix_ownership import PrefixInUse  # noqa: PLC0415
 
-    url, patience_seconds = settings.redis_url.get_secret_value(), settings.redis_timeout_seconds
-    shared = SharedRedis(url, await store.identity(), patience_seconds, settings.redis_prefix)
+    url, timeout_seconds = settings.redis_url.get_secret_value(), settings.redis_timeout_seconds
+    shared = RedisOptions(url, await store.database_id(), timeout_seconds, settings.redis_prefix)
     try:
-        await take_prefix(shared, SystemClock(), _unreported)
+        await acquire_prefix(shared, SystemClock(), _ignore_error)
     except PrefixInUse as error:
         raise RefusedToStart(str(error)) from None
 
 
-def _unreported(_name: str, _error: BaseException) -> None:
+def _ignore_error(_name: str, _error: BaseException) -> None:
     """Each process reports a Redis that is away."""
 
 
@@ -110,9 +110,9 @@ async def _check_tables(settings: Settings) -> None:
         raise RefusedToStart("A database in memory would be gone with the server; name a file: sqlite:///peeklock.db")
     if await is_current(settings.store_url):
         return
-    from app.store.migrate import Standing, migrate, standing  # noqa: PLC0415  # a second and 30 MiB few need pay
+    from app.store.migrate import SchemaStatus, migrate, schema_status  # noqa: PLC0415  # a second and 30 MiB few need pay
 
-    if await asyncio.to_thread(standing, settings.store_url) is not Standing.BEHIND:
+    if await asyncio.to_thread(schema_status, settings.store_url) is not SchemaStatus.BEHIND:
         return
     if not settings.is_embedded:
         raise RefusedToStart(
@@ -125,12 +125,12 @@ async def _adopt_bootstrap_key(settings: Settings, store: Store) -> None:
     if settings.bootstrap_key is None:
         return
     secret = settings.bootstrap_key.get_secret_value()
-    if len(secret) < SHORTEST_BOOTSTRAP_KEY:
-        raise RefusedToStart(f"PEEKLOCK_BOOTSTRAP_KEY has fewer than {SHORTEST_BOOTSTRAP_KEY} characters.")
-    if await store.keys.by_hash(digest(secret)) is not None:
+    if len(secret) < MIN_BOOTSTRAP_KEY_LENGTH:
+        raise RefusedToStart(f"PEEKLOCK_BOOTSTRAP_KEY has fewer than {MIN_BOOTSTRAP_KEY_LENGTH} characters.")
+    if await store.keys.by_hash(hash_secret(secret)) is not None:
         return
     try:
-        await adopt_key(store.keys, secret, BOOTSTRAP_PRINCIPAL, Grant(EVERY_RIGHT), await store.now())
+        await adopt_key(store.keys, secret, BOOTSTRAP_PRINCIPAL, Grant(ALL_RIGHTS), await store.now())
     except TooManyKeys as error:
         raise RefusedToStart(
             f"PEEKLOCK_BOOTSTRAP_KEY is a third key of {BOOTSTRAP_PRINCIPAL}: revoke an older one first, "
@@ -139,7 +139,7 @@ async def _adopt_bootstrap_key(settings: Settings, store: Store) -> None:
 
 
 async def _check_access(settings: Settings, store: Store) -> None:
-    if settings.is_loopback or settings.insecure_no_auth or await store.keys.any_live():
+    if settings.is_loopback or settings.insecure_no_auth or await store.keys.has_live():
         return
     raise RefusedToStart(
         f"Anybody who can reach {settings.host} could read and delete messages: there is no API key yet. "

@@ -10,11 +10,11 @@ from app.store.rows import Row
 
 Result = TypeVar("Result")
 
-Observe: TypeAlias = Callable[[str, int], None]
+BatchObserver: TypeAlias = Callable[[str, int], None]
 """Hears the name of what was run, and for how many callers at once."""
 
 
-class Session(Protocol):
+class SqlSession(Protocol):
     """Where named statements run, each with its parameters by name."""
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
@@ -26,11 +26,11 @@ class Session(Protocol):
         ...
 
 
-Work: TypeAlias = Callable[[Session], Awaitable[Result]]
+Work: TypeAlias = Callable[[SqlSession], Awaitable[Result]]
 """Statements that belong together. Awaits nothing but the session, and has no other effect: it may be run again."""
 
 
-class Database(Session, Protocol):
+class Database(SqlSession, Protocol):
     """An engine's connections. On its own, `fetch` or `change` is a transaction; `@now` is supplied by the engine.
 
     Errors that repeating heals (deadlock, serialization) are repeated a few times; what says that the database
@@ -43,7 +43,7 @@ class Database(Session, Protocol):
 
 
 @contextmanager
-def while_open() -> Generator[None]:
+def unavailable_when_closed() -> Generator[None]:
     """Raise `StoreUnavailable` for what is asked of a coalescer while the store closes or after it has closed."""
     try:
         yield

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from app.domain.access import ApiKey
 from app.store import rows
-from app.store.database import Database, Session
-from app.store.documents import write_rights
+from app.store.database import Database, SqlSession
+from app.store.json_columns import write_rights
 
 
 class KeyRecords:
@@ -14,15 +14,15 @@ class KeyRecords:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, key: ApiKey, most_live: int) -> bool:
+    async def add(self, key: ApiKey, max_live: int) -> bool:
         """See `Keys`. Additions take turns, so that two at once cannot both be the last one allowed."""
 
-        async def work(session: Session) -> bool:
-            await session.fetch("take_turns")
+        async def work(session: SqlSession) -> bool:
+            await session.fetch("serialize_key_creation")
             if await session.fetch("key_by_hash", secret_hash=key.secret_hash):
                 return True
             ((live,),) = await session.fetch("live_keys", principal=key.principal)
-            if live >= most_live:
+            if live >= max_live:
                 return False
             await session.change(
                 "add_key",
@@ -44,23 +44,23 @@ class KeyRecords:
         found = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
         return rows.api_key(found[0]) if found else None
 
-    async def page(self) -> list[ApiKey]:
+    async def list_all(self) -> list[ApiKey]:
         """See `Keys`."""
-        return [rows.api_key(row) for row in await self._database.fetch("every_key")]
+        return [rows.api_key(row) for row in await self._database.fetch("list_keys")]
 
     async def revoke(self, key_id: str) -> bool:
         """See `Keys`."""
         return await self._database.change("revoke_key", id=key_id) == 1
 
-    async def used(self, key_ids: Sequence[str]) -> None:
+    async def record_use(self, key_ids: Sequence[str]) -> None:
         """See `Keys`."""
 
-        async def work(session: Session) -> None:
+        async def work(session: SqlSession) -> None:
             for key_id in sorted(key_ids):
-                await session.change("key_used", id=key_id)
+                await session.change("record_key_use", id=key_id)
 
         await self._database.transaction(work)
 
-    async def any_live(self) -> bool:
+    async def has_live(self) -> bool:
         """See `Keys`."""
         return bool(await self._database.fetch("any_live_key"))

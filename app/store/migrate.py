@@ -27,22 +27,22 @@ from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl, read_url
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 # Whoever migrates waits for another one at most so long; each migration takes far less.
-PATIENCE_SECONDS = 120
+LOCK_TIMEOUT_SECONDS = 120
 # Any number will do for PostgreSQL's advisory lock, so long as nobody else uses it: the letters of "peeklock".
 LOCK_NUMBER = int.from_bytes(b"peeklock")
 LOCK_NAME = "peeklock migrations"
 
 # Alembic keeps what it is doing in globals, so the threads of one process take turns as well.
-ONE_AT_A_TIME = Lock()
+ALEMBIC_LOCK = Lock()
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class MigrationsMissing(Exception):
     """The migrations lie beside the service's code, and are not there."""
 
 
-class Standing(Enum):
+class SchemaStatus(Enum):
     """How a database's tables stand to this version of the service."""
 
     BEHIND = auto()
@@ -63,22 +63,22 @@ def migrate(url: str) -> None:
     is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood. Refuses with
     `DatabaseIsNewer` where it would have to go back.
     """
-    on_connection(url, _upgrade)
+    run_on_connection(url, _upgrade)
 
 
 def migrate_sqlite(connection: sqlite3.Connection) -> None:
     """The same for an open connection, by which alone a database in memory can be reached."""
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
-    _begin_as_only_writer(engine)
-    _on_sync_engine(engine, _upgrade)
+    _begin_immediate(engine)
+    _run_on_engine(engine, _upgrade)
 
 
-def standing(url: str) -> Standing:
+def schema_status(url: str) -> SchemaStatus:
     """How the tables stand to this version, by the mark that the last migration left. Changes nothing."""
-    where = read_url(url)
+    store_url = read_url(url)
     # Looking into a file that is not there would make it.
-    missing = where.engine is Engine.SQLITE and not (where.path and where.path.exists())
-    return Standing.BEHIND if missing else on_connection(url, _standing)
+    missing = store_url.engine is Engine.SQLITE and not (store_url.path and store_url.path.exists())
+    return SchemaStatus.BEHIND if missing else run_on_connection(url, _schema_status)
 
 
 def configuration(connection: Connection | None = None) -> Config:
@@ -89,29 +89,29 @@ def configuration(connection: Connection | None = None) -> Config:
 
 
 def _upgrade(connection: Connection) -> None:
-    _wait_for_turn(connection)
-    if _standing(connection) is Standing.AHEAD:
+    _lock_migrations(connection)
+    if _schema_status(connection) is SchemaStatus.AHEAD:
         raise DatabaseIsNewer(
             "The tables of this database are of a newer version than this one; there is nothing to do, and nothing was "
             "changed."
         )
-    with ONE_AT_A_TIME:
+    with ALEMBIC_LOCK:
         command.upgrade(configuration(connection), "head")
     connection.commit()
 
 
-def _standing(connection: Connection) -> Standing:
+def _schema_status(connection: Connection) -> SchemaStatus:
     """A revision that is not known here was made by a newer version."""
     revision = MigrationContext.configure(connection).get_current_revision()
     known = sorted(path.name.partition("_")[0] for path in MIGRATIONS.glob("versions/[0-9]*_*.py"))
     if not known:
         raise MigrationsMissing(f"there are no migrations in {MIGRATIONS}")
     if revision == known[-1]:
-        return Standing.CURRENT
-    return Standing.BEHIND if revision is None or revision in known else Standing.AHEAD
+        return SchemaStatus.CURRENT
+    return SchemaStatus.BEHIND if revision is None or revision in known else SchemaStatus.AHEAD
 
 
-def _wait_for_turn(connection: Connection) -> None:
+def _lock_migrations(connection: Connection) -> None:
     """Take the lock of whoever migrates; the end of the transaction (MariaDB: of the connection) gives it back.
 
     SQLite needs none: its transaction has begun as the only writer.
@@ -129,34 +129,34 @@ def _lock_postgresql(connection: Connection) -> None:
     # The service's own limits are for statements that take milliseconds.
     connection.execute(text("SET LOCAL statement_timeout = 0"))
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
 
 
 def _lock_mysql(connection: Connection) -> None:
     # The name counts for the whole server, so it says which database is meant; it may have 64 characters.
-    question = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
-    values = {"name": LOCK_NAME, "seconds": PATIENCE_SECONDS}
-    if connection.execute(question, values).scalar() != 1:
-        raise StoreUnavailable(f"Another process has been migrating this database for {PATIENCE_SECONDS} s.")
+    query = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
+    values = {"name": LOCK_NAME, "seconds": LOCK_TIMEOUT_SECONDS}
+    if connection.execute(query, values).scalar() != 1:
+        raise StoreUnavailable(f"Another process has been migrating this database for {LOCK_TIMEOUT_SECONDS} s.")
 
 
-def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
+def run_on_connection(url: str, work: Callable[[Connection], Result]) -> Result:
     """Do the work on a connection of its own; what it does not commit is undone.
 
     Refuses with `BadStoreUrl`, or with `StoreUnavailable` where the database cannot do it.
     """
-    where = read_url(url)
+    store_url = read_url(url)
     try:
-        match where.engine:
+        match store_url.engine:
             case Engine.POSTGRESQL:
-                return asyncio.run(_on_postgresql(url, work))
+                return asyncio.run(_run_on_postgresql(url, work))
             case Engine.MYSQL:
                 # Refuses what the other driver would break off at.
-                import_module("app.store.mysql_connect").options(url)
-                return _on_sync_engine(create_engine(_mysql_url(url), poolclass=NullPool), work)
+                import_module("app.store.mysql_connect").driver_options(url)
+                return _run_on_engine(create_engine(_mysql_url(url), poolclass=NullPool), work)
             case Engine.SQLITE:
-                return _on_sync_engine(_sqlite(where.path), work)
+                return _run_on_engine(_sqlite_engine(store_url.path), work)
     except RuntimeError as error:
         if "cryptography" not in str(error):
             raise
@@ -165,19 +165,19 @@ def on_connection(url: str, work: Callable[[Connection], Answer]) -> Answer:
         raise StoreUnavailable(f"The database does not do what the migrations ask: {error.orig}.") from error
 
 
-async def _on_postgresql(url: str, work: Callable[[Connection], Answer]) -> Answer:
+async def _run_on_postgresql(url: str, work: Callable[[Connection], Result]) -> Result:
     """Do the work over the one driver of PostgreSQL that the service has, which reads the URL as it does for it."""
     postgresql = import_module("app.store.postgresql_session")
 
     async def connect() -> Any:
-        return await postgresql.connect(postgresql.address(url))
+        return await postgresql.connect(postgresql.parse_address(url))
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     async with engine.connect() as connection:
         return await connection.run_sync(work)
 
 
-def _on_sync_engine(engine: SyncEngine, work: Callable[[Connection], Answer]) -> Answer:
+def _run_on_engine(engine: SyncEngine, work: Callable[[Connection], Result]) -> Result:
     with engine.connect() as connection:
         return work(connection)
 
@@ -186,26 +186,26 @@ def _mysql_url(url: str) -> URL:
     return make_url(url).set(drivername="mysql+pymysql")
 
 
-def _sqlite(path: Path | None) -> SyncEngine:
+def _sqlite_engine(path: Path | None) -> SyncEngine:
     if path:
         make_private(path)
     address = URL.create("sqlite", database=str(path) if path else None)
-    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": PATIENCE_SECONDS})
-    _begin_as_only_writer(engine)
+    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_SECONDS})
+    _begin_immediate(engine)
     return engine
 
 
-def _begin_as_only_writer(engine: SyncEngine) -> None:
+def _begin_immediate(engine: SyncEngine) -> None:
     """Make a transaction begin with its first statement, and at once as the only writer.
 
     Left alone, the driver would begin one before neither a table nor a question, and no migration could be undone.
     """
 
-    def leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
+    def disable_autobegin(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
 
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    event.listen(engine, "connect", leave_transactions_to_us)
+    event.listen(engine, "connect", disable_autobegin)
     event.listen(engine, "begin", begin)

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from app.broker.ports import Attempt
 from app.domain.refusals import KeyReused
-from app.store.mysql_session import Session
-from app.store.pool import AttemptHeld, LockWaitEnded
+from app.store.mysql_session import MysqlSession
+from app.store.pool import AttemptInUse, LockWaitTimeout
 from app.store.rows import Row
 
 
-async def begin(session: Session, attempt: Attempt) -> str | None:
+async def begin(session: MysqlSession, attempt: Attempt) -> str | None:
     """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
 
-    Refuses with `KeyReused`. Raises `AttemptHeld` where the first try is under way.
+    Refuses with `KeyReused`. Raises `AttemptInUse` where the first try is under way.
     """
-    earlier = await _begin(session, attempt)
+    earlier = await _fetch_earlier(session, attempt)
     if not earlier:
         return None
     ((fingerprint, answer),) = earlier
@@ -23,24 +23,24 @@ async def begin(session: Session, attempt: Attempt) -> str | None:
     return answer
 
 
-async def _begin(session: Session, attempt: Attempt) -> Sequence[Row]:
+async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Row]:
     """What the first try was answered, no row where this is it."""
     try:
-        *_, earlier = await session.ask(
-            session.text("hold_attempt", key=attempt.key),
-            session.text("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.keep),
-            session.text("earlier_attempt", key=attempt.key),
+        *_, earlier = await session.execute(
+            session.render("attempt_for_update", key=attempt.key),
+            session.render("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.retention),
+            session.render("earlier_attempt", key=attempt.key),
         )
-    except LockWaitEnded as error:
+    except LockWaitTimeout as error:
         # Perhaps another repeat holds it. The answer that it has is read without a lock.
         if answered := await session.fetch("earlier_attempt", key=attempt.key):
             return answered
-        raise AttemptHeld from error
+        raise AttemptInUse from error
     return earlier.rows
 
 
-def kept(session: Session, attempt: Attempt, answer: str) -> bytes:
+def answer_statement(session: MysqlSession, attempt: Attempt, answer: str) -> bytes:
     """The statement that keeps the answer for whoever tries again."""
-    return session.text(
-        "answer_attempt", key=attempt.key, fingerprint=attempt.fingerprint, answer=answer, keep=attempt.keep
+    return session.render(
+        "answer_attempt", key=attempt.key, fingerprint=attempt.fingerprint, answer=answer, keep=attempt.retention
     )

@@ -7,8 +7,8 @@ from typing import Any
 from asyncmy.constants.CLIENT import FOUND_ROWS
 from sqlalchemy.engine import make_url
 
-from app.store.mysql_session import Session, Wire, translated
-from app.store.mysql_text import Template, templates
+from app.store.mysql_session import DriverConnection, MysqlSession, translate_errors
+from app.store.mysql_templates import Template, templates
 from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl
 
 CONNECT_SECONDS = 5
@@ -24,29 +24,29 @@ class Connector:
     """
 
     def __init__(self, url: str, statements: Mapping[str, Template] | None = None) -> None:
-        self._options = options(url)
+        self._options = driver_options(url)
         self._statements = statements or templates()
 
-    async def __call__(self) -> Session:
+    async def __call__(self) -> MysqlSession:
         """A new connection. Raises `StoreUnavailable` where there is none to be had."""
-        wire = Wire(**self._options)
+        connection = DriverConnection(**self._options)
         try:
-            with translated():
-                await wire.connect()
+            with translate_errors():
+                await connection.connect()
         except RuntimeError as error:
             if "cryptography" not in str(error):
                 raise
             raise BadStoreUrl(NEEDS_CRYPTOGRAPHY) from error
-        session = Session(wire, self._statements)
+        session = MysqlSession(connection, self._statements)
         try:
-            await session.set_up()
+            await session.configure()
         except BaseException:
-            session.cut()
+            session.terminate()
             raise
         return session
 
 
-def options(url: str) -> Mapping[str, Any]:
+def driver_options(url: str) -> Mapping[str, Any]:
     """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
 
     Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
@@ -54,16 +54,16 @@ def options(url: str) -> Mapping[str, Any]:
     file that cannot be read.
     """
     address = make_url(url)
-    more = {key: str(value) for key, value in address.query.items()}
-    tls: dict[str, Any] = {key.removeprefix("ssl_"): more.pop(key) for key in TLS_OPTIONS & more.keys()}
+    query = {key: str(value) for key, value in address.query.items()}
+    tls: dict[str, Any] = {key.removeprefix("ssl_"): query.pop(key) for key in TLS_OPTIONS & query.keys()}
     for key in sorted(TLS_FILES & address.query.keys()):
         if not os.access(str(address.query[key]), os.R_OK):
             raise BadStoreUrl(f"The database URL names a file that cannot be read: {key}={address.query[key]}.")
     if "check_hostname" in tls:
         tls["check_hostname"] = tls["check_hostname"].lower() == "true"
-    socket = more.pop("unix_socket", None)
-    if more:
-        raise BadStoreUrl(f"The database URL has an option that is not known here: {', '.join(sorted(more))}.")
+    socket = query.pop("unix_socket", None)
+    if query:
+        raise BadStoreUrl(f"The database URL has an option that is not known here: {', '.join(sorted(query))}.")
     return {
         "host": address.host,
         "port": address.port or 0,

@@ -12,14 +12,14 @@ from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken
 from app.runtime.clock import Clock
-from app.runtime.coalescer import LeftOverError
+from app.runtime.coalescer import RequeueEntryError
 from app.store import rows
-from app.store.mysql_session import Ask, Session
-from app.store.mysql_text import column, table
-from app.store.pace import Pace
+from app.store.mysql_session import Execute, MysqlSession
+from app.store.mysql_templates import numbers_json, rows_json
 from app.store.rows import MESSAGE_COLUMNS, Row
+from app.store.scan_limits import ScanLimits
 
-NEXT: Mapping[MessageState, str] = {
+NEXT_STATEMENTS: Mapping[MessageState, str] = {
     MessageState.AVAILABLE: "next_available",
     MessageState.DEAD_LETTERED: "next_dead_lettered",
 }
@@ -29,7 +29,7 @@ COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_CO
 WEIGHT = len(MESSAGE_COLUMNS)
 """Where a row that was looked at has the weight of its message."""
 
-Line: TypeAlias = tuple[int, MessageState]
+SourceKey: TypeAlias = tuple[int, MessageState]
 """A queue, and the state that is claimed from."""
 
 
@@ -40,7 +40,7 @@ class Delivery:
     row: Row
     claim: Claim
     secret: bytes
-    asked: float
+    asked_at: float
     """The monotonic clock before the row was asked for."""
 
     @property
@@ -55,7 +55,7 @@ class Delivery:
     def locked_until(self) -> Instant:
         return self.read_at + self.claim.lock_duration
 
-    def written(self) -> Mapping[str, Any]:
+    def lock_params(self) -> Mapping[str, Any]:
         """What the statement `lock` makes of the row."""
         return {
             "sequence_number": self.sequence_number,
@@ -71,11 +71,11 @@ class Delivery:
         """Whether the row came without its body and properties."""
         return self.row[COLUMN["body"]] is None
 
-    def message(self, left_out: tuple[str, bytes] | None) -> Message:
+    def message(self, omitted: tuple[str, bytes] | None) -> Message:
         """The message as it is once that statement has run, with what the row came without."""
         row = list(self.row)
-        if left_out is not None:
-            row[COLUMN["properties"]], row[COLUMN["body"]] = left_out
+        if omitted is not None:
+            row[COLUMN["properties"]], row[COLUMN["body"]] = omitted
         row[COLUMN["state"]] = MessageState.LOCKED.value
         row[COLUMN["home_state"]] = self.claim.source.value
         row[COLUMN["delivery_count"]] += 1
@@ -84,121 +84,137 @@ class Delivery:
         row[COLUMN["lock_generation"]] = 0
         row[COLUMN["receiver_id"]] = self.claim.receiver_id
         row[COLUMN["last_delivered_at"]] = self.read_at
-        return rows.message(row, self.asked)
+        return rows.message(row, self.asked_at)
 
 
 async def claim(
-    session: Session, clock: Clock, claims: Sequence[Claim], ask: Ask, pace: Pace[Line]
+    session: MysqlSession, clock: Clock, claims: Sequence[Claim], execute: Execute, scan_limits: ScanLimits[SourceKey]
 ) -> list[list[Message] | Exception]:
     """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
 
-    A claim is answered with `LeftOverError` where its line has a message that the budget had no room for. The first
+    A claim is answered with `RequeueEntryError` where its line has a message that the budget had no room for. The first
     one never is. Rows behind the budget are locked until the transaction ends; `pace` keeps them few.
     """
-    asked: defaultdict[Line, int] = defaultdict(int)
-    for wish in claims:
-        asked[wish.queue_id, wish.source] += wish.most
-    budget = max(wish.budget for wish in claims)
-    began = clock.monotonic()
-    found = await _find(session, asked, budget, pace)
-    shares = _share(claims, found, budget, began)
-    cut = _cut(claims, found, shares)
-    for line, fitted in cut.items():
+    asked: defaultdict[SourceKey, int] = defaultdict(int)
+    for wanted_claim in claims:
+        asked[wanted_claim.queue_id, wanted_claim.source] += wanted_claim.max_messages
+    budget = max(wanted_claim.max_bytes for wanted_claim in claims)
+    asked_at = clock.monotonic()
+    found = await _find(session, asked, budget, scan_limits)
+    allocations = _allocate(claims, found, budget, asked_at)
+    truncated = _truncated(claims, found, allocations)
+    for source_key, fitted in truncated.items():
         if fitted:
-            pace.was_cut(line, fitted)
-    delivered = await _deliver(session, shares, ask)
+            scan_limits.shrink(source_key, fitted)
+    delivered = await _deliver(session, allocations, execute)
     return [
-        LeftOverError() if not messages and (wish.queue_id, wish.source) in cut else messages
-        for wish, messages in zip(claims, delivered, strict=True)
+        RequeueEntryError() if not messages and (wanted_claim.queue_id, wanted_claim.source) in truncated else messages
+        for wanted_claim, messages in zip(claims, delivered, strict=True)
     ]
 
 
-async def claim_alone(session: Session, clock: Clock, wish: Claim, ask: Ask, pace: Pace[Line]) -> list[Message]:
+async def claim_one(
+    session: MysqlSession, clock: Clock, wanted_claim: Claim, execute: Execute, scan_limits: ScanLimits[SourceKey]
+) -> list[Message]:
     """Lock the next messages for one claim."""
-    (answer,) = await claim(session, clock, [wish], ask, pace)
+    (answer,) = await claim(session, clock, [wanted_claim], execute, scan_limits)
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-async def claim_these(session: Session, clock: Clock, wish: Claim, numbers: Sequence[int]) -> list[Message]:
+async def claim_by_number(
+    session: MysqlSession, clock: Clock, wanted_claim: Claim, numbers: Sequence[int]
+) -> list[Message]:
     """Lock these messages as far as they are where the claim takes from, in this order."""
     wanted = list(dict.fromkeys(numbers))
-    began = clock.monotonic()
+    asked_at = clock.monotonic()
     found = await session.fetch(
-        "these", numbers=column(wanted), queue_id=wish.queue_id, source=wish.source.value, most=wish.most
+        "by_number",
+        numbers=numbers_json(wanted),
+        queue_id=wanted_claim.queue_id,
+        source=wanted_claim.source.value,
+        most=wanted_claim.max_messages,
     )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = [by_number[number] for number in wanted if number in by_number]
-    shares = _share([wish], {(wish.queue_id, wish.source): in_order}, wish.budget, began)
-    (messages,) = await _deliver(session, shares, session.finish)
+    allocations = _allocate(
+        [wanted_claim], {(wanted_claim.queue_id, wanted_claim.source): in_order}, wanted_claim.max_bytes, asked_at
+    )
+    (messages,) = await _deliver(session, allocations, session.commit)
     return messages
 
 
-async def still_locked(session: Session, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
+async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages of these deliveries whose locks still live, in order."""
     if not tokens:
         return []
     asked = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.held_by(tokens, found, asked)
+    return rows.messages_locked_by(tokens, found, asked)
 
 
 async def _find(
-    session: Session, asked: Mapping[Line, int], budget: int, pace: Pace[Line]
-) -> dict[Line, Sequence[Row]]:
+    session: MysqlSession, asked: Mapping[SourceKey, int], budget: int, scan_limits: ScanLimits[SourceKey]
+) -> dict[SourceKey, Sequence[Row]]:
     """What is next in each line: all that is asked for, or more than the budget has room for."""
-    looks = {line: pace.most(line, most) for line, most in asked.items()}
+    limits = {source_key: scan_limits.limit(source_key, most) for source_key, most in asked.items()}
     while True:
-        texts = [session.text(NEXT[source], queue_id=queue_id, most=most) for (queue_id, source), most in looks.items()]
-        answers = await session.ask(*texts)
-        found = {line: answer.rows for line, answer in zip(looks, answers, strict=True)}
-        short = [
-            line
-            for line, rows_found in found.items()
-            if len(rows_found) == looks[line] < asked[line] and sum(row[WEIGHT] for row in rows_found) <= budget
+        texts = [
+            session.render(NEXT_STATEMENTS[source], queue_id=queue_id, most=most)
+            for (queue_id, source), most in limits.items()
         ]
-        if not short:
+        answers = await session.execute(*texts)
+        found = {source_key: answer.rows for source_key, answer in zip(limits, answers, strict=True)}
+        incomplete = [
+            source_key
+            for source_key, rows_found in found.items()
+            if len(rows_found) == limits[source_key] < asked[source_key]
+            and sum(row[WEIGHT] for row in rows_found) <= budget
+        ]
+        if not incomplete:
             return found
-        for line in short:
-            looks[line] = min(asked[line], pace.was_short(line))
+        for source_key in incomplete:
+            limits[source_key] = min(asked[source_key], scan_limits.grow(source_key))
 
 
-def _share(
-    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], budget: int, asked: float
+def _allocate(
+    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], budget: int, asked: float
 ) -> list[list[Delivery]]:
     """What each claim gets. Nothing follows the first message that the budget has no room for."""
-    lines = {line: iter(rows_found) for line, rows_found in found.items()}
-    shares: list[list[Delivery]] = [[] for _ in claims]
+    rows_by_source = {source_key: iter(rows_found) for source_key, rows_found in found.items()}
+    allocations: list[list[Delivery]] = [[] for _ in claims]
     total = 0
-    for wish, share in zip(claims, shares, strict=True):
-        for row in islice(lines[wish.queue_id, wish.source], wish.most):
+    for wanted_claim, allocation in zip(claims, allocations, strict=True):
+        for row in islice(rows_by_source[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages):
             if total and total + row[WEIGHT] > budget:
-                return shares
+                return allocations
             total += row[WEIGHT]
-            share.append(Delivery(row[:WEIGHT], wish, secrets.token_bytes(SECRET_BYTES), asked))
-    return shares
+            allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), asked))
+    return allocations
 
 
-def _cut(
-    claims: Sequence[Claim], found: Mapping[Line, Sequence[Row]], shares: Sequence[Sequence[Delivery]]
-) -> dict[Line, int]:
+def _truncated(
+    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], allocations: Sequence[Sequence[Delivery]]
+) -> dict[SourceKey, int]:
     """The lines with a message that the budget had no room for, and how many of each fitted."""
     fitted = dict.fromkeys(found, 0)
-    for wish, share in zip(claims, shares, strict=True):
-        fitted[wish.queue_id, wish.source] += len(share)
-    return {line: count for line, count in fitted.items() if count < len(found[line])}
+    for wanted_claim, allocation in zip(claims, allocations, strict=True):
+        fitted[wanted_claim.queue_id, wanted_claim.source] += len(allocation)
+    return {source_key: count for source_key, count in fitted.items() if count < len(found[source_key])}
 
 
-async def _deliver(session: Session, deliveries: Sequence[Sequence[Delivery]], ask: Ask) -> list[list[Message]]:
+async def _deliver(
+    session: MysqlSession, deliveries: Sequence[Sequence[Delivery]], execute: Execute
+) -> list[list[Message]]:
     """Write who has what; the messages of each claim, once their rows say so."""
-    flat = [delivery for of_one in deliveries for delivery in of_one]
-    if not flat:
+    all_deliveries = [delivery for of_one in deliveries for delivery in of_one]
+    if not all_deliveries:
         return [[] for _ in deliveries]
-    texts = [session.text("lock", rows=table([delivery.written() for delivery in flat]))]
+    texts = [session.render("lock", rows=rows_json([delivery.lock_params() for delivery in all_deliveries]))]
     # Large bodies are only read now that they are known to be delivered, in the same round trip.
-    if heavy := [delivery.sequence_number for delivery in flat if delivery.is_light]:
-        texts.append(session.text("heavy", numbers=heavy))
-    answers = await ask(*texts)
-    left_out = {number: (properties, body) for number, properties, body in answers[1].rows} if heavy else {}
-    return [[delivery.message(left_out.get(delivery.sequence_number)) for delivery in of_one] for of_one in deliveries]
+    if large := [delivery.sequence_number for delivery in all_deliveries if delivery.is_light]:
+        texts.append(session.render("large_bodies", numbers=large))
+    answers = await execute(*texts)
+    omitted = {number: (properties, body) for number, properties, body in answers[1].rows} if large else {}
+    return [[delivery.message(omitted.get(delivery.sequence_number)) for delivery in of_one] for of_one in deliveries]

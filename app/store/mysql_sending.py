@@ -10,59 +10,65 @@ from app.broker.ports import QueueGone
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
-from app.store.mysql_session import Answer, Ask, NullRefused, Session, TextTooLarge
-from app.store.mysql_text import table
-from app.store.pool import LockWaitEnded, MessageIdHeld
+from app.store.mysql_session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
+from app.store.mysql_templates import rows_json
+from app.store.pool import LockWaitTimeout, MessageIdInUse
 from app.store.rows import DRAFT_COLUMNS, STATES, draft_row
 
-Id: TypeAlias = tuple[int, str]
+MessageIdKey: TypeAlias = tuple[int, str]
 """A queue, and a message id in it."""
 
 
-async def send(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
+async def send(session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     """Store the drafts and commit."""
-    return await store(session, drafts, session.finish)
+    return await store(session, drafts, session.commit)
 
 
-async def store(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[Receipt]:
+async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
     """Store the drafts, but none whose message id is known within its window; receipts in order.
 
     Refuses with `MessageTooLarge` where a message is larger than the server takes at a time.
     """
     if not any(draft.duplicate_window for draft in drafts):
-        return await _insert(session, drafts, ask)
-    told = await _told(session, drafts)
-    is_fresh = _first_of_each(drafts, told)
-    fresh = list(compress(drafts, is_fresh))
-    stored = await _insert(session, fresh, session.ask)
-    told |= {_id(draft): receipt for draft, receipt in zip(fresh, stored, strict=True) if draft.duplicate_window}
-    await ask(session.text("know_ids", rows=table(_known_rows(fresh, stored))))
+        return await _insert(session, drafts, execute)
+    first_receipts = await _first_receipts(session, drafts)
+    is_new = _first_occurrences(drafts, first_receipts)
+    new_drafts = list(compress(drafts, is_new))
+    stored = await _insert(session, new_drafts, session.execute)
+    first_receipts |= {
+        _message_id_key(draft): receipt
+        for draft, receipt in zip(new_drafts, stored, strict=True)
+        if draft.duplicate_window
+    }
+    await execute(session.render("save_receipts", rows=rows_json(_receipt_rows(new_drafts, stored))))
     in_order = iter(stored)
     return [
-        next(in_order) if new else replace(told[_id(draft)], duplicate=True)
-        for draft, new in zip(drafts, is_fresh, strict=True)
+        next(in_order) if new else replace(first_receipts[_message_id_key(draft)], duplicate=True)
+        for draft, new in zip(drafts, is_new, strict=True)
     ]
 
 
-async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[Receipt]:
+async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
     """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
     if not drafts:
         return []
     queue_ids = sorted({draft.queue_id for draft in drafts})
-    *inserts, last = session.texts(
+    *inserts, last = session.render_inserts(
         "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
     )
     # The clock is taken once, so that all rows are of one day.
-    begin = [session.text("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
-    stored: list[Answer] = []
+    clock_statements = [session.render("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
+    stored: list[StatementResult] = []
     try:
         for insert in inserts:
-            stored.append((await session.ask(*begin, insert))[-1])
-            begin = []
-        *_, inserted, _, clock = await ask(*begin, last, _count(session, drafts), session.text("read_clock"))
-    except NullRefused as error:
+            stored.append((await session.execute(*clock_statements, insert))[-1])
+            clock_statements = []
+        *_, inserted, _, clock = await execute(
+            *clock_statements, last, _count_statement(session, drafts), session.render("read_clock")
+        )
+    except NullViolation as error:
         raise QueueGone from error
-    except TextTooLarge as error:
+    except StatementTooLarge as error:
         raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
     ((now, step),) = clock.rows
     numbers = (one.first_number + step * row for one in [*stored, inserted] for row in range(one.changed))
@@ -72,11 +78,11 @@ async def _insert(session: Session, drafts: Sequence[Draft], ask: Ask) -> list[R
     ]
 
 
-def _count(session: Session, drafts: Sequence[Draft]) -> bytes:
+def _count_statement(session: MysqlSession, drafts: Sequence[Draft]) -> bytes:
     """The statement that counts these drafts as accepted by their queues."""
     accepted = Counter(draft.queue_id for draft in drafts)
     rows = [{"queue_id": queue_id, "accepted": count} for queue_id, count in sorted(accepted.items())]
-    return session.text("count_accepted", rows=table(rows))
+    return session.render("count_accepted", rows=rows_json(rows))
 
 
 def _state(draft: Draft, now: Instant) -> MessageState:
@@ -85,37 +91,37 @@ def _state(draft: Draft, now: Instant) -> MessageState:
     return MessageState.SCHEDULED if due is not None and due > now else MessageState.AVAILABLE
 
 
-async def _told(session: Session, drafts: Sequence[Draft]) -> dict[Id, Receipt]:
+async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dict[MessageIdKey, Receipt]:
     """What the senders of these message ids were told before; no other transaction may send one of them until the end.
 
-    Named in one order everywhere, so that two transactions never wait for each other. Raises `MessageIdHeld`.
+    Named in one order everywhere, so that two transactions never wait for each other. Raises `MessageIdInUse`.
     """
-    ids = sorted({_id(draft) for draft in drafts if draft.duplicate_window})
+    ids = sorted({_message_id_key(draft) for draft in drafts if draft.duplicate_window})
     asked = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
-    rows = table(asked)
-    held, known = session.text("hold_ids", rows=rows), session.text("known_ids", rows=rows)
+    rows = rows_json(asked)
+    held, known = session.render("ids_for_update", rows=rows), session.render("first_receipts", rows=rows)
     try:
-        *_, told = await session.ask(held, *session.texts("name_ids", asked), known)
-    except LockWaitEnded as error:
-        raise MessageIdHeld from error
+        *_, first_receipts = await session.execute(held, *session.render_inserts("insert_ids", asked), known)
+    except LockWaitTimeout as error:
+        raise MessageIdInUse from error
     return {
         (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
-        for queue_id, message_id, number, enqueued_at, state in told.rows
+        for queue_id, message_id, number, enqueued_at, state in first_receipts.rows
     }
 
 
-def _first_of_each(drafts: Sequence[Draft], told: Mapping[Id, Receipt]) -> list[bool]:
+def _first_occurrences(drafts: Sequence[Draft], first_receipts: Mapping[MessageIdKey, Receipt]) -> list[bool]:
     """Which drafts are stored: of each message id that is looked for only the first, unless it was there before."""
-    seen = set(told)
-    answers: list[bool] = []
+    seen = set(first_receipts)
+    is_first: list[bool] = []
     for draft in drafts:
-        answers.append(not draft.duplicate_window or _id(draft) not in seen)
+        is_first.append(not draft.duplicate_window or _message_id_key(draft) not in seen)
         if draft.duplicate_window:
-            seen.add(_id(draft))
-    return answers
+            seen.add(_message_id_key(draft))
+    return is_first
 
 
-def _known_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Mapping[str, Any]]:
+def _receipt_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Mapping[str, Any]]:
     return [
         {
             "queue_id": draft.queue_id,
@@ -130,5 +136,5 @@ def _known_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Ma
     ]
 
 
-def _id(draft: Draft) -> Id:
+def _message_id_key(draft: Draft) -> MessageIdKey:
     return draft.queue_id, draft.envelope.message_id

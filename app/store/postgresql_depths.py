@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from app.store.database import Database, Session, Work
+from app.store.database import Database, SqlSession, Work
 from app.store.rows import Row
 
 Result = TypeVar("Result")
 
-MOVERS = frozenset({"bury", "redrive", "awaken", "reschedule", "delete_messages"})
+MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages"})
 """The cold statements that change where messages are, all of them in transactions that hold the rows."""
 
 
-class CountingDatabase:
+class DepthCountingDatabase:
     """`Database` over another one, whose transactions keep the depths of queues exact."""
 
     def __init__(self, database: Database) -> None:
@@ -28,13 +28,13 @@ class CountingDatabase:
 
     async def transaction(self, work: Work[Result]) -> Result:
         """See `Database`."""
-        return await self._database.transaction(lambda session: work(CountingSession(session)))
+        return await self._database.transaction(lambda session: work(DepthCountingSession(session)))
 
 
-class CountingSession:
+class DepthCountingSession:
     """A session that counts messages out of the state they leave and into the one they enter."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SqlSession) -> None:
         self._session = session
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
@@ -43,10 +43,10 @@ class CountingSession:
 
     async def change(self, name: str, /, **values: Any) -> int:
         """See `Session`."""
-        if name not in MOVERS:
+        if name not in MOVING_STATEMENTS:
             return await self._session.change(name, **values)
         numbers = values["numbers"] if "numbers" in values else [values["sequence_number"]]
-        await self._session.change("count", numbers=numbers, sign=-1)
+        await self._session.change("adjust_depths", numbers=numbers, sign=-1)
         changed = await self._session.change(name, **values)
-        await self._session.change("count", numbers=numbers, sign=1)
+        await self._session.change("adjust_depths", numbers=numbers, sign=1)
         return changed

@@ -5,261 +5,274 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from secrets import token_bytes
 
-from app.domain.delivery import Claim, place_in_order
+from app.domain.delivery import Claim, delivery_position
 from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES, LockToken
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
-from app.runtime.coalescer import LeftOverError
+from app.runtime.coalescer import RequeueEntryError
 from app.store import rows
-from app.store.database import Session
-from app.store.floors import Floors, Look, Place, Seen
+from app.store.database import SqlSession
 from app.store.rows import Row
+from app.store.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
 
 MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
-PLACE, PASSED, CUT_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
+SLOT, SKIPPED, TRUNCATED_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
 """What the statement tells beside the message: its place in the order of the wishes, how many entries were passed, and
 the first place whose message the budget had no room for, or None."""
 
 
 async def claim(
-    session: Session, floors: Floors, clock: Clock, claims: Sequence[Claim]
+    session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
 ) -> list[list[Message] | Exception]:
     """The next messages for all these claims, each in order, together within one budget.
 
-    A claim is answered with `LeftOverError` where the budget was spent before its queue was looked at to the end. The
+    A claim is answered with `RequeueEntryError` where the budget was spent before its queue was looked at to the end. The
     first one never is.
 
     A claim that got nothing although something is ready is tried once more: rows that another statement held for a
     moment were skipped, and not all of them need be gone.
     """
-    table = Table(claims, clock)
+    batch = ClaimBatch(claims, clock)
     try:
-        await _serve_all(session, floors, table)
+        await _serve_all(session, floors, batch)
     except StoreUnavailable:
         # What was served is locked for its receivers, who had better hear of it.
-        if not table.has_served:
+        if not batch.has_served:
             raise
-    return table.answers()
+    return batch.results()
 
 
-async def claim_alone(session: Session, floors: Floors, clock: Clock, wish: Claim) -> list[Message]:
+async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
     """The next messages for one claim. Serves nothing if the transaction failed."""
-    table = Table([wish], clock)
-    await _serve_all(session, floors, table)
-    (answer,) = table.answers()
+    batch = ClaimBatch([wanted_claim], clock)
+    await _serve_all(session, floors, batch)
+    (answer,) = batch.results()
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-class Table:
+class ClaimBatch:
     """Claims and what each has been served so far."""
 
     def __init__(self, claims: Sequence[Claim], clock: Clock) -> None:
         self.claims = claims
         self.clock = clock
-        self._left_over: set[int] = set()
+        self._requeued: set[int] = set()
         self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
-        for guest, claim in enumerate(claims):
-            self._by_queue[claim.queue_id].append(guest)
+        for claim_index, claim in enumerate(claims):
+            self._by_queue[claim.queue_id].append(claim_index)
 
     def budget(self) -> int:
         """What is left of the budget that the claims share."""
-        return max(claim.budget for claim in self.claims) - sum(map(weight_of, chain.from_iterable(self._served)))
+        return max(claim.max_bytes for claim in self.claims) - sum(map(weight_of, chain.from_iterable(self._served)))
 
     def queue_ids(self) -> list[int]:
         """Every queue that is claimed from."""
         return list(self._by_queue)
 
-    def short(self) -> list[int]:
+    def incomplete(self) -> list[int]:
         """The queues with a claim that is not wholly served."""
-        return [queue_id for queue_id, guests in self._by_queue.items() if any(map(self.missing, guests))]
+        return [queue_id for queue_id, claim_indexes in self._by_queue.items() if any(map(self.missing, claim_indexes))]
 
-    def hungry(self) -> list[int]:
+    def unserved(self) -> list[int]:
         """The queues that were looked at to the end, with a claim that got nothing."""
-        answered = [bool(served) or guest in self._left_over for guest, served in enumerate(self._served)]
-        return [queue_id for queue_id, guests in self._by_queue.items() if not all(answered[guest] for guest in guests)]
+        answered = [bool(served) or claim_index in self._requeued for claim_index, served in enumerate(self._served)]
+        return [
+            queue_id
+            for queue_id, claim_indexes in self._by_queue.items()
+            if not all(answered[claim_index] for claim_index in claim_indexes)
+        ]
 
     @property
     def has_served(self) -> bool:
         """Whether anybody got anything."""
         return any(self._served)
 
-    def guests(self, queue_id: int) -> list[int]:
+    def claims_on(self, queue_id: int) -> list[int]:
         """The claims on a queue, by their place among all, in order of arrival."""
         return self._by_queue[queue_id]
 
-    def missing(self, guest: int) -> int:
+    def missing(self, claim_index: int) -> int:
         """How many messages a claim still lacks."""
-        return self.claims[guest].most - len(self._served[guest])
+        return self.claims[claim_index].max_messages - len(self._served[claim_index])
 
-    def serve(self, guest: int, message: Message) -> None:
+    def serve(self, claim_index: int, message: Message) -> None:
         """Give a message to a claim."""
-        self._served[guest].append(message)
+        self._served[claim_index].append(message)
 
-    def leave(self, guests: Iterable[int]) -> None:
+    def requeue(self, claim_indexes: Iterable[int]) -> None:
         """Note that the budget was spent before it was the turn of these claims."""
-        self._left_over.update(guests)
+        self._requeued.update(claim_indexes)
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the budget left something out."""
-        return bool(self._left_over)
+        return bool(self._requeued)
 
-    def answers(self) -> list[list[Message] | Exception]:
+    def results(self) -> list[list[Message] | Exception]:
         """What each claim was served, in the order of delivery; one that the budget left nothing for is left over."""
         for served in self._served:
             if len(served) > 1:
-                served.sort(key=_place)
-        if not self.is_cut:
+                served.sort(key=_delivery_position)
+        if not self.is_truncated:
             return [*self._served]
         return [
-            LeftOverError() if not served and guest in self._left_over else served
-            for guest, served in enumerate(self._served)
+            RequeueEntryError() if not served and claim_index in self._requeued else served
+            for claim_index, served in enumerate(self._served)
         ]
 
 
-def _place(message: Message) -> tuple[int, ...]:
+def _delivery_position(message: Message) -> tuple[int, ...]:
     if message.home_state is MessageState.DEAD_LETTERED:
         return (message.sequence_number,)
-    return place_in_order(message)
+    return delivery_position(message)
 
 
-async def _serve_all(session: Session, floors: Floors, table: Table) -> None:
-    if table.claims[0].source is MessageState.DEAD_LETTERED:
-        await _serve_dead_letters(session, table)
+async def _serve_all(session: SqlSession, floors: ScanFloors, batch: ClaimBatch) -> None:
+    if batch.claims[0].source is MessageState.DEAD_LETTERED:
+        await _serve_dead_letters(session, batch)
         return
-    look = floors.look(table.queue_ids())
-    await _serve(session, floors, look, table)
-    await _serve_again(session, floors, look, table)
+    scan = floors.scan(batch.queue_ids())
+    await _serve(session, floors, scan, batch)
+    await _serve_again(session, floors, scan, batch)
 
 
-async def _serve(session: Session, floors: Floors, look: Look, table: Table) -> None:
+async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
     """Ask for what is missing in the queues of the look, and serve it."""
-    seats: list[int] = []
+    slots: list[int] = []
     before: list[int] = []
     most: list[int] = []
-    for queue_id in look.queue_ids:
-        before.append(len(seats))
-        for guest in table.guests(queue_id):
-            seats.extend(repeat(guest, table.missing(guest)))
-        most.append(len(seats) - before[-1])
-    places = look.places()
-    asked = table.clock.monotonic()
+    for queue_id in scan.queue_ids:
+        before.append(len(slots))
+        for claim_index in batch.claims_on(queue_id):
+            slots.extend(repeat(claim_index, batch.missing(claim_index)))
+        most.append(len(slots) - before[-1])
+    positions = scan.positions()
+    asked_at = batch.clock.monotonic()
     try:
         found = await session.fetch(
             "claim",
-            queue_id=look.queue_ids,
+            queue_id=scan.queue_ids,
             most=most,
             before=before,
-            floor_time=[time for time, _ in places],
-            floor_number=[number for _, number in places],
-            secrets=token_bytes(SECRET_BYTES * len(seats)),
-            duration=[table.claims[guest].lock_duration for guest in seats],
-            receiver_id=[table.claims[guest].receiver_id for guest in seats],
-            budget=table.budget(),
+            floor_time=[time for time, _ in positions],
+            floor_number=[number for _, number in positions],
+            secrets=token_bytes(SECRET_BYTES * len(slots)),
+            duration=[batch.claims[claim_index].lock_duration for claim_index in slots],
+            receiver_id=[batch.claims[claim_index].receiver_id for claim_index in slots],
+            budget=batch.budget(),
         )
         for row in found:
-            place: int = row[PLACE]
-            table.serve(seats[place - 1], rows.message(row[:MESSAGE_WIDTH], asked))
-        cut_at: int | None = found[-1][CUT_AT] if found else None
-        if cut_at is not None:
-            table.leave(seats[cut_at - 1 :])
-        if found and floors.can_learn(passed := found[-1][PASSED] - len(found)):
-            floors.learn(look, _seen(look, most, found, is_cut=cut_at is not None), passed, found[-1][READ_AT])
+            slot: int = row[SLOT]
+            batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], asked_at))
+        truncated_at: int | None = found[-1][TRUNCATED_AT] if found else None
+        if truncated_at is not None:
+            batch.requeue(slots[truncated_at - 1 :])
+        if found and floors.needs_update(skipped := found[-1][SKIPPED] - len(found)):
+            floors.update(
+                scan,
+                _scan_results(scan, most, found, is_truncated=truncated_at is not None),
+                skipped,
+                found[-1][READ_AT],
+            )
     except BaseException:
-        for queue_id in look.queue_ids:
-            floors.forget(queue_id)
+        for queue_id in scan.queue_ids:
+            floors.discard(queue_id)
         raise
     finally:
-        floors.finish(look)
+        floors.finish(scan)
 
 
-async def _serve_again(session: Session, floors: Floors, look: Look, table: Table) -> None:
+async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
     """Serve claims that came short: from below the floors where that is cheap, and where something is ready after all.
 
     Once the budget is spent, only claims that got nothing from a queue that was looked at to the end are served again.
     """
-    short = table.hungry() if table.is_cut else table.short()
-    if below := floors.cheap_to_pass([queue_id for queue_id in short if queue_id not in look.from_bottom]):
-        await _serve(session, floors, floors.look_below(below), table)
-    if hungry := [queue_id for queue_id in table.hungry() if queue_id in look.from_bottom]:
-        await _serve_what_is_ready(session, floors, hungry, table)
+    incomplete = batch.unserved() if batch.is_truncated else batch.incomplete()
+    if cheap := floors.cheap_to_scan_below([queue_id for queue_id in incomplete if queue_id not in scan.from_start]):
+        await _serve(session, floors, floors.scan_below(cheap), batch)
+    if unserved := [queue_id for queue_id in batch.unserved() if queue_id in scan.from_start]:
+        await _serve_claimable(session, floors, unserved, batch)
 
 
-async def _serve_what_is_ready(session: Session, floors: Floors, queue_ids: Sequence[int], table: Table) -> None:
+async def _serve_claimable(
+    session: SqlSession, floors: ScanFloors, queue_ids: Sequence[int], batch: ClaimBatch
+) -> None:
     """Look whether something can be claimed after all, and if so claim once more."""
-    look = floors.look_below(queue_ids)
+    scan = floors.scan_below(queue_ids)
     try:
-        ((ready, now, passed),) = await session.fetch("ready", queue_id=queue_ids)
-        if floors.can_learn(passed):
-            seen = {queue_id: Seen(None, is_exhausted=queue_id not in ready) for queue_id in queue_ids}
-            floors.learn(look, seen, passed, now)
+        ((claimable, now, skipped),) = await session.fetch("claimable_queues", queue_id=queue_ids)
+        if floors.needs_update(skipped):
+            results = {queue_id: ScanResult(None, is_exhausted=queue_id not in claimable) for queue_id in queue_ids}
+            floors.update(scan, results, skipped, now)
     finally:
-        floors.finish(look)
-    if ready:
-        await _serve(session, floors, floors.look_below(ready), table)
+        floors.finish(scan)
+    if claimable:
+        await _serve(session, floors, floors.scan_below(claimable), batch)
 
 
-def _seen(look: Look, most: Sequence[int], found: Sequence[Row], *, is_cut: bool) -> dict[int, Seen]:
+def _scan_results(
+    scan: Scan, most: Sequence[int], found: Sequence[Row], *, is_truncated: bool
+) -> dict[int, ScanResult]:
     """What a look has brought, queue by queue. One that the budget has cut exhausts nothing."""
-    last: dict[int, tuple[int, Place]] = {}
-    for row in sorted(found, key=lambda row: row[PLACE]):
+    last: dict[int, tuple[int, ScanPosition]] = {}
+    for row in sorted(found, key=lambda row: row[SLOT]):
         last[row[QUEUE_ID]] = (row[PRIORITY], (row[AVAILABLE_AT], row[0]))
     counts = Counter(row[QUEUE_ID] for row in found)
     return {
-        queue_id: Seen(last.get(queue_id), is_exhausted=not is_cut and counts[queue_id] < wanted)
-        for queue_id, wanted in zip(look.queue_ids, most, strict=True)
+        queue_id: ScanResult(last.get(queue_id), is_exhausted=not is_truncated and counts[queue_id] < wanted)
+        for queue_id, wanted in zip(scan.queue_ids, most, strict=True)
     }
 
 
-async def _serve_dead_letters(session: Session, table: Table) -> None:
+async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
     """Serve the next messages of dead-letter queues, by number."""
-    for guest, claim in enumerate(table.claims):
-        asked = table.clock.monotonic()
+    for claim_index, claim in enumerate(batch.claims):
+        asked_at = batch.clock.monotonic()
         found = await session.fetch(
             "claim_dead_letters",
             queue_id=claim.queue_id,
-            most=claim.most,
-            secrets=token_bytes(SECRET_BYTES * claim.most),
+            most=claim.max_messages,
+            secrets=token_bytes(SECRET_BYTES * claim.max_messages),
             duration=claim.lock_duration,
             receiver_id=claim.receiver_id,
-            budget=claim.budget,
+            budget=claim.max_bytes,
         )
-        for message in _in_place(found, asked):
-            table.serve(guest, message)
+        for message in _in_slot_order(found, asked_at):
+            batch.serve(claim_index, message)
 
 
-async def claim_these(session: Session, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
     """These messages, as far as they are in the state that is claimed from, in this order."""
     wanted = list(dict.fromkeys(numbers))
-    asked = clock.monotonic()
+    asked_at = clock.monotonic()
     found = await session.fetch(
-        "claim_these",
+        "claim_by_number",
         number=wanted,
         queue_id=claim.queue_id,
         source=claim.source.value,
-        most=claim.most,
+        most=claim.max_messages,
         secrets=token_bytes(SECRET_BYTES * len(wanted)),
         duration=claim.lock_duration,
         receiver_id=claim.receiver_id,
-        budget=claim.budget,
+        budget=claim.max_bytes,
     )
-    return _in_place(found, asked)
+    return _in_slot_order(found, asked_at)
 
 
-async def still_locked(session: Session, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
+async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
     """The messages of these deliveries whose locks still live, in order."""
-    asked = clock.monotonic()
+    asked_at = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.held_by(tokens, found, asked)
+    return rows.messages_locked_by(tokens, found, asked_at)
 
 
-def _in_place(found: Iterable[Row], asked: float) -> list[Message]:
-    return [rows.message(row[:MESSAGE_WIDTH], asked) for row in sorted(found, key=lambda row: row[PLACE])]
+def _in_slot_order(found: Iterable[Row], asked_at: float) -> list[Message]:
+    return [rows.message(row[:MESSAGE_WIDTH], asked_at) for row in sorted(found, key=lambda row: row[SLOT])]

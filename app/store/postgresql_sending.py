@@ -8,31 +8,31 @@ from typing import Any, TypeAlias
 from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store import rows
-from app.store.database import Session
-from app.store.pool import LockWaitEnded, MessageIdHeld
+from app.store.database import SqlSession
+from app.store.pool import LockWaitTimeout, MessageIdInUse
 
-Key: TypeAlias = tuple[int, str]
+MessageIdKey: TypeAlias = tuple[int, str]
 """A message id in its queue."""
 
 
-async def send(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
+async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     """Store drafts, numbered in their order; a draft that repeats a recent message id gets the first one's receipt.
 
-    Raises `MessageIdHeld` where another transaction is about to use one of the ids that are looked for.
+    Raises `MessageIdInUse` where another transaction is about to use one of the ids that are looked for.
     """
     if not any(draft.duplicate_window for draft in drafts):
         return await _store(session, drafts)
     receipts: dict[int, Receipt] = {}
-    left = _first_of_their_id(drafts)
-    while left:
-        receipts |= await _store_unless_repeated(session, {place: drafts[place] for place in left})
+    remaining = _first_occurrences(drafts)
+    while remaining:
+        receipts |= await _store_unless_repeated(session, {index: drafts[index] for index in remaining})
         # A window that ended between the two statements leaves nothing to repeat any more.
-        left = [place for place in left if place not in receipts]
-    return _with_copies(drafts, receipts)
+        remaining = [index for index in remaining if index not in receipts]
+    return _with_duplicates(drafts, receipts)
 
 
-async def _store(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
-    stored = await session.fetch("send", **_columns(drafts), queues=_queues(drafts))
+async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+    stored = await session.fetch("send", **_draft_columns(drafts), queues=_queue_ids(drafts))
     if not stored:
         raise QueueGone
     return [
@@ -41,29 +41,29 @@ async def _store(session: Session, drafts: Sequence[Draft]) -> list[Receipt]:
     ]
 
 
-async def _store_unless_repeated(session: Session, drafts: dict[int, Draft]) -> dict[int, Receipt]:
+async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
     """The receipts of drafts with different ids, by place, as far as they are known."""
     windows = [draft.duplicate_window for draft in drafts.values()]
-    queues = _queues(drafts.values())
+    queues = _queue_ids(drafts.values())
     try:
         stored = await session.fetch(
-            "send_unless_repeated", **_columns(drafts.values()), duplicate_window=windows, queues=queues
+            "send_unless_repeated", **_draft_columns(drafts.values()), duplicate_window=windows, queues=queues
         )
-    except LockWaitEnded as error:
-        raise MessageIdHeld from error
+    except LockWaitTimeout as error:
+        raise MessageIdInUse from error
     if not stored:
         raise QueueGone
     receipts: dict[int, Receipt] = {}
-    repeated: dict[Key, int] = {}
-    for (place, draft), (number, enqueued_at, state, is_stored) in zip(drafts.items(), stored, strict=True):
+    repeated: dict[MessageIdKey, int] = {}
+    for (index, draft), (number, enqueued_at, state, is_stored) in zip(drafts.items(), stored, strict=True):
         if is_stored:
-            receipts[place] = Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
+            receipts[index] = Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
         else:
-            repeated[_key(draft)] = place
+            repeated[_message_id_key(draft)] = index
     return receipts | await _first_receipts(session, repeated)
 
 
-async def _first_receipts(session: Session, repeated: dict[Key, int]) -> dict[int, Receipt]:
+async def _first_receipts(session: SqlSession, repeated: dict[MessageIdKey, int]) -> dict[int, Receipt]:
     if not repeated:
         return {}
     known = await session.fetch(
@@ -77,34 +77,34 @@ async def _first_receipts(session: Session, repeated: dict[Key, int]) -> dict[in
     }
 
 
-def _queues(drafts: Iterable[Draft]) -> list[int]:
+def _queue_ids(drafts: Iterable[Draft]) -> list[int]:
     return sorted({draft.queue_id for draft in drafts})
 
 
-def _key(draft: Draft) -> Key:
+def _message_id_key(draft: Draft) -> MessageIdKey:
     return draft.queue_id, draft.envelope.message_id
 
 
-def _first_of_their_id(drafts: Sequence[Draft]) -> list[int]:
+def _first_occurrences(drafts: Sequence[Draft]) -> list[int]:
     """The places of all drafts but those that repeat an earlier one among them."""
-    seen: set[Key] = set()
-    places: list[int] = []
-    for place, draft in enumerate(drafts):
-        if not draft.duplicate_window or _key(draft) not in seen:
-            places.append(place)
+    seen: set[MessageIdKey] = set()
+    indexes: list[int] = []
+    for index, draft in enumerate(drafts):
+        if not draft.duplicate_window or _message_id_key(draft) not in seen:
+            indexes.append(index)
         if draft.duplicate_window:
-            seen.add(_key(draft))
-    return places
+            seen.add(_message_id_key(draft))
+    return indexes
 
 
-def _with_copies(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> list[Receipt]:
+def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> list[Receipt]:
     """The receipts of all drafts in order, those of copies being what the first of their id was told."""
-    by_key = {_key(drafts[place]): receipt for place, receipt in receipts.items()}
+    by_key = {_message_id_key(drafts[index]): receipt for index, receipt in receipts.items()}
     return [
-        receipts[place] if place in receipts else replace(by_key[_key(draft)], duplicate=True)
-        for place, draft in enumerate(drafts)
+        receipts[index] if index in receipts else replace(by_key[_message_id_key(draft)], duplicate=True)
+        for index, draft in enumerate(drafts)
     ]
 
 
-def _columns(drafts: Iterable[Draft]) -> dict[str, Any]:
+def _draft_columns(drafts: Iterable[Draft]) -> dict[str, Any]:
     return dict(zip(rows.DRAFT_COLUMNS, zip(*map(rows.draft_row, drafts), strict=True), strict=True))

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from app.domain.access import ApiKey
 from app.domain.archive import ArchiveBatch, RemovalCause
 from app.domain.digest import content_digest
-from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata, MessageState
 from app.domain.queue import Queue
-from app.domain.settlement import Held, LockToken, Outcome, Tombstone
-from app.store.documents import (
+from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
+from app.store.json_columns import (
     read_headers,
     read_properties,
     read_rights,
@@ -124,7 +124,7 @@ def message(row: Row, read_after: float | None = None) -> Message:
     )
 
 
-def held_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
+def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
     """The messages of these rows of `MESSAGE_COLUMNS` that are locked by the tokens, in the order of these."""
     held = (message(row, read_after) for row in found)
     messages = {(one.sequence_number, one.lock_token): one for one in held}
@@ -132,7 +132,7 @@ def held_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float
     return [messages[key] for key in keys if key in messages]
 
 
-OUTLINE_COLUMNS = (
+METADATA_COLUMNS = (
     "sequence_number",
     "queue_id",
     "state",
@@ -155,8 +155,8 @@ OUTLINE_COLUMNS = (
 )
 
 
-def outline(row: Row) -> Outline:
-    """The message of a row of `OUTLINE_COLUMNS`, without its body."""
+def metadata(row: Row) -> MessageMetadata:
+    """The message of a row of `METADATA_COLUMNS`, without its body."""
     (
         sequence_number,
         queue_id,
@@ -178,7 +178,7 @@ def outline(row: Row) -> Outline:
         dead_letter_description,
         dead_lettered_at,
     ) = row
-    return Outline(
+    return MessageMetadata(
         sequence_number,
         queue_id,
         _envelope(message_id, group_id, headers, properties),
@@ -199,16 +199,16 @@ def outline(row: Row) -> Outline:
 
 
 def _envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
-    head = read_headers(headers)
+    header_fields = read_headers(headers)
     return Envelope(
         message_id,
-        head.content_type,
-        head.correlation_id,
-        head.subject,
-        head.reply_to,
-        head.to,
+        header_fields.content_type,
+        header_fields.correlation_id,
+        header_fields.subject,
+        header_fields.reply_to,
+        header_fields.to,
         group_id,
-        head.traceparent,
+        header_fields.traceparent,
         read_properties(properties),
     )
 
@@ -280,7 +280,7 @@ ARCHIVED_COLUMNS = (
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------
 
-HELD_COLUMNS = (
+LOCKED_COLUMNS = (
     "sequence_number",
     "lock_token",
     "queue_id",
@@ -294,10 +294,10 @@ HELD_COLUMNS = (
 )
 
 
-def held(row: Row) -> Held:
-    """The facts of a locked row of `HELD_COLUMNS`."""
+def locked_message(row: Row) -> LockedMessage:
+    """The facts of a locked row of `LOCKED_COLUMNS`."""
     number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, read_at = row
-    return Held(
+    return LockedMessage(
         LockToken(number, secret),
         queue_id,
         generation,

@@ -12,52 +12,54 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
-from app.domain.settlement import Held, LockToken, Move, Removal, Tombstone, given_back
+from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone, undelivered_release
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
-from app.runtime.coalescer import Coalescer, CoalescerFullError, Scale
+from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
+from app.store.advisory_lock import AdvisoryLock
 from app.store.archive_records import ArchiveRecords
-from app.store.database import Database, Observe, while_open
+from app.store.database import BatchObserver, Database, unavailable_when_closed
 from app.store.key_records import KeyRecords
 from app.store.message_records import MessageRecords
-from app.store.pool import AnySession, AttemptHeld, HeldByAnother, MessageIdHeld, Pool
-from app.store.presence import Presence
+from app.store.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 from app.store.queue_records import QueueRecords
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
-Batch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
+RunBatch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
 
-SHARED = (StoreUnavailable,)
+SHARED_ERRORS = (StoreUnavailable,)
 """What fails every caller of a batch alike; anything else is one caller's own fault."""
 
 
-Choice: TypeAlias = tuple[Claim, Sequence[int]]
+ClaimByNumber: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
-SENDING: Scale[Draft] = Scale(weight_of, largest_run_weight=4 << 20, most_waiting=64 << 20)
+SEND_LIMITS: WeightLimits[Draft] = WeightLimits(weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
 """Bytes of drafts. MariaDB takes 16 MiB at a time unless it is told otherwise, and a body may grow to twice its size in
 the text of a statement. More than one statement in flight gains nothing from being larger."""
 
 
-def _asked_for(claim: Claim) -> int:
-    return claim.most
+def _claim_weight(claim: Claim) -> int:
+    return claim.max_messages
 
 
-SENDING_ONCE: Scale[Draft] = Scale(weight_of, largest_run_weight=4 << 20, most_waiting=16 << 20)
+DEDUPLICATED_SEND_LIMITS: WeightLimits[Draft] = WeightLimits(
+    weight_of, max_run_weight=4 << 20, max_waiting_weight=16 << 20
+)
 """The same for drafts whose message ids are looked for."""
 
-HELD_PAUSES = (0.01, 0.05, 0.2, 0.5)
+IN_USE_DELAYS = (0.01, 0.05, 0.2, 0.5)
 """Seconds before each further try to use a message id or an attempt that another transaction is about to use."""
 
-CLAIMING: Scale[Claim] = Scale(_asked_for, largest_run_weight=1000)
+CLAIM_LIMITS: WeightLimits[Claim] = WeightLimits(_claim_weight, max_run_weight=1000)
 """Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
 
-RETURN_PAUSES = (0.005, 0.02, 0.08, 0.3, 1.0)
+RELEASE_DELAYS = (0.005, 0.02, 0.08, 0.3, 1.0)
 """Seconds before each further try to free what was claimed for a caller that has gone, while another request holds it."""
 
-POOLED = (
+POOLER_WARNING = (
     "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
     "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
 )
@@ -69,40 +71,52 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     """The verbs that run for every message, each gathered; what becomes of a batch is its engine's own.
 
     A batch has one answer for each of its entries, in order, and takes effect as a whole or raises. Without a
-    `presence` nobody watches who else serves the database.
+    `advisory_lock` nobody watches who else serves the database.
     """
 
-    weaknesses: ClassVar[Mapping[str, str]]
+    unsafe_settings: ClassVar[Mapping[str, str]]
     """What is said of settings of the server by which something that was answered can be lost."""
 
     def __init__(
-        self, database: Database, pool: Pool[AnySession], presence: Presence | None, clock: Clock, observe: Observe
+        self,
+        database: Database,
+        pool: Pool[AnySession],
+        advisory_lock: AdvisoryLock | None,
+        clock: Clock,
+        observe: BatchObserver,
     ) -> None:
         super().__init__(database)
         self._pool = pool
         self._clock = clock
-        self._presence = presence
+        self._advisory_lock = advisory_lock
         self._observe = observe
         self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
-        self._errands: set[asyncio.Task[None]] = set()
-        send = self._watched("send", self._send)
-        self._sends = Coalescer(send, scale=SENDING, shared=SHARED)
+        self._release_tasks: set[asyncio.Task[None]] = set()
+        send = self._observed("send", self._send)
+        self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
         # Apart, because a message id that another transaction holds fails a whole statement.
-        self._sends_once = Coalescer(send, scale=SENDING_ONCE, shared=SHARED)
-        claim = self._watched("claim", self._claim)
-        self._claims = Coalescer(claim, scale=CLAIMING, shared=SHARED, orphaned=self._give_back)
+        self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        claim = self._observed("claim", self._claim)
+        self._claims = Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back)
         # Few receive dead letters, and each claim of them is a statement of its own.
-        self._dead_letter_claims = Coalescer(claim, largest=1, shared=SHARED, orphaned=self._give_back)
+        self._dead_letter_claims = Coalescer(
+            claim, max_batch_size=1, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back
+        )
         # One at a time, and gathered all the same for what becomes of those whose caller has gone.
-        self._choices = Coalescer(self._claim_chosen, largest=1, shared=SHARED, orphaned=self._give_back_chosen)
-        self._looks = Coalescer(self._watched("held", super().held), shared=SHARED)
-        self._memories = Coalescer(self._watched("tombstones", super().tombstones), shared=SHARED)
-        self._removals = Coalescer(self._watched("remove", self._remove), shared=SHARED)
-        self._moves = Coalescer(self._watched("move", self._move), shared=SHARED)
-        self._releases = Coalescer(self._watched("release", self._release), shared=SHARED)
-        self._extensions = Coalescer(self._watched("extend", self._extend), shared=SHARED)
+        self._claims_by_number = Coalescer(
+            self._run_claims_by_number,
+            max_batch_size=1,
+            batch_errors=SHARED_ERRORS,
+            on_orphaned=self._give_back_by_number,
+        )
+        self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
+        self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
+        self._removals = Coalescer(self._observed("remove", self._remove), batch_errors=SHARED_ERRORS)
+        self._moves = Coalescer(self._observed("move", self._move), batch_errors=SHARED_ERRORS)
+        self._releases = Coalescer(self._observed("release", self._release), batch_errors=SHARED_ERRORS)
+        self._extensions = Coalescer(self._observed("extend", self._extend), batch_errors=SHARED_ERRORS)
 
     # ---- what an engine does -----------------------------------------------------------------------------------------
 
@@ -113,7 +127,7 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]: ...
 
     @abstractmethod
-    async def _claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
+    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
 
     @abstractmethod
     async def _remove(self, removals: list[Removal]) -> list[bool]: ...
@@ -130,72 +144,72 @@ class ServerStore(MessageRecords, Generic[AnySession]):
     # ---- sending and receiving ---------------------------------------------------------------------------------------
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """See `Messages`."""
-        sends = self._sends_once if any(draft.duplicate_window for draft in drafts) else self._sends
+        """See `MessageStore`."""
+        sends = self._deduplicated_sends if any(draft.duplicate_window for draft in drafts) else self._sends
 
         async def store() -> list[Receipt]:
-            with while_open():
-                return await sends.submit_together(drafts)
+            with unavailable_when_closed():
+                return await sends.submit_all(drafts)
 
         try:
-            return await self._until_free(store)
+            return await self._retry_while_in_use(store)
         except CoalescerFullError as error:
             raise Overloaded from error
 
-    async def _until_free(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Do the work; again after a pause, in which no connection is held, where another transaction is in its way."""
-        for pause in HELD_PAUSES:
+        for pause in IN_USE_DELAYS:
             try:
                 return await work()
-            except HeldByAnother:
+            except InUse:
                 await self._clock.sleep(pause)
         try:
             return await work()
-        except MessageIdHeld as error:
+        except MessageIdInUse as error:
             raise StoreUnavailable("Another request is sending a message with this id.") from error
-        except AttemptHeld as error:
+        except AttemptInUse as error:
             raise RequestInProgress from error
 
     async def claim(self, claim: Claim) -> list[Message]:
-        """See `Messages`."""
+        """See `MessageStore`."""
         claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
-        with while_open():
+        with unavailable_when_closed():
             return await claims.submit(claim)
 
-    async def claim_these(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        """See `Messages`."""
-        with while_open():
-            return await self._choices.submit((claim, numbers))
+    async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._claims_by_number.submit((claim, numbers))
 
-    async def _claim_chosen(self, choices: list[Choice]) -> list[list[Message]]:
-        return [await self._claim_these(claim, numbers) for claim, numbers in choices]
+    async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
+        return [await self._claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
 
-    def _give_back_chosen(self, choice: Choice, messages: list[Message]) -> None:
-        self._give_back(choice[0], messages)
+    def _give_back_by_number(self, claim_by_number: ClaimByNumber, messages: list[Message]) -> None:
+        self._give_back(claim_by_number[0], messages)
 
     def _give_back(self, claim: Claim, messages: list[Message]) -> None:
         """Free what was claimed for a caller who has gone."""
         if messages:
-            errand = asyncio.create_task(self._return(messages), name=f"giving back to queue {claim.queue_id}")
-            self._errands.add(errand)
-            errand.add_done_callback(self._errands.discard)
+            task = asyncio.create_task(self._release_unclaimed(messages), name=f"giving back to queue {claim.queue_id}")
+            self._release_tasks.add(task)
+            task.add_done_callback(self._release_tasks.discard)
 
-    async def _return(self, messages: Sequence[Message]) -> None:
-        left: Sequence[Move] = [given_back(message) for message in messages]
+    async def _release_unclaimed(self, messages: Sequence[Message]) -> None:
+        remaining: Sequence[Move] = [undelivered_release(message) for message in messages]
         try:
-            left = await self._free(left)
-            for pause in RETURN_PAUSES:
-                if not left:
+            remaining = await self._try_give_back(remaining)
+            for pause in RELEASE_DELAYS:
+                if not remaining:
                     return
                 await self._clock.sleep(pause)
-                left = await self._free(left)
+                remaining = await self._try_give_back(remaining)
             error = "another request holds them"
         except StoreUnavailable as failure:
             error = str(failure)
-        if left:
-            log.warning("unclaimed messages wait for their locks to end", messages=len(left), error=error)
+        if remaining:
+            log.warning("unclaimed messages wait for their locks to end", messages=len(remaining), error=error)
 
-    async def _free(self, moves: Sequence[Move]) -> list[Move]:
+    async def _try_give_back(self, moves: Sequence[Move]) -> list[Move]:
         """Those of these moves that had no effect."""
         moved = await self.move(moves)
         self.on_moved(moves, moved)
@@ -203,73 +217,73 @@ class ServerStore(MessageRecords, Generic[AnySession]):
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
-    async def held(self, tokens: Sequence[LockToken]) -> list[Held | None]:
-        """See `Messages`."""
-        with while_open():
-            return await self._looks.submit_together(tokens)
+    async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._lock_reads.submit_all(tokens)
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """See `Messages`."""
-        with while_open():
-            return await self._memories.submit_together(tokens)
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._tombstone_reads.submit_all(tokens)
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
-        """See `Messages`."""
-        with while_open():
-            return await self._removals.submit_together(removals)
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._removals.submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
-        """See `Messages`."""
-        with while_open():
-            return await self._moves.submit_together(moves)
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._moves.submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
-        """See `Messages`."""
-        with while_open():
-            return await self._releases.submit_together(moves)
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._releases.submit_all(moves)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """See `Messages`."""
-        with while_open():
-            return await self._extensions.submit_together(extensions)
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._extensions.submit_all(extensions)
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 
     async def now(self) -> Instant:
         """See `Store`."""
-        if self._presence is not None:
-            await self._presence.keep()
+        if self._advisory_lock is not None:
+            await self._advisory_lock.ensure_held()
         return await super().now()
 
-    async def claim_alone(self) -> list[str]:
+    async def acquire_exclusive(self) -> list[str]:
         """See `Store`."""
-        return await self._serve("claim_alone")
+        return await self._acquire_lock("acquire_exclusive")
 
-    async def claim_shared(self) -> list[str]:
+    async def acquire_shared(self) -> list[str]:
         """See `Store`."""
-        return await self._serve("claim_shared")
+        return await self._acquire_lock("acquire_shared")
 
     async def close(self) -> None:
         """See `Store`."""
-        claims = (self._claims, self._dead_letter_claims, self._choices)
-        for coalescer in (self._sends, self._sends_once, *claims, self._looks, self._memories):
+        claims = (self._claims, self._dead_letter_claims, self._claims_by_number)
+        for coalescer in (self._sends, self._deduplicated_sends, *claims, self._lock_reads, self._tombstone_reads):
             await coalescer.close()
-        while self._errands:
-            await asyncio.wait(self._errands)
+        while self._release_tasks:
+            await asyncio.wait(self._release_tasks)
         for coalescer in (self._removals, self._moves, self._releases, self._extensions):
             await coalescer.close()
-        if self._presence is not None:
-            await self._presence.leave()
+        if self._advisory_lock is not None:
+            await self._advisory_lock.release()
         await self._pool.close()
 
-    async def _serve(self, claim: str) -> list[str]:
-        warnings = [self.weaknesses[setting] for (setting,) in await self._pool.fetch("weaknesses")]
-        if self._presence is None:
-            return [*warnings, POOLED]
-        await self._presence.take(claim)
+    async def _acquire_lock(self, claim: str) -> list[str]:
+        warnings = [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
+        if self._advisory_lock is None:
+            return [*warnings, POOLER_WARNING]
+        await self._advisory_lock.acquire(claim)
         return warnings
 
-    def _watched(self, verb: str, run: Batch[Entry, Result]) -> Batch[Entry, Result]:
+    def _observed(self, verb: str, run: RunBatch[Entry, Result]) -> RunBatch[Entry, Result]:
         """How a coalescer runs a batch: and somebody hears how many there were."""
 
         def watched(entries: list[Entry]) -> Coroutine[Any, Any, list[Result]]:

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
-from app.domain.weight import LARGEST_ANSWER
+from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
-from app.runtime.coalescer import Coalescer, CoalescerFullError, LeftOverError, Scale
-from app.store.database import Observe, Work, while_open
+from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
+from app.store.database import BatchObserver, Work, unavailable_when_closed
 from app.store.rows import Row
-from app.store.sqlite_file import FileLock, connect, errors_spelled
+from app.store.sqlite_file import FileLock, connect, translate_errors
 from app.store.statements import Engine, Statement, load
 
 Result = TypeVar("Result")
@@ -24,29 +24,29 @@ Result = TypeVar("Result")
 READERS = 3
 """Threads that read beside the writer; more would only wait for Python's one interpreter."""
 
-LARGEST_BATCH = 256
+MAX_BATCH_SIZE = 256
 """Steps in one commit. By then the fsync costs nothing beside them, and nobody waits long for the others."""
 
 
 class Transaction:
     """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
 
-    __slots__ = ("_connection", "_statements", "answered", "began", "now")
+    __slots__ = ("_connection", "_statements", "now", "result_weight", "started_at")
 
     def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], clock: Clock) -> None:
         self._connection = connection
         self._statements = statements
-        self.began = clock.monotonic()
+        self.started_at = clock.monotonic()
         """Before `now`, so that no lock that begins then is promised for too long."""
         self.now: Instant = clock.now()
-        self.answered = 0
+        self.result_weight = 0
         """The weight of the messages that are answered."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """The rows of a statement that gives rows."""
         return self._execute(name, values).fetchall()
 
-    def count(self, name: str, /, **values: Any) -> int:
+    def execute(self, name: str, /, **values: Any) -> int:
         """Run a statement that gives no rows; how many rows it changed."""
         return self._execute(name, values).rowcount
 
@@ -56,7 +56,7 @@ class Transaction:
 
     async def change(self, name: str, /, **values: Any) -> int:
         """See `Session`; never waits."""
-        return self.count(name, **values)
+        return self.execute(name, **values)
 
     def _execute(self, name: str, values: dict[str, Any]) -> sqlite3.Cursor:
         values["now"] = self.now
@@ -72,17 +72,17 @@ class Step(Generic[Result]):
     result of such a step after its commit. `weight` is the bytes that it writes or may read.
     """
 
-    do: Callable[[Transaction], Result]
-    undo: "Callable[[Result], Step[Any] | None] | None" = None
+    run: Callable[[Transaction], Result]
+    compensate: "Callable[[Result], Step[Any] | None] | None" = None
     weight: int = 0
-    heard: Callable[[Result], None] | None = None
+    on_committed: Callable[[Result], None] | None = None
 
 
 def _weight_of(step: Step[Any]) -> int:
     return step.weight
 
 
-WRITING: Scale[Step[Any]] = Scale(_weight_of, largest_run_weight=4 << 20, most_waiting=64 << 20)
+WRITE_LIMITS: WeightLimits[Step[Any]] = WeightLimits(_weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
 """Bytes of steps. All of a commit are answered together, so a light step must not wait for many heavy ones."""
 
 
@@ -96,7 +96,7 @@ class SqliteDatabase:
     """
 
     def __init__(
-        self, path: Path | None, clock: Clock, observe: Observe, statements: Mapping[str, Statement] | None = None
+        self, path: Path | None, clock: Clock, observe: BatchObserver, statements: Mapping[str, Statement] | None = None
     ) -> None:
         self._path = path
         self._clock = clock
@@ -110,12 +110,12 @@ class SqliteDatabase:
         self._steps: Coalescer[Step[Any], Any] = Coalescer(
             self._run_batch,
             in_flight=1,
-            largest=LARGEST_BATCH,
-            scale=WRITING,
-            shared=(StoreUnavailable,),
-            orphaned=self._take_back,
+            max_batch_size=MAX_BATCH_SIZE,
+            limits=WRITE_LIMITS,
+            batch_errors=(StoreUnavailable,),
+            on_orphaned=self._compensate,
         )
-        self._takings_back: set[asyncio.Task[None]] = set()
+        self._compensations: set[asyncio.Task[None]] = set()
         self._closed = False
 
     # ---- what callers ask --------------------------------------------------------------------------------------------
@@ -126,33 +126,33 @@ class SqliteDatabase:
         Refuses with `Overloaded`.
         """
         try:
-            with while_open():
+            with unavailable_when_closed():
                 return await self._steps.submit(step)
         except CoalescerFullError as error:
             raise Overloaded from error
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """See `Session`."""
-        if self._statements[name].reads:
+        if self._statements[name].is_read_only:
             return await self._read(name, values)
         return await self.write(Step(lambda transaction: transaction.rows(name, **values)))
 
     async def change(self, name: str, /, **values: Any) -> int:
         """See `Session`."""
-        return await self.write(Step(lambda transaction: transaction.count(name, **values)))
+        return await self.write(Step(lambda transaction: transaction.execute(name, **values)))
 
     async def transaction(self, work: Work[Result]) -> Result:
         """See `Database`."""
-        return await self.write(Step(lambda transaction: _run_through(work, transaction)))
+        return await self.write(Step(lambda transaction: _run_to_completion(work, transaction)))
 
     async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do something with the writing connection, outside any transaction of ours."""
 
         def call() -> Result:
-            with errors_spelled():
+            with translate_errors():
                 return function(self._open_writer())
 
-        return await self._in(self._writing_thread, call)
+        return await self._run_in(self._writing_thread, call)
 
     async def close(self) -> None:
         """Finish what is gathered, close every connection and give the file free; harmless when that is done."""
@@ -160,11 +160,11 @@ class SqliteDatabase:
             return
         with suppress(StoreUnavailable):
             # Done behind all that is gathered, some of which may be for callers who have gone and is to be taken back.
-            await self.write(Step(_nothing))
-        while self._takings_back:
-            await asyncio.wait(self._takings_back)
+            await self.write(Step(_no_op))
+        while self._compensations:
+            await asyncio.wait(self._compensations)
         await self._steps.close()
-        await self._in(self._writing_thread, self._close_writer)
+        await self._run_in(self._writing_thread, self._close_writer)
         self._closed = True
         self._writing_thread.shutdown()
         self._reading_threads.shutdown()
@@ -176,39 +176,39 @@ class SqliteDatabase:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
-        results = await self._in(self._writing_thread, lambda: self._commit(steps))
+        results = await self._run_in(self._writing_thread, lambda: self._commit(steps))
         self._observe("write", len(steps))
         return results
 
     def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:
         """Run all steps in one transaction. An error undoes them all; the coalescer then tries each alone."""
-        with errors_spelled():
+        with translate_errors():
             writer = self._open_writer()
             try:
                 writer.execute("BEGIN IMMEDIATE")
-                results = self._results_of(steps, writer)
+                results = self._run_steps(steps, writer)
                 writer.execute("COMMIT")
             except BaseException:
                 # Closing undoes what is open, also where a damaged disk lets nothing be rolled back; the next batch
                 # begins with a connection that remembers none of it.
-                self._undo()
+                self._rollback()
                 raise
             return results
 
-    def _results_of(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
+    def _run_steps(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
         """The steps one after the other, until what they answer is as heavy as an answer may be."""
         results: list[Any] = []
-        answered = 0
+        result_weight = 0
         for step in steps:
-            if answered >= LARGEST_ANSWER:
-                results.append(LeftOverError())
+            if result_weight >= MAX_RESPONSE_BYTES:
+                results.append(RequeueEntryError())
                 continue
             transaction = Transaction(writer, self._statements, self._clock)
             try:
-                results.append(step.do(transaction))
+                results.append(step.run(transaction))
             except Refusal as refusal:
                 results.append(refusal)
-            answered += transaction.answered
+            result_weight += transaction.result_weight
         return results
 
     def _open_writer(self) -> sqlite3.Connection:
@@ -216,7 +216,7 @@ class SqliteDatabase:
             self._writer = connect(self._path)
         return self._writer
 
-    def _undo(self) -> None:
+    def _rollback(self) -> None:
         if self._path:
             self._close_writer()
         elif self._writer and self._writer.in_transaction:
@@ -227,28 +227,28 @@ class SqliteDatabase:
             self._writer.close()
             self._writer = None
 
-    def _take_back(self, step: Step[Any], result: Any) -> None:
-        if step.undo and (back := step.undo(result)):
-            task = asyncio.get_running_loop().create_task(self._write_in_vain(back))
-            self._takings_back.add(task)
-            task.add_done_callback(self._takings_back.discard)
+    def _compensate(self, step: Step[Any], result: Any) -> None:
+        if step.compensate and (compensation := step.compensate(result)):
+            task = asyncio.get_running_loop().create_task(self._write_compensation(compensation))
+            self._compensations.add(task)
+            task.add_done_callback(self._compensations.discard)
 
-    async def _write_in_vain(self, step: Step[Any]) -> None:
+    async def _write_compensation(self, step: Step[Any]) -> None:
         """Write for nobody. Where the store cannot, what was claimed comes back by itself when its lock ends."""
         with suppress(StoreUnavailable):
             result = await self.write(step)
-            if step.heard:
-                step.heard(result)
+            if step.on_committed:
+                step.on_committed(result)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self, name: str, values: dict[str, Any]) -> list[Row]:
         if self._path is None:
-            return await self._in(self._writing_thread, lambda: self._read_with(self._open_writer(), name, values))
-        return await self._in(self._reading_threads, lambda: self._read_committed(name, values))
+            return await self._run_in(self._writing_thread, lambda: self._read_with(self._open_writer(), name, values))
+        return await self._run_in(self._reading_threads, lambda: self._read_committed(name, values))
 
     def _read_committed(self, name: str, values: dict[str, Any]) -> list[Row]:
-        with errors_spelled():
+        with translate_errors():
             reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
             try:
                 found = self._read_with(reader, name, values)
@@ -261,7 +261,7 @@ class SqliteDatabase:
     def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
         return Transaction(connection, self._statements, self._clock).rows(name, **values)
 
-    async def _in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
+    async def _run_in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         if self._path is None:
@@ -269,11 +269,11 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(threads, function)
 
 
-def _nothing(_transaction: Transaction) -> None:
+def _no_op(_transaction: Transaction) -> None:
     """Change nothing."""
 
 
-def _run_through(work: Work[Result], transaction: Transaction) -> Result:
+def _run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
     """Run a coroutine to its end in this thread, which works because its session never waits."""
     try:
         next(work(transaction).__await__())

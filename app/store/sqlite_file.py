@@ -18,7 +18,7 @@ from app.domain.settlement import SECRET_BYTES
 BUSY_SECONDS = 5.0
 """How long to wait while somebody else, a backup or a person with a shell, writes to the file."""
 
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 """Messages may be read by the account of the server alone."""
 
 CACHED_STATEMENTS = 256
@@ -34,7 +34,7 @@ SETTINGS = (
     f"PRAGMA journal_size_limit = {64 << 20}",
 )
 
-SAYINGS = {
+ERROR_MESSAGES = {
     sqlite3.SQLITE_BUSY: "The database file is locked by another program.",
     sqlite3.SQLITE_LOCKED: "The database file is locked by another program.",
     sqlite3.SQLITE_FULL: "The disk of the database file is full.",
@@ -67,8 +67,8 @@ class FileLock:
     """The sole right of this process to serve a file, taken when made; it ends with the process at the latest."""
 
     def __init__(self, path: Path) -> None:
-        beside = path.with_name(f"{path.name}.lock")
-        self._file = os.fdopen(os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE), "a+")
+        lock_path = path.with_name(f"{path.name}.lock")
+        self._file = os.fdopen(os.open(lock_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_MODE), "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -94,7 +94,7 @@ def make_private(path: Path) -> None:
     end them. Another program that reads would then take itself for the last one and remove the write-ahead log.
     """
     with suppress(OSError):  # SQLite tells better why it cannot be opened
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
@@ -136,12 +136,12 @@ def _row_digest(*fields: int | str | bytes | None) -> str:
 
 
 @contextmanager
-def errors_spelled() -> Generator[None]:
+def translate_errors() -> Generator[None]:
     """Say `StoreUnavailable` for what SQLite cannot help; let mistakes of ours through as they are."""
     try:
         yield
     except sqlite3.Error as error:
         # The upper bits tell variants of one trouble apart.
-        if saying := SAYINGS.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF):
-            raise StoreUnavailable(saying) from error
+        if text := ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF):
+            raise StoreUnavailable(text) from error
         raise

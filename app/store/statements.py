@@ -23,9 +23,9 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from app.domain.weight import ROW_BYTES
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.store import rows
-from app.store.digested import DIGESTED_COLUMNS, Kind
+from app.store.digest_columns import DIGESTED_COLUMNS, DigestKind
 
 
 class Engine(StrEnum):
@@ -57,45 +57,45 @@ SKIP_LOCKED = {
 COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
     "light": (*rows.LIGHT_COLUMNS, "weight"),
-    "outline": rows.OUTLINE_COLUMNS,
+    "outline": rows.METADATA_COLUMNS,
     "archived": rows.ARCHIVED_COLUMNS,
-    "held": rows.HELD_COLUMNS,
+    "held": rows.LOCKED_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
     "batch": rows.BATCH_COLUMNS,
     "queue": rows.QUEUE_COLUMNS,
     "api_key": rows.API_KEY_COLUMNS,
 }
 
-LIGHT = 8 << 10
+INLINE_LIMIT = 8 << 10
 """Bytes of a body and properties that come with their row when it is looked at: a thousand rows have no more than
 8 MiB, and most messages are smaller."""
 
-CALCULATED = {
+COMPUTED_COLUMNS = {
     "read_at": "@now AS read_at",
     "body_bytes": "LENGTH(body) AS body_bytes",
-    "light_body": f"IF(@weight <= {ROW_BYTES + LIGHT}, body, NULL) AS body",
-    "light_properties": f"IF(@weight <= {ROW_BYTES + LIGHT}, properties, NULL) AS properties",
+    "light_body": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body",
+    "light_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",
     "weight": "@weight AS weight",
 }
 """What is no column of the table; the length is told without reading the body."""
 
-IN_DIGEST: Mapping[Kind, Mapping[Engine, str]] = {
-    Kind.NUMBER: {
+DIGEST_TERMS: Mapping[DigestKind, Mapping[Engine, str]] = {
+    DigestKind.NUMBER: {
         Engine.POSTGRESQL: "coalesce(length({0}::text) || ':' || {0}, '-')",
         Engine.MYSQL: "COALESCE(CONCAT(LENGTH({0}), ':', {0}), '-')",
         Engine.SQLITE: "{0}",
     },
-    Kind.TEXT: {
+    DigestKind.TEXT: {
         Engine.POSTGRESQL: "coalesce(octet_length(convert_to({0}, 'UTF8')) || ':' || {0}, '-')",
         Engine.MYSQL: "COALESCE(CONCAT(LENGTH({0}), ':', CAST({0} AS BINARY)), '-')",
         Engine.SQLITE: "{0}",
     },
-    Kind.BYTES: {
+    DigestKind.BYTES: {
         Engine.POSTGRESQL: "coalesce(2 * length({0}) || ':' || encode({0}, 'hex'), '-')",
         Engine.MYSQL: "COALESCE(CONCAT(2 * LENGTH({0}), ':', LOWER(HEX({0}))), '-')",
         Engine.SQLITE: "{0}",
     },
-    Kind.BODY: {
+    DigestKind.BODY: {
         Engine.POSTGRESQL: "'64:' || encode(sha256({0}), 'hex')",
         Engine.MYSQL: "CONCAT('64:', SHA2({0}, 256))",
         Engine.SQLITE: "sha256_hex({0})",
@@ -109,13 +109,13 @@ ROW_DIGEST = {
     Engine.SQLITE: ("row_digest(", ", ", ")"),
 }
 
-BYTES = {
+TEXT_LENGTH = {
     Engine.POSTGRESQL: "OCTET_LENGTH({})",
     Engine.MYSQL: "OCTET_LENGTH({})",
     # Its LENGTH counts the characters of a text, and only new versions have OCTET_LENGTH.
     Engine.SQLITE: "LENGTH(CAST({} AS BLOB))",
 }
-LENGTHS = {
+BYTES_LENGTH = {
     Engine.POSTGRESQL: "OCTET_LENGTH({})",
     Engine.MYSQL: "OCTET_LENGTH({})",
     Engine.SQLITE: "LENGTH({})",
@@ -124,11 +124,11 @@ LENGTHS = {
 
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
-OUTLINES = re.compile(r"@outlines\(([a-z_]+)\)")
-WHOLE = re.compile(r"@((?:[a-z]+\.)?)message\b")
-WEIGHTS = re.compile(r"@([a-z]+\.)?weight\b")
-LIST = re.compile(r"@in\((:[a-z_]+)\)")
-COLUMN_LIST = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
+OUTLINES_MACRO = re.compile(r"@outlines\(([a-z_]+)\)")
+MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
+WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
+IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
+COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
 # A colon that follows another one is a cast of PostgreSQL.
 PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
 
@@ -142,17 +142,17 @@ class Statement:
     text: str
 
     @property
-    def reads(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether it only looks, so that a connection for readers may run it."""
         return self.text.startswith("SELECT") and "FOR UPDATE" not in self.text
 
-    def numbered(self) -> tuple[str, tuple[str, ...]]:
+    def with_numbered_params(self) -> tuple[str, tuple[str, ...]]:
         """The text with `$1`, `$2` ... (asyncpg), and the names in the order of their numbers."""
         names = tuple(dict.fromkeys(PARAMETER.findall(self.text)))
-        places = {name: f"${place}" for place, name in enumerate(names, 1)}
-        return PARAMETER.sub(lambda match: places[match[1]], self.text), names
+        numbers = {name: f"${place}" for place, name in enumerate(names, 1)}
+        return PARAMETER.sub(lambda match: numbers[match[1]], self.text), names
 
-    def formatted(self) -> tuple[str, tuple[str, ...]]:
+    def with_format_params(self) -> tuple[str, tuple[str, ...]]:
         """The text with `%s` (asyncmy), and the names in the order they are wanted, repeated where they repeat."""
         names = tuple(PARAMETER.findall(self.text))
         return PARAMETER.sub("%s", self.text.replace("%", "%%")), names
@@ -173,19 +173,21 @@ def parse(text: str, engine: Engine) -> list[Statement]:
     if len(set(names)) < len(names):
         raise ValueError(f"{engine}: a statement is named twice among {sorted(names)}")
     by_name = dict(zip(names, bodies, strict=True))
-    whole = [OUTLINES.sub(lambda match: WHOLE.sub(r"@\1outline", by_name[match[1]]), body) for body in bodies]
+    expanded = [
+        OUTLINES_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1outline", by_name[match[1]]), body) for body in bodies
+    ]
     return [
-        Statement(name, purpose, spell(body, engine))
-        for name, purpose, body in zip(names, purposes, whole, strict=True)
+        Statement(name, purpose, render(body, engine))
+        for name, purpose, body in zip(names, purposes, expanded, strict=True)
     ]
 
 
-def spell(body: str, engine: Engine) -> str:
+def render(body: str, engine: Engine) -> str:
     """One statement as the engine says it, without comments, trailing semicolon or blank lines."""
     text = COMMENT.sub("", body)
-    text = COLUMN_LIST.sub(lambda match: _columns(match[2], match[1]), text)
-    text = WEIGHTS.sub(lambda match: _weight(match[1] or "", engine), text)
-    text = LIST.sub(IN[engine], text)
+    text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
+    text = WEIGHT_MACRO.sub(lambda match: _weight(match[1] or "", engine), text)
+    text = IN_MACRO.sub(IN[engine], text)
     text = text.replace("@row_digest", _row_digest(engine)).replace("@now", NOW[engine])
     text = text.replace("@for_update", FOR_UPDATE[engine]).replace("@skip_locked", SKIP_LOCKED[engine])
     lines = (line.rstrip() for line in text.splitlines())
@@ -194,16 +196,16 @@ def spell(body: str, engine: Engine) -> str:
 
 def _row_digest(engine: Engine) -> str:
     begin, between, end = ROW_DIGEST[engine]
-    fields = (IN_DIGEST[kind][engine].format(column) for column, kind in DIGESTED_COLUMNS.items())
+    fields = (DIGEST_TERMS[kind][engine].format(column) for column, kind in DIGESTED_COLUMNS.items())
     return begin + between.join(fields) + end
 
 
 def _weight(prefix: str, engine: Engine) -> str:
-    body, properties = LENGTHS[engine].format(f"{prefix}body"), BYTES[engine].format(f"{prefix}properties")
-    return f"{ROW_BYTES} + {body} + COALESCE({properties}, 0)"
+    body, properties = BYTES_LENGTH[engine].format(f"{prefix}body"), TEXT_LENGTH[engine].format(f"{prefix}properties")
+    return f"{MESSAGE_OVERHEAD_BYTES} + {body} + COALESCE({properties}, 0)"
 
 
-def _columns(of: str, table: str | None) -> str:
+def _columns(kind: str, table: str | None) -> str:
     prefix = f"{table}." if table else ""
-    columns = ", ".join(CALCULATED.get(column, prefix + column) for column in COLUMNS[of])
+    columns = ", ".join(COMPUTED_COLUMNS.get(column, prefix + column) for column in COLUMNS[kind])
     return columns.replace("@weight", f"@{prefix}weight")

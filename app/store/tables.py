@@ -10,34 +10,34 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInt
 from sqlalchemy.dialects import mysql
 from sqlmodel import Field, SQLModel, String
 
-from app.domain.message import LONGEST_ID, MessageState
-from app.domain.queue import LONGEST_NAME
+from app.domain.message import MAX_ID_LENGTH, MessageState
+from app.domain.queue import MAX_NAME_LENGTH
 
 # SQLModel declares this name as something that types cannot follow.
 TableName: TypeAlias = Any
 
 # Names and ids compare byte by byte on every engine; MariaDB would fold case and accents. Names are also listed in
 # that order, where PostgreSQL would follow the language of its database.
-Name = (
-    String(LONGEST_NAME)
-    .with_variant(mysql.VARCHAR(LONGEST_NAME, collation="utf8mb4_bin"), "mysql", "mariadb")
-    .with_variant(String(LONGEST_NAME, collation="C"), "postgresql")
+NameType = (
+    String(MAX_NAME_LENGTH)
+    .with_variant(mysql.VARCHAR(MAX_NAME_LENGTH, collation="utf8mb4_bin"), "mysql", "mariadb")
+    .with_variant(String(MAX_NAME_LENGTH, collation="C"), "postgresql")
 )
-Id = String(LONGEST_ID).with_variant(mysql.VARCHAR(LONGEST_ID, collation="utf8mb4_bin"), "mysql", "mariadb")
+IdType = String(MAX_ID_LENGTH).with_variant(mysql.VARCHAR(MAX_ID_LENGTH, collation="utf8mb4_bin"), "mysql", "mariadb")
 # Where an id alone decides whether two messages are the same: a VARCHAR of MariaDB would not count blanks at its end.
-ExactId = String(LONGEST_ID).with_variant(mysql.VARBINARY(4 * LONGEST_ID), "mysql", "mariadb")
-Word = String(64)
+ExactIdType = String(MAX_ID_LENGTH).with_variant(mysql.VARBINARY(4 * MAX_ID_LENGTH), "mysql", "mariadb")
+ShortString = String(64)
 # Sixty-four bit keys; SQLite only numbers rows by itself in a column called INTEGER.
-Number = BigInteger().with_variant(Integer(), "sqlite")
-Body = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-Long = Text().with_variant(mysql.MEDIUMTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
-Secret = LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
-Digest = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
+AutoId = BigInteger().with_variant(Integer(), "sqlite")
+BodyType = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+LongText = Text().with_variant(mysql.MEDIUMTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
+SecretType = LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
+DigestType = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 
 # SQLite alone would give the number of a deleted last row out again: to a queue that then inherits what the old one
 # left behind, to a message whose number the archive already has.
-NEVER_REUSED = {"sqlite_autoincrement": True}
-AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
+NO_ID_REUSE = {"sqlite_autoincrement": True}
+IS_AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 
 
 class BrokerRow(SQLModel, table=True):
@@ -45,7 +45,7 @@ class BrokerRow(SQLModel, table=True):
 
     __tablename__: ClassVar[TableName] = "broker"
 
-    id: str = Field(sa_column=Column(Word, primary_key=True))
+    id: str = Field(sa_column=Column(ShortString, primary_key=True))
 
 
 class QueueRow(SQLModel, table=True):
@@ -63,12 +63,12 @@ class QueueRow(SQLModel, table=True):
             postgresql_where=text("take_locks_until IS NOT NULL"),
             sqlite_where=text("take_locks_until IS NOT NULL"),
         ),
-        NEVER_REUSED,
+        NO_ID_REUSE,
     )
 
     id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=True))
-    name: str = Field(sa_column=Column(Name, nullable=False, unique=True))
-    settings: str = Field(sa_column=Column(Long, nullable=False))
+    name: str = Field(sa_column=Column(NameType, nullable=False, unique=True))
+    settings: str = Field(sa_column=Column(LongText, nullable=False))
     version: int = Field(sa_column=Column(Integer, nullable=False))
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
@@ -82,7 +82,7 @@ class DeletedQueueRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "deleted_queue"
 
     id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
-    name: str = Field(sa_column=Column(Name, nullable=False))
+    name: str = Field(sa_column=Column(NameType, nullable=False))
     archive_retention: int = Field(sa_column=Column(BigInteger, nullable=False))
     deleted_at: int = Field(sa_column=Column(BigInteger, nullable=False))
 
@@ -105,8 +105,8 @@ class MessageRow(SQLModel, table=True):
             text("priority DESC"),
             "available_at",
             "sequence_number",
-            postgresql_where=text(AVAILABLE),
-            sqlite_where=text(AVAILABLE),
+            postgresql_where=text(IS_AVAILABLE),
+            sqlite_where=text(IS_AVAILABLE),
         ),
         Index(
             "message_by_state",
@@ -134,10 +134,10 @@ class MessageRow(SQLModel, table=True):
             postgresql_where=text("expires_at IS NOT NULL"),
             sqlite_where=text("expires_at IS NOT NULL"),
         ),
-        NEVER_REUSED,
+        NO_ID_REUSE,
     )
 
-    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=True))
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=True))
     queue_id: int = Field(sa_column=Column(Integer, nullable=False))
     state: int = Field(sa_column=Column(SmallInteger, nullable=False))
     home_state: int = Field(sa_column=Column(SmallInteger, nullable=False))
@@ -147,23 +147,23 @@ class MessageRow(SQLModel, table=True):
     expires_at: int | None = Field(sa_column=Column(BigInteger))
     delivery_count: int = Field(sa_column=Column(Integer, nullable=False))
     failure_count: int = Field(sa_column=Column(Integer, nullable=False))
-    lock_token: bytes | None = Field(sa_column=Column(Secret))
+    lock_token: bytes | None = Field(sa_column=Column(SecretType))
     locked_until: int | None = Field(sa_column=Column(BigInteger))
     lock_generation: int = Field(sa_column=Column(Integer, nullable=False))
-    receiver_id: str | None = Field(sa_column=Column(Id))
+    receiver_id: str | None = Field(sa_column=Column(IdType))
     first_delivered_at: int | None = Field(sa_column=Column(BigInteger))
     last_delivered_at: int | None = Field(sa_column=Column(BigInteger))
     last_failure: str | None = Field(sa_column=Column(Text))
-    message_id: str = Field(sa_column=Column(Id, nullable=False))
-    group_id: str | None = Field(sa_column=Column(Id))
-    headers: str | None = Field(sa_column=Column(Long))
-    properties: str | None = Field(sa_column=Column(Long))
+    message_id: str = Field(sa_column=Column(IdType, nullable=False))
+    group_id: str | None = Field(sa_column=Column(IdType))
+    headers: str | None = Field(sa_column=Column(LongText))
+    properties: str | None = Field(sa_column=Column(LongText))
     body_kind: int = Field(sa_column=Column(SmallInteger, nullable=False))
-    body: bytes = Field(sa_column=Column(Body, nullable=False))
+    body: bytes = Field(sa_column=Column(BodyType, nullable=False))
     dead_letter_reason: str | None = Field(sa_column=Column(Text))
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     dead_lettered_at: int | None = Field(sa_column=Column(BigInteger))
-    content_digest: bytes | None = Field(sa_column=Column(Secret))
+    content_digest: bytes | None = Field(sa_column=Column(SecretType))
 
 
 DEPTH = Table(
@@ -205,7 +205,7 @@ class AcceptedCountRow(SQLModel, table=True):
     first_number: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
     queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
     day: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
-    queue: str = Field(sa_column=Column(Name, nullable=False))
+    queue: str = Field(sa_column=Column(NameType, nullable=False))
     accepted: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
     moved: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
     unarchived: int = Field(sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
@@ -220,14 +220,14 @@ class ArchiveRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "archive"
     __table_args__ = (Index("archive_export", "export_batch", "remove_at"),)
 
-    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
     queue_id: int = Field(sa_column=Column(Integer, nullable=False))
-    queue: str = Field(sa_column=Column(Name, nullable=False))
-    outcome: str = Field(sa_column=Column(Word, nullable=False))
+    queue: str = Field(sa_column=Column(NameType, nullable=False))
+    outcome: str = Field(sa_column=Column(ShortString, nullable=False))
     settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
-    lock_token: bytes | None = Field(sa_column=Column(Secret))
-    receiver_id: str | None = Field(sa_column=Column(Id))
+    lock_token: bytes | None = Field(sa_column=Column(SecretType))
+    receiver_id: str | None = Field(sa_column=Column(IdType))
     priority: int = Field(sa_column=Column(SmallInteger, nullable=False))
     enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     available_at: int = Field(sa_column=Column(BigInteger, nullable=False))
@@ -237,16 +237,16 @@ class ArchiveRow(SQLModel, table=True):
     delivery_count: int = Field(sa_column=Column(Integer, nullable=False))
     failure_count: int = Field(sa_column=Column(Integer, nullable=False))
     last_failure: str | None = Field(sa_column=Column(Text))
-    message_id: str = Field(sa_column=Column(Id, nullable=False))
-    group_id: str | None = Field(sa_column=Column(Id))
-    headers: str | None = Field(sa_column=Column(Long))
-    properties: str | None = Field(sa_column=Column(Long))
+    message_id: str = Field(sa_column=Column(IdType, nullable=False))
+    group_id: str | None = Field(sa_column=Column(IdType))
+    headers: str | None = Field(sa_column=Column(LongText))
+    properties: str | None = Field(sa_column=Column(LongText))
     body_kind: int = Field(sa_column=Column(SmallInteger, nullable=False))
-    body: bytes = Field(sa_column=Column(Body, nullable=False))
+    body: bytes = Field(sa_column=Column(BodyType, nullable=False))
     dead_letter_reason: str | None = Field(sa_column=Column(Text))
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     export_batch: int | None = Field(sa_column=Column(BigInteger))
-    content_digest: bytes | None = Field(sa_column=Column(Secret))
+    content_digest: bytes | None = Field(sa_column=Column(SecretType))
 
 
 class ExportBatchRow(SQLModel, table=True):
@@ -259,13 +259,13 @@ class ExportBatchRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "export_batch"
     __table_args__ = (Index("export_batch_remove_at", "removed_at", "remove_at"),)
 
-    number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
+    number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
     row_count: int = Field(sa_column=Column(Integer, nullable=False))
-    digest: str = Field(sa_column=Column(Word, nullable=False))
+    digest: str = Field(sa_column=Column(ShortString, nullable=False))
     sealed_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     removed_at: int | None = Field(sa_column=Column(BigInteger))
-    removal: str | None = Field(sa_column=Column(Word))
+    removal: str | None = Field(sa_column=Column(ShortString))
     digest_version: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("1")))
 
 
@@ -275,10 +275,10 @@ class SettlementRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "settlement"
     __table_args__ = (Index("settlement_remove_at", "remove_at"),)
 
-    sequence_number: int = Field(sa_column=Column(Number, primary_key=True, autoincrement=False))
-    lock_token: bytes = Field(sa_column=Column(Secret, primary_key=True))
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
+    lock_token: bytes = Field(sa_column=Column(SecretType, primary_key=True))
     queue_id: int = Field(sa_column=Column(Integer, nullable=False))
-    outcome: str = Field(sa_column=Column(Word, nullable=False))
+    outcome: str = Field(sa_column=Column(ShortString, nullable=False))
     state: int | None = Field(sa_column=Column(SmallInteger))
     settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
@@ -290,9 +290,9 @@ class AttemptRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "attempt"
     __table_args__ = (Index("attempt_remove_at", "remove_at"),)
 
-    attempt_key: bytes = Field(sa_column=Column(Digest, primary_key=True))
-    fingerprint: bytes = Field(sa_column=Column(Digest, nullable=False))
-    answer: str | None = Field(sa_column=Column(Long))
+    attempt_key: bytes = Field(sa_column=Column(DigestType, primary_key=True))
+    fingerprint: bytes = Field(sa_column=Column(DigestType, nullable=False))
+    answer: str | None = Field(sa_column=Column(LongText))
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
 
 
@@ -303,7 +303,7 @@ class RecentIdRow(SQLModel, table=True):
     __table_args__ = (Index("recent_id_remove_at", "remove_at"),)
 
     queue_id: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
-    message_id: str = Field(sa_column=Column(ExactId, primary_key=True))
+    message_id: str = Field(sa_column=Column(ExactIdType, primary_key=True))
     sequence_number: int = Field(sa_column=Column(BigInteger, nullable=False))
     state: int = Field(sa_column=Column(SmallInteger, nullable=False))
     enqueued_at: int = Field(sa_column=Column(BigInteger, nullable=False))
@@ -316,9 +316,9 @@ class ApiKeyRow(SQLModel, table=True):
     __tablename__: ClassVar[TableName] = "api_key"
     __table_args__ = (Index("api_key_principal", "principal"),)
 
-    id: str = Field(sa_column=Column(Word, primary_key=True))
-    principal: str = Field(sa_column=Column(Id, nullable=False))
-    secret_hash: bytes = Field(sa_column=Column(Digest, nullable=False, unique=True))
+    id: str = Field(sa_column=Column(ShortString, primary_key=True))
+    principal: str = Field(sa_column=Column(IdType, nullable=False))
+    secret_hash: bytes = Field(sa_column=Column(DigestType, nullable=False, unique=True))
     rights: str = Field(sa_column=Column(Text, nullable=False))
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     expires_at: int | None = Field(sa_column=Column(BigInteger))

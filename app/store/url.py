@@ -8,7 +8,7 @@ from app.store.statements import Engine
 
 EXAMPLES = "sqlite:///peeklock.sqlite3, postgresql://user:password@host/database or mysql://user:password@host/database"
 IN_MEMORY = ":memory:"
-SERVERS = {
+SERVER_SCHEMES = {
     "postgresql": Engine.POSTGRESQL,
     "postgres": Engine.POSTGRESQL,
     "mysql": Engine.MYSQL,
@@ -41,7 +41,7 @@ def read_url(url: str) -> StoreUrl:
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
-        raise BadStoreUrl(f"{_shown(url)} is no database URL; write one like {EXAMPLES}.")
+        raise BadStoreUrl(f"{_redacted(url)} is no database URL; write one like {EXAMPLES}.")
     if "+" in scheme:
         raise BadStoreUrl(f"The drivers are chosen here: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
     try:
@@ -50,21 +50,21 @@ def read_url(url: str) -> StoreUrl:
     except ValueError:
         # The reason may quote a password, where one with a slash was not percent-encoded.
         raise BadStoreUrl(
-            f"{_shown(url)} cannot be read: its port is no number, or a mark in its password is not percent-encoded."
+            f"{_redacted(url)} cannot be read: its port is no number, or a mark in its password is not percent-encoded."
         ) from None
     if scheme == "sqlite":
         return StoreUrl(Engine.SQLITE, url, _sqlite_path(parts))
-    if scheme not in SERVERS:
+    if scheme not in SERVER_SCHEMES:
         raise BadStoreUrl(f"There is no store on {scheme}; write a URL like {EXAMPLES}.")
     if not parts.path.strip("/"):
-        raise BadStoreUrl(f"{_shown(url)} names no database; put its name behind the host, after a slash.")
-    return StoreUrl(SERVERS[scheme], url)
+        raise BadStoreUrl(f"{_redacted(url)} names no database; put its name behind the host, after a slash.")
+    return StoreUrl(SERVER_SCHEMES[scheme], url)
 
 
 def is_in_memory(url: str) -> bool:
     """Whether this names a database that ends with whoever opens it. Refuses as `read_url` does."""
-    where = read_url(url)
-    return where.engine is Engine.SQLITE and where.path is None
+    store_url = read_url(url)
+    return store_url.engine is Engine.SQLITE and store_url.path is None
 
 
 def _sqlite_path(parts: SplitResult) -> Path | None:
@@ -83,7 +83,7 @@ def _sqlite_path(parts: SplitResult) -> Path | None:
     return path
 
 
-def _shown(url: str) -> str:
+def _redacted(url: str) -> str:
     """The URL without what may be a password."""
     before, at, after = url.rpartition("@")
     scheme, separator, _ = before.partition("://")

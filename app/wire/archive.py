@@ -5,18 +5,18 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from app.domain.archive import ArchiveBatch, Copy, RemovalCause, TrimResult
-from app.wire.shapes import LARGEST_INT64, THE_END, Page, Timestamp
+from app.domain.archive import ArchiveBatch, CopiedBatch, RemovalCause, TrimResult
+from app.wire.field_types import END_OF_TEXT, MAX_INT64, Page, Timestamp
 from app.wire.times import maybe_to_wire, to_wire
 
-MOST_TRIMMED = 1000
+MAX_TRIMMED_BATCHES = 1000
 
-BatchNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_INT64)]
-RowCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_INT64, description="Messages in the batch.")]
+BatchNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
+RowCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64, description="Messages in the batch.")]
 BatchDigest: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        pattern=f"^[0-9a-f]{{64}}{THE_END}",
+        pattern=f"^[0-9a-f]{{64}}{END_OF_TEXT}",
         description="SHA-256 in hexadecimal, as the `digest_version` of the batch says.",
     ),
 ]
@@ -32,7 +32,7 @@ DigestVersionNumber: TypeAlias = Annotated[
 class BrowseBatches(Page, forbid_unknown_fields=True):
     """Which batches to list."""
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_INT64, description="Only batches of greater numbers.")] = 0
+    after: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64, description="Only batches of greater numbers.")] = 0
 
 
 class BatchView(msgspec.Struct):
@@ -66,11 +66,11 @@ class BatchCopy(msgspec.Struct, forbid_unknown_fields=True):
 class TrimArchive(msgspec.Struct, forbid_unknown_fields=True):
     """The batches of which there is a copy elsewhere."""
 
-    batches: Annotated[list[BatchCopy], msgspec.Meta(min_length=1, max_length=MOST_TRIMMED)]
+    batches: Annotated[list[BatchCopy], msgspec.Meta(min_length=1, max_length=MAX_TRIMMED_BATCHES)]
 
-    def copies(self) -> list[Copy]:
+    def copies(self) -> list[CopiedBatch]:
         """What is said of each."""
-        return [Copy(one.number, one.row_count, one.digest) for one in self.batches]
+        return [CopiedBatch(one.number, one.row_count, one.digest) for one in self.batches]
 
 
 class TrimmedBatch(msgspec.Struct):
@@ -89,15 +89,15 @@ class ArchiveTrimmed(msgspec.Struct):
 def batch_page(batches: Sequence[ArchiveBatch], limit: int) -> BatchPage:
     """A page of batches, of which there is one more than the limit if there are more."""
     more = str(batches[limit - 1].number) if len(batches) > limit else None
-    return BatchPage([_view(batch) for batch in batches[:limit]], more)
+    return BatchPage([_batch_view(batch) for batch in batches[:limit]], more)
 
 
-def archive_trimmed(copies: Sequence[Copy], results: Sequence[TrimResult]) -> ArchiveTrimmed:
+def archive_trimmed(copies: Sequence[CopiedBatch], results: Sequence[TrimResult]) -> ArchiveTrimmed:
     """The results, of which there are fewer than copies where time ran out."""
     return ArchiveTrimmed([TrimmedBatch(copy.number, result) for copy, result in zip(copies, results, strict=False)])
 
 
-def _view(batch: ArchiveBatch) -> BatchView:
+def _batch_view(batch: ArchiveBatch) -> BatchView:
     return BatchView(
         batch.number,
         batch.row_count,

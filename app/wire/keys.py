@@ -6,25 +6,25 @@ import msgspec
 
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import Duration, from_seconds, to_seconds
-from app.domain.message import LONGEST_ID
-from app.domain.queue import LONGEST_TTL
-from app.wire.shapes import THE_END, Timestamp, only
+from app.domain.message import MAX_ID_LENGTH
+from app.domain.queue import MAX_TTL
+from app.wire.field_types import END_OF_TEXT, Timestamp, text_of
 from app.wire.times import maybe_to_wire, to_wire
 
 PrincipalName: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        pattern=rf"^[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?{THE_END}",
+        pattern=rf"^[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?{END_OF_TEXT}",
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="Printable, without a blank at either end: MariaDB does not see one at the end.",
     ),
 ]
-Pattern: TypeAlias = Annotated[str, only(r"[A-Za-z0-9._*?-]", min_length=1, max_length=LONGEST_ID)]
+Pattern: TypeAlias = Annotated[str, text_of(r"[A-Za-z0-9._*?-]", min_length=1, max_length=MAX_ID_LENGTH)]
 
 
 Lifetime: TypeAlias = Annotated[
-    float, msgspec.Meta(ge=1, le=to_seconds(LONGEST_TTL), description="How long the key lives; null: until revoked.")
+    float, msgspec.Meta(ge=1, le=to_seconds(MAX_TTL), description="How long the key lives; null: until revoked.")
 ]
 
 

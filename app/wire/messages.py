@@ -9,19 +9,17 @@ from msgspec import UNSET, UnsetType
 
 from app.domain.delivery import is_redelivered
 from app.domain.instant import to_milliseconds
-from app.domain.message import LARGEST_BATCH, LARGEST_RECEIVE, BodyKind, Message
+from app.domain.message import MAX_BATCH_COUNT, MAX_RECEIVE_COUNT, BodyKind, Message
 from app.domain.settlement import LockToken
-from app.wire.locks import SettlementResult, WrittenSettlement
-from app.wire.properties import StoredProperties, WrittenProperties
-from app.wire.shapes import (
+from app.wire.field_types import (
     STATE_NAMES,
     AnyJson,
     Base64,
+    DateTime,
     DelaySeconds,
     Filter,
     Id,
     LockSeconds,
-    Moment,
     Page,
     Priority,
     ReceiveCount,
@@ -30,12 +28,14 @@ from app.wire.shapes import (
     Timestamp,
     WaitSeconds,
 )
+from app.wire.properties import RawProperties, StoredProperties
+from app.wire.settlements import RawSettlement, SettlementResult
 from app.wire.times import maybe_to_wire, to_wire
 
-Numbers: TypeAlias = Annotated[
+SequenceNumbers: TypeAlias = Annotated[
     list[SequenceNumber],
     msgspec.Meta(
-        min_length=1, max_length=LARGEST_RECEIVE, description="Deferred messages to receive; no number twice."
+        min_length=1, max_length=MAX_RECEIVE_COUNT, description="Deferred messages to receive; no number twice."
     ),
 ]
 
@@ -48,10 +48,10 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     lock_seconds: LockSeconds | None = None
     mode: Literal["peek_lock", "receive_and_delete"] = "peek_lock"
     source: Literal["queue", "dead_letter"] = "queue"
-    sequence_numbers: Numbers | None = None
+    sequence_numbers: SequenceNumbers | None = None
     receiver_id: Id | None = None
     filter: Filter | None = None
-    settlements: Annotated[list[WrittenSettlement], msgspec.Meta(max_length=LARGEST_BATCH)] | None = None
+    settlements: Annotated[list[RawSettlement], msgspec.Meta(max_length=MAX_BATCH_COUNT)] | None = None
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
@@ -117,18 +117,18 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     null makes `available_at` or `delay_seconds` now, `priority` the usual one, and takes a property or all of them away.
     """
 
-    available_at: Moment | UnsetType | None = UNSET
+    available_at: DateTime | UnsetType | None = UNSET
     delay_seconds: DelaySeconds | UnsetType | None = UNSET
     priority: Priority | UnsetType | None = UNSET
-    properties: WrittenProperties | UnsetType = UNSET
+    properties: RawProperties | UnsetType = UNSET
 
 
-def received(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
+def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
     """Messages as their receiver sees them: those under lock with the token that settles them.
 
     What remains of the locks is counted last, because bodies take time to be written.
     """
-    views = [_with_lock(message) for message in messages]
+    views = [_locked_view(message) for message in messages]
     now = monotonic()
     for message, shown in zip(messages, views, strict=True):
         left = message.lock_remaining(now)
@@ -136,15 +136,15 @@ def received(messages: Sequence[Message], monotonic: Callable[[], float]) -> lis
     return views
 
 
-def _with_lock(message: Message) -> MessageView:
-    shown = view(message)
+def _locked_view(message: Message) -> MessageView:
+    shown = message_view(message)
     if message.lock_token is not None and message.locked_until is not None:
         shown.lock_token = str(LockToken(message.sequence_number, message.lock_token))
         shown.locked_until = to_wire(message.locked_until)
     return shown
 
 
-def view(message: Message) -> MessageView:
+def message_view(message: Message) -> MessageView:
     """A message as anybody may see it who may browse: without its lock token."""
     envelope = message.envelope
     shown = MessageView(

@@ -3,7 +3,7 @@
 import msgspec
 
 from app.domain.refusals import LossCause
-from app.wire.shapes import Timestamp
+from app.wire.field_types import Timestamp
 
 
 class ProblemFault(msgspec.Struct):

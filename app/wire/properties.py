@@ -5,19 +5,19 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from app.domain.message import LARGEST_PROPERTIES, MOST_PROPERTIES
-from app.wire.complaints import invalid
-from app.wire.shapes import Properties, PropertyValue
-from app.wire.values import at, step
+from app.domain.message import MAX_PROPERTIES, MAX_PROPERTIES_BYTES
+from app.wire.decode_errors import invalid_request
+from app.wire.field_types import Properties, PropertyValue
+from app.wire.values import invalid_at, pointer_segment
 
-LARGEST_WRITTEN = 8 * LARGEST_PROPERTIES
+MAX_RAW_PROPERTIES_BYTES = 8 * MAX_PROPERTIES_BYTES
 """Bytes of properties in a request. Escapes and white space can make them several times larger than they are."""
-TOO_LARGE = f"A message has at most {MOST_PROPERTIES} properties in {LARGEST_PROPERTIES} bytes of JSON."
+TOO_LARGE = f"A message has at most {MAX_PROPERTIES} properties in {MAX_PROPERTIES_BYTES} bytes of JSON."
 
 _SCHEMA = msgspec.json.schema(Properties)
 StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=_SCHEMA)]
 """Properties as they were checked when they came; they go out as the bytes they are."""
-WrittenProperties: TypeAlias = Annotated[
+RawProperties: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"anyOf": [_SCHEMA, {"type": "null"}]})
 ]
 """Properties of a request, or null."""
@@ -29,54 +29,54 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def written_properties(properties: Mapping[str, object]) -> msgspec.Raw:
+def raw_properties(properties: Mapping[str, object]) -> msgspec.Raw:
     """Properties that were not written as JSON, in the form of those that were."""
     return msgspec.Raw(_encode(properties))
 
 
-def read_properties(
-    written: msgspec.Raw | msgspec.UnsetType, locate: Callable[[str], str] = str
+def decode_properties(
+    raw_value: msgspec.Raw | msgspec.UnsetType, locate: Callable[[str], str] = str
 ) -> dict[str, PropertyValue] | None:
     """The properties of a request, None where there are none or null.
 
     Refuses with `InvalidRequest`; `locate` says where in the request a pointer is.
     """
-    if written is msgspec.UNSET:
+    if raw_value is msgspec.UNSET:
         return None
-    raw = bytes(written)
+    raw = bytes(raw_value)
     if raw == NULL:
         return None
-    if len(raw) > LARGEST_WRITTEN:
-        raise at(locate("/properties"), TOO_LARGE)
+    if len(raw) > MAX_RAW_PROPERTIES_BYTES:
+        raise invalid_at(locate("/properties"), TOO_LARGE)
     try:
         return _decode(raw)
     except msgspec.ValidationError as error:
-        (fault,) = invalid(error).faults
-        raise at(locate("/properties" + _wrong_name(raw)), fault.detail) from None
+        (fault,) = invalid_request(error).field_errors
+        raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), fault.detail) from None
 
 
-def property_bytes(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:
+def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:
     """Properties as they are stored; empty where there are none."""
     if not properties:
         return b""
     encoded = _encode(properties)
-    if len(properties) > MOST_PROPERTIES or len(encoded) > LARGEST_PROPERTIES:
-        raise at(pointer, TOO_LARGE)
+    if len(properties) > MAX_PROPERTIES or len(encoded) > MAX_PROPERTIES_BYTES:
+        raise invalid_at(pointer, TOO_LARGE)
     return encoded
 
 
-def _wrong_name(raw: bytes) -> str:
+def _first_invalid_pointer(raw: bytes) -> str:
     """What leads to the first wrong property; empty where the object itself is wrong."""
     try:
         members = _decode_members(raw)
     except msgspec.DecodeError:
         return ""
     # With more of them than a message may have, the object itself is wrong.
-    names = members if len(members) <= MOST_PROPERTIES else ()
-    return next((step(name) for name in names if _is_wrong(name, members[name])), "")
+    names = members if len(members) <= MAX_PROPERTIES else ()
+    return next((pointer_segment(name) for name in names if _is_invalid(name, members[name])), "")
 
 
-def _is_wrong(name: str, value: msgspec.Raw) -> bool:
+def _is_invalid(name: str, value: msgspec.Raw) -> bool:
     try:
         _decode(_encode({name: value}))
     except msgspec.DecodeError:

@@ -9,58 +9,58 @@ from app.domain.instant import Duration, from_seconds, to_seconds
 from app.domain.message import MessageState
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
-    DEFAULT_LOCK,
+    DEFAULT_LOCK_DURATION,
     DEFAULT_MAX_DELIVERY_COUNT,
-    LARGEST_MESSAGE,
-    LARGEST_MESSAGE_DEFAULT,
-    LONGEST_DESCRIPTION,
-    LONGEST_DUPLICATE_WINDOW,
-    LONGEST_RETENTION,
-    MOST_DELIVERIES,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_ARCHIVE_RETENTION,
+    MAX_DELIVERY_LIMIT,
+    MAX_DUPLICATE_WINDOW,
+    MAX_MESSAGE_BYTES,
+    MAX_QUEUE_DESCRIPTION_LENGTH,
     Queue,
     QueueCounts,
     QueueSettings,
     QueueStatus,
 )
-from app.wire.retry import NoRetryDelay, RetrySettings, policy, retry_settings
-from app.wire.shapes import (
+from app.wire.field_types import (
     NO_NUL,
     Filter,
-    HowMany,
     LockSeconds,
+    MaxMessages,
     QueueName,
     StateName,
     Timestamp,
     TtlSeconds,
-    only,
+    text_of,
 )
+from app.wire.retry import NoRetryDelay, RetrySettings, retry_settings, to_retry_policy
 from app.wire.times import to_wire
 
 DeliveryLimit: TypeAlias = Annotated[
     int,
-    msgspec.Meta(ge=1, le=MOST_DELIVERIES, description="After so many failures a message is dead-lettered."),
+    msgspec.Meta(ge=1, le=MAX_DELIVERY_LIMIT, description="After so many failures a message is dead-lettered."),
 ]
 Retention: TypeAlias = Annotated[
     float,
     msgspec.Meta(
-        ge=0, le=to_seconds(LONGEST_RETENTION), description="How long ended messages are kept; 0: not at all."
+        ge=0, le=to_seconds(MAX_ARCHIVE_RETENTION), description="How long ended messages are kept; 0: not at all."
     ),
 ]
-Window: TypeAlias = Annotated[
+DuplicateWindow: TypeAlias = Annotated[
     float,
     msgspec.Meta(
         ge=0.001,
-        le=to_seconds(LONGEST_DUPLICATE_WINDOW),
+        le=to_seconds(MAX_DUPLICATE_WINDOW),
         description="How long a message id is remembered, so that a repeated send stores nothing; null: not at all.",
     ),
 ]
 MessageBytes: TypeAlias = Annotated[
-    int, msgspec.Meta(ge=1, le=LARGEST_MESSAGE, description="Largest body and properties of one message together.")
+    int, msgspec.Meta(ge=1, le=MAX_MESSAGE_BYTES, description="Largest body and properties of one message together.")
 ]
 MessageLimit: TypeAlias = Annotated[
     int, msgspec.Meta(ge=1, le=2**53, description="Messages the queue holds at most, in whatever state; null: any.")
 ]
-QueueDescription: TypeAlias = Annotated[str, only(NO_NUL, "For people.", max_length=LONGEST_DESCRIPTION)]
+QueueDescription: TypeAlias = Annotated[str, text_of(NO_NUL, "For people.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)]
 States: TypeAlias = Annotated[list[StateName], msgspec.Meta(min_length=1)]
 Rate: TypeAlias = Annotated[
     float,
@@ -75,14 +75,14 @@ Rate: TypeAlias = Annotated[
 class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The settings of a queue; what is left out has its default."""
 
-    lock_duration_seconds: LockSeconds = to_seconds(DEFAULT_LOCK)
+    lock_duration_seconds: LockSeconds = to_seconds(DEFAULT_LOCK_DURATION)
     max_delivery_count: DeliveryLimit = DEFAULT_MAX_DELIVERY_COUNT
     default_ttl_seconds: TtlSeconds | None = None
     dead_letter_on_expiry: bool = False
-    duplicate_detection_window_seconds: Window | None = None
+    duplicate_detection_window_seconds: DuplicateWindow | None = None
     retry: RetrySettings = msgspec.field(default_factory=NoRetryDelay)
     archive_retention_seconds: Retention = to_seconds(DEFAULT_ARCHIVE_RETENTION)
-    max_message_bytes: MessageBytes = LARGEST_MESSAGE_DEFAULT
+    max_message_bytes: MessageBytes = DEFAULT_MAX_MESSAGE_BYTES
     max_messages: MessageLimit | None = None
     status: QueueStatus = QueueStatus.ACTIVE
     description: QueueDescription = ""
@@ -95,7 +95,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
             default_ttl=_maybe_duration(self.default_ttl_seconds),
             dead_letter_on_expiry=self.dead_letter_on_expiry,
             duplicate_detection_window=_maybe_duration(self.duplicate_detection_window_seconds),
-            retry=policy(self.retry),
+            retry=to_retry_policy(self.retry),
             archive_retention=from_seconds(self.archive_retention_seconds),
             max_message_bytes=self.max_message_bytes,
             max_messages=self.max_messages,
@@ -142,7 +142,7 @@ class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
 
     states: States | None = None
     filter: Filter | None = None
-    limit: HowMany | None = None
+    limit: MaxMessages | None = None
 
 
 class Purged(msgspec.Struct):
@@ -156,7 +156,7 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
 
     to_queue: QueueName | None = None
     filter: Filter | None = None
-    limit: HowMany | None = None
+    limit: MaxMessages | None = None
     rate_per_second: Rate | None = None
 
 
@@ -194,7 +194,7 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
     )
 
 
-def states(names: Sequence[StateName]) -> list[MessageState]:
+def parse_states(names: Sequence[StateName]) -> list[MessageState]:
     """States by their names on the wire, each once."""
     return [MessageState[name.upper()] for name in dict.fromkeys(names)]
 

@@ -6,8 +6,8 @@ import msgspec
 
 from app.domain.instant import from_seconds, to_seconds
 from app.domain.retry import (
-    LONGEST_DELAY,
-    MOST_DELAYS_LISTED,
+    MAX_DELAY,
+    MAX_LISTED_DELAYS,
     ExponentialDelay,
     FixedDelay,
     LinearDelay,
@@ -15,13 +15,13 @@ from app.domain.retry import (
     NoDelay,
     RetryPolicy,
 )
-from app.wire.shapes import DelaySeconds
+from app.wire.field_types import DelaySeconds
 
-LONGEST_DELAY_SECONDS = to_seconds(LONGEST_DELAY)
+MAX_DELAY_SECONDS = to_seconds(MAX_DELAY)
 
 Factor: TypeAlias = Annotated[float, msgspec.Meta(ge=1, le=1000)]
-Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
-DelayList: TypeAlias = Annotated[list[DelaySeconds], msgspec.Meta(min_length=1, max_length=MOST_DELAYS_LISTED)]
+Jitter: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+DelayList: TypeAlias = Annotated[list[DelaySeconds], msgspec.Meta(min_length=1, max_length=MAX_LISTED_DELAYS)]
 
 
 class NoRetryDelay(msgspec.Struct, tag_field="kind", tag="none", forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class LinearRetryDelay(msgspec.Struct, tag_field="kind", tag="linear", forbid_un
 
     first_seconds: DelaySeconds
     step_seconds: DelaySeconds
-    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
+    max_seconds: DelaySeconds = MAX_DELAY_SECONDS
 
 
 class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential", forbid_unknown_fields=True):
@@ -47,8 +47,8 @@ class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential",
 
     first_seconds: DelaySeconds
     factor: Factor = 2.0
-    max_seconds: DelaySeconds = LONGEST_DELAY_SECONDS
-    jitter: Share = 0.0
+    max_seconds: DelaySeconds = MAX_DELAY_SECONDS
+    jitter: Jitter = 0.0
 
 
 class ListRetryDelay(msgspec.Struct, tag_field="kind", tag="list", forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class ListRetryDelay(msgspec.Struct, tag_field="kind", tag="list", forbid_unknow
 RetrySettings: TypeAlias = NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay
 
 
-def policy(settings: RetrySettings) -> RetryPolicy:
+def to_retry_policy(settings: RetrySettings) -> RetryPolicy:
     """The retry policy as the broker keeps it."""
     match settings:
         case NoRetryDelay():

@@ -6,26 +6,26 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from app.domain.instant import Instant, from_seconds
-from app.domain.message import DEFAULT_PRIORITY, LARGEST_BATCH, BodyKind, Durability, Envelope, Receipt
-from app.domain.sending import Letter
-from app.wire.problems import Problem
-from app.wire.properties import WrittenProperties, property_bytes, read_properties
-from app.wire.shapes import (
+from app.domain.message import DEFAULT_PRIORITY, MAX_BATCH_COUNT, BodyKind, Durability, Envelope, Receipt
+from app.domain.sending import NewMessage
+from app.wire.field_types import (
     STATE_NAMES,
     AnyJson,
     Base64,
     ContentType,
+    DateTime,
     DelaySeconds,
     HeaderText,
     Id,
-    Moment,
     Priority,
     StateName,
     Timestamp,
     TtlSeconds,
 )
+from app.wire.problems import Problem
+from app.wire.properties import RawProperties, decode_properties, encode_properties
 from app.wire.times import to_wire
-from app.wire.values import at, base64_bytes, due_time
+from app.wire.values import base64_bytes, due_time, invalid_at
 
 
 class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -44,21 +44,21 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     to: HeaderText | None = None
     group_id: Id | None = None
     priority: Priority = DEFAULT_PRIORITY
-    properties: WrittenProperties | msgspec.UnsetType = msgspec.UNSET
+    properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
     ttl_seconds: TtlSeconds | None = None
-    available_at: Moment | None = None
+    available_at: DateTime | None = None
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
 
-    def letter(
+    def new_message(
         self, new_id: Callable[[], str], traceparent: str | None = None, locate: Callable[[str], str] = str
-    ) -> Letter:
+    ) -> NewMessage:
         """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other.
 
         `new_id` makes a message id where there is none; `locate` says where in the request a field was found.
         """
-        body, kind = self._content(locate)
-        return Letter(
+        body, kind = self._body_and_kind(locate)
+        return NewMessage(
             envelope=Envelope(
                 message_id=self.message_id or new_id(),
                 content_type=self.content_type,
@@ -73,33 +73,33 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             body=body,
             body_kind=kind,
             priority=self.priority,
-            available_at=self._due(locate),
+            available_at=self._due_at(locate),
             delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
             ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
             durability=self.durability,
         )
 
-    def _content(self, locate: Callable[[str], str]) -> tuple[bytes, BodyKind]:
+    def _body_and_kind(self, locate: Callable[[str], str]) -> tuple[bytes, BodyKind]:
         if self.body_base64 is None:
             if self.body is msgspec.UNSET:
                 return b"", BodyKind.NONE
             return bytes(self.body), BodyKind.JSON
         if self.body is not msgspec.UNSET:
-            raise at(locate("/body_base64"), "Give body or body_base64, not both.")
+            raise invalid_at(locate("/body_base64"), "Give body or body_base64, not both.")
         return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES
 
     def _properties(self, locate: Callable[[str], str]) -> bytes:
-        return property_bytes(read_properties(self.properties, locate) or {}, locate("/properties"))
+        return encode_properties(decode_properties(self.properties, locate) or {}, locate("/properties"))
 
-    def _due(self, locate: Callable[[str], str]) -> Instant | None:
+    def _due_at(self, locate: Callable[[str], str]) -> Instant | None:
         if self.available_at is None:
             return None
         if self.delay_seconds is not None:
-            raise at(locate("/delay_seconds"), "Give available_at or delay_seconds, not both.")
+            raise invalid_at(locate("/delay_seconds"), "Give available_at or delay_seconds, not both.")
         return due_time(self.available_at, locate("/available_at"))
 
 
-WrittenMessage: TypeAlias = Annotated[
+RawMessage: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/SendMessage"})
 ]
 """A message of a batch, unread at first, because each may be refused alone."""
@@ -108,7 +108,7 @@ WrittenMessage: TypeAlias = Annotated[
 class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Messages sent in one call: all or none, unless `atomic` is false."""
 
-    messages: Annotated[list[WrittenMessage], msgspec.Meta(min_length=1, max_length=LARGEST_BATCH)]
+    messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
     atomic: bool = True
 
 
@@ -148,7 +148,7 @@ class AcceptedMessage(msgspec.Struct):
     durability: Literal["volatile"] = "volatile"
 
 
-def sent(receipt: Receipt) -> SentMessage:
+def sent_message(receipt: Receipt) -> SentMessage:
     """A receipt on the wire."""
     return SentMessage(
         receipt.sequence_number,

@@ -11,7 +11,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def to_wire(instant: Instant) -> str:
     """`2026-01-31T12:00:00.000001Z`."""
     second, fraction = divmod(instant, SECOND)
-    return f"{_to_the_second(second)}.{fraction:06d}Z"
+    return f"{_format_second(second)}.{fraction:06d}Z"
 
 
 def maybe_to_wire(instant: Instant | None) -> str | None:
@@ -26,5 +26,5 @@ def from_wire(moment: datetime) -> Instant:
 
 # The messages of one answer were mostly enqueued in the same few seconds: remembered, a time costs a third.
 @lru_cache(maxsize=4096)
-def _to_the_second(second: int) -> str:
+def _format_second(second: int) -> str:
     return (EPOCH + timedelta(seconds=second)).isoformat()[:-6]

@@ -14,23 +14,23 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pyarrow.parquet as pq
-from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import COMPRESSION
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
+from peeklock_pipeline.table_specs import ARCHIVE
 from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
 from benchmarks.bench import Bench
-from benchmarks.machine import cpu_seconds, family
+from benchmarks.machine import cpu_seconds, process_tree
 from benchmarks.systems import empty_database
 
 CORES = 2
 QUEUES = 4
 BATCH_ROWS = 10_000
-PATIENCE_SECONDS = 1800.0
+TIMEOUT_SECONDS = 1800.0
 
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 JDBC_FETCH_ROWS = 10_000
@@ -65,7 +65,7 @@ FROM archive GROUP BY export_batch
 """
 """What the server writes down of each batch when it seals it."""
 
-AS_KEPT = {
+LAKE_COLUMNS = {
     "date": "to_date(timestamp_micros(settled_at))",
     **{
         name: f"timestamp_micros({name})"
@@ -79,12 +79,12 @@ AS_KEPT = {
 """What the lake keeps otherwise than the archive, in Spark's SQL."""
 
 
-Copy: TypeAlias = Callable[[Path], int]
+CopyJob: TypeAlias = Callable[[Path], int]
 """Copies an archive into a directory that is not there yet; tells how many messages have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CpuSeconds:
     """CPU seconds of a copy: of the JVM, the driver and its workers together, and of PostgreSQL beside them."""
 
     spark: float
@@ -111,7 +111,7 @@ def sealed_archive(bench: Bench, name: str, rows: int) -> Iterator[Archive]:
         migrate(url)
         began = time.monotonic()
         asyncio.run(_fill(url, rows))
-        _tell(f"{rows:,} messages archived and sealed in {time.monotonic() - began:.0f} s")
+        print_progress(f"{rows:,} messages archived and sealed in {time.monotonic() - began:.0f} s")
         yield Archive(url, rows)
 
 
@@ -126,7 +126,7 @@ def spark_session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def cost(bench: Bench, name: str, archive: Archive, copy: Copy) -> Spent:
+def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds:
     """What one copy costs, which is removed again.
 
     Every message must have arrived. No process that was there may have ended: Spark's daemon ignores how its workers
@@ -134,28 +134,30 @@ def cost(bench: Bench, name: str, archive: Archive, copy: Copy) -> Spent:
     """
     target = bench.folder / "copy"
     there = _processes(bench)
-    before, began = _spent(bench), time.monotonic()
+    before, began = process_cpu_seconds(bench), time.monotonic()
     arrived = copy(target)
-    seconds, after = time.monotonic() - began, _spent(bench)
+    seconds, after = time.monotonic() - began, process_cpu_seconds(bench)
     shutil.rmtree(target)
     if arrived != archive.rows:
         raise RuntimeError(f"{name} brought {arrived} messages of {archive.rows}")
     if there - _processes(bench):
         raise RuntimeError(f"a worker of Spark ended during {name}, and what it cost is not known: measure again")
-    spent = Spent(after.spark - before.spark, after.postgres - before.postgres)
-    _tell(f"{name}, {arrived:,} messages: {spent.spark:.2f} s CPU, PostgreSQL {spent.postgres:.2f} s, {seconds:.0f} s")
+    spent = CpuSeconds(after.spark - before.spark, after.postgres - before.postgres)
+    print_progress(
+        f"{name}, {arrived:,} messages: {spent.spark:.2f} s CPU, PostgreSQL {spent.postgres:.2f} s, {seconds:.0f} s"
+    )
     return spent
 
 
-def by_export(spark: SparkSession, archive: Archive) -> Copy:
+def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
     """Our export into a new lake."""
     database = Database.at(archive.url)
     return lambda target: export(spark, database, Lake(target)).messages
 
 
-def by_jdbc(spark: SparkSession, archive: Archive) -> Copy:
+def by_jdbc(spark: SparkSession, archive: Archive) -> CopyJob:
     """The same columns of every batch, compressed alike; what has arrived is what the files' footers tell."""
-    columns = [f"{AS_KEPT.get(name, name)} AS {name}" for name in ARCHIVE.schema.names]
+    columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in ARCHIVE.schema.names]
 
     def copy(target: Path) -> int:
         rows = spark.read.format("jdbc").options(**_jdbc_options(archive)).load().selectExpr(*columns)
@@ -181,25 +183,25 @@ def _jdbc_options(archive: Archive) -> dict[str, str]:
 
 
 def _processes(bench: Bench) -> set[int]:
-    return family([os.getpid()]) - family([bench.postgres.pid, bench.redis.pid])
+    return process_tree([os.getpid()]) - process_tree([bench.postgres.pid, bench.redis.pid])
 
 
-def _spent(bench: Bench) -> Spent:
+def process_cpu_seconds(bench: Bench) -> CpuSeconds:
     """The JVM and the workers are below this process, and so are the servers."""
     servers = cpu_seconds([bench.postgres.pid]), cpu_seconds([bench.redis.pid])
-    return Spent(cpu_seconds([os.getpid()]) - sum(servers), servers[0])
+    return CpuSeconds(cpu_seconds([os.getpid()]) - sum(servers), servers[0])
 
 
 async def _fill(url: str, rows: int) -> None:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute(FILL, rows, QUEUES, BATCH_ROWS, BEGIN, timeout=PATIENCE_SECONDS)
-        await connection.execute(SEAL, timeout=PATIENCE_SECONDS)
-        await connection.execute("VACUUM ANALYZE archive", timeout=PATIENCE_SECONDS)
-        await connection.execute("CHECKPOINT", timeout=PATIENCE_SECONDS)
+        await connection.execute(FILL, rows, QUEUES, BATCH_ROWS, BEGIN, timeout=TIMEOUT_SECONDS)
+        await connection.execute(SEAL, timeout=TIMEOUT_SECONDS)
+        await connection.execute("VACUUM ANALYZE archive", timeout=TIMEOUT_SECONDS)
+        await connection.execute("CHECKPOINT", timeout=TIMEOUT_SECONDS)
     finally:
         await connection.close()
 
 
-def _tell(sentence: str) -> None:
+def print_progress(sentence: str) -> None:
     print(f"...   {sentence}", file=sys.stderr, flush=True)

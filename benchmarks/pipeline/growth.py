@@ -7,17 +7,17 @@ from benchmarks.bench import Bench
 from benchmarks.pipeline.exporting import Archive, by_export, cost, sealed_archive, spark_session
 from benchmarks.table import Row, at_most
 
-TIMES = 10
-LEAST_ROWS = 20_000
+GROWTH_FACTOR = 10
+MIN_ROWS = 20_000
 ROUNDS = 3
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     """Two archives are exported in turn, after a round that is not counted."""
-    rows = max(LEAST_ROWS, bench.units(100_000))
+    rows = max(MIN_ROWS, bench.units(100_000))
     with (
         sealed_archive(bench, "small", rows) as small,
-        sealed_archive(bench, "large", rows * TIMES) as large,
+        sealed_archive(bench, "large", rows * GROWTH_FACTOR) as large,
         spark_session() as spark,
     ):
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 app = FastAPI()
 
 
-class Letter(BaseModel):
+class NewMessage(BaseModel):
     """A message as a typed endpoint takes it."""
 
     body: Any
@@ -26,6 +26,6 @@ class Receipt(BaseModel):
 
 
 @app.post("/v1/queues/{queue}/messages", status_code=201)
-async def send_message(queue: str, letter: Letter) -> Receipt:
+async def send_message(queue: str, new_message: NewMessage) -> Receipt:
     """Answer as if the message had been stored."""
-    return Receipt(sequence_number=1, message_id=letter.message_id or queue, state="available")
+    return Receipt(sequence_number=1, message_id=new_message.message_id or queue, state="available")

@@ -55,7 +55,7 @@ class NaiveMessage(SQLModel, table=True):
     locked_until: float | None = None
 
 
-class Letter(BaseModel):
+class NewMessage(BaseModel):
     """What a sender gives."""
 
     body: Any
@@ -85,10 +85,13 @@ Session = Annotated[AsyncSession, Depends(session)]
 
 
 @app.post("/v1/queues/{queue}/messages", status_code=201)
-async def send_message(queue: str, letter: Letter, db: Session) -> NaiveMessage:
+async def send_message(queue: str, new_message: NewMessage, db: Session) -> NaiveMessage:
     """Store a message."""
     message = NaiveMessage(
-        queue=queue, message_id=letter.message_id or uuid.uuid4().hex, body=letter.body, priority=letter.priority
+        queue=queue,
+        message_id=new_message.message_id or uuid.uuid4().hex,
+        body=new_message.body,
+        priority=new_message.priority,
     )
     db.add(message)
     await db.commit()

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.filling import fill, fill_scheduled
+from benchmarks.fill_queue import fill, fill_scheduled
 from benchmarks.load import lifecycle
 from benchmarks.machine import resident_mib
-from benchmarks.measure import in_turn, ratio
+from benchmarks.measure import measure_alternating, ratio
 from benchmarks.systems import System, call
 from benchmarks.table import Row, at_most
 
@@ -35,17 +35,17 @@ def _filled(ours: System, sizes: list[int]) -> list[System]:
     for name, size in zip(names, sizes, strict=False):
         fill(ours, name, size)
     fill_scheduled(ours, "later", sizes[-1])
-    return [ours.on(name) for name in names]
+    return [ours.with_queue(name) for name in names]
 
 
 def _depth(bench: Bench, queues: list[System], sizes: list[int]) -> Row:
-    costs = in_turn([(queue, lifecycle, bench.units(1500)) for queue in queues], 16, bench.rounds)
+    costs = measure_alternating([(queue, lifecycle, bench.units(1500)) for queue in queues], 16, bench.rounds)
     small, _, large, later = costs
     worst = max(ratio(large, small), ratio(later, small))
     return Row(
         "lifecycle over a backlog",
         f"{', '.join(f'{size:,}' for size in sizes)} waiting; {sizes[-1]:,} scheduled; 16 callers",
-        f"{' / '.join(f'{cost.middle:.2f}' for cost in costs)} ms; worst {worst:.2f}×",
+        f"{' / '.join(f'{cost.median_cpu_ms:.2f}' for cost in costs)} ms; worst {worst:.2f}×",
         f"itself at {sizes[0]:,}",
         [at_most(1.3, "×", worst)],
     )

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.bench import Bench
-from benchmarks.filling import fill
+from benchmarks.fill_queue import fill
 from benchmarks.load import SEND_BODY, Connection
 from benchmarks.measure import percentile
 from benchmarks.receivers import until_waiting
@@ -18,15 +18,15 @@ from benchmarks.table import Row, at_most
 RECEIVERS = 100
 MESSAGES = 100_000
 PROBES = 400
-TURNS = 3
-PAUSE_SECONDS = 0.01
+ROUNDS = 3
+PROBE_INTERVAL_SECONDS = 0.01
 """Between two probes, so that they meet looks in all their phases."""
 
 SETTLE_SECONDS = 1.0
 
 
 @dataclass
-class Answers:
+class Latencies:
     """Seconds that answers took, by what was asked for."""
 
     alive: list[float] = field(default_factory=list)
@@ -43,39 +43,39 @@ def measure(bench: Bench) -> Iterator[Row]:
         for name in ("full", "other"):
             call(ours, "PUT", f"/v1/queues/{name}", {})
         fill(ours, "full", messages)
-        idle, looking = asyncio.run(_in_turn(ours, receivers, bench.units(PROBES)))
+        idle, filtering = asyncio.run(_measure_alternating(ours, receivers, bench.units(PROBES)))
         yield Row(
             "beside filters",
             f"{receivers} receivers, each with a filter of its own that matches none of {messages:,} messages; "
             f"{len(idle.alive)} probes of each kind, one at a time",
-            str(looking),
+            str(filtering),
             f"no receivers, in turn with them: {idle}",
             [
-                at_most(5, "× /livez p50", _times(looking.alive, idle.alive, 50)),
-                at_most(5, "× send p50", _times(looking.sent, idle.sent, 50)),
-                at_most(10, "× send p95", _times(looking.sent, idle.sent, 95)),
+                at_most(5, "× /livez p50", _ratio(filtering.alive, idle.alive, 50)),
+                at_most(5, "× send p50", _ratio(filtering.sent, idle.sent, 50)),
+                at_most(10, "× send p95", _ratio(filtering.sent, idle.sent, 95)),
             ],
         )
 
 
-async def _in_turn(ours: System, receivers: int, probes: int) -> tuple[Answers, Answers]:
-    idle, looking = Answers(), Answers()
-    for _ in range(TURNS):
-        await _probe(ours, idle, probes // TURNS)
+async def _measure_alternating(ours: System, receivers: int, probes: int) -> tuple[Latencies, Latencies]:
+    idle, filtering = Latencies(), Latencies()
+    for _ in range(ROUNDS):
+        await _probe(ours, idle, probes // ROUNDS)
         async with _receivers(ours, receivers):
-            await _probe(ours, looking, probes // TURNS)
+            await _probe(ours, filtering, probes // ROUNDS)
         await asyncio.sleep(SETTLE_SECONDS)
-    return idle, looking
+    return idle, filtering
 
 
-async def _probe(ours: System, answers: Answers, probes: int) -> None:
-    target = ours.on("other").target
+async def _probe(ours: System, latencies: Latencies, probes: int) -> None:
+    target = ours.with_queue("other").target
     connection = await Connection(target.host, target.port, target.headers).open()
     try:
         for _ in range(probes):
-            answers.alive.append(await _timed(connection, "GET", "/livez", b"", 200))
-            answers.sent.append(await _timed(connection, "POST", target.path("messages"), SEND_BODY, 201))
-            await asyncio.sleep(PAUSE_SECONDS)
+            latencies.alive.append(await _timed(connection, "GET", "/livez", b"", 200))
+            latencies.sent.append(await _timed(connection, "POST", target.path("messages"), SEND_BODY, 201))
+            await asyncio.sleep(PROBE_INTERVAL_SECONDS)
     finally:
         connection.close()
 
@@ -91,7 +91,7 @@ async def _timed(connection: Connection, method: str, path: str, body: bytes, wa
 @asynccontextmanager
 async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
     """So many receivers that look and wait; they leave with the block."""
-    target = ours.on("full").target
+    target = ours.with_queue("full").target
 
     async def receive(number: int) -> None:
         connection = await Connection(target.host, target.port, target.headers).open()
@@ -117,7 +117,7 @@ async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
             raise error
 
 
-def _times(measured: list[float], reference: list[float], percent: int) -> float:
+def _ratio(measured: list[float], reference: list[float], percent: int) -> float:
     return percentile(measured, percent) / percentile(reference, percent)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.bench import Bench
 from benchmarks.load import bare_request, lifecycle
-from benchmarks.measure import in_turn, ratio
+from benchmarks.measure import measure_alternating, ratio
 from benchmarks.systems import System, reference
 from benchmarks.table import Row, at_least, at_most
 
@@ -21,23 +21,23 @@ def measure(bench: Bench) -> Iterator[Row]:
 def _many_callers(bench: Bench, ours: System, bare: System, naive: System) -> Row:
     units = bench.units(3000)
     drives = [(ours, lifecycle, units), (bare, bare_request, units * 3), (naive, lifecycle, units // 10)]
-    own, floor, simple = in_turn(drives, 64, bench.rounds)
+    own, floor, simple = measure_alternating(drives, 64, bench.rounds)
     requests, times = ratio(own, floor), ratio(simple, own)
     return Row(
         "lifecycle",
         "64 callers",
-        f"{own.middle:.2f} ms ({own.parts()}), {own.throughput:.0f}/s; {requests:.1f} bare requests",
-        f"bare request {floor.middle:.3f} ms; naive {simple.middle:.2f} ms, {times:.1f}× ours",
+        f"{own.median_cpu_ms:.2f} ms ({own.parts()}), {own.throughput:.0f}/s; {requests:.1f} bare requests",
+        f"bare request {floor.median_cpu_ms:.3f} ms; naive {simple.median_cpu_ms:.2f} ms, {times:.1f}× ours",
         [at_most(6.5, " bare requests", requests), at_least(15, "× for naive", times)],
     )
 
 
 def _callers(bench: Bench, ours: System, bare: System, who: str, callers: int, units: int, limit_ms: float) -> Row:
-    own, floor = in_turn([(ours, lifecycle, units), (bare, bare_request, units)], callers, bench.rounds)
+    own, floor = measure_alternating([(ours, lifecycle, units), (bare, bare_request, units)], callers, bench.rounds)
     return Row(
         "lifecycle",
         who,
-        f"{own.middle:.2f} ms ({own.parts()}), {own.throughput:.0f}/s",
-        f"bare request {floor.middle:.3f} ms",
-        [at_most(limit_ms, " ms", own.middle)],
+        f"{own.median_cpu_ms:.2f} ms ({own.parts()}), {own.throughput:.0f}/s",
+        f"bare request {floor.median_cpu_ms:.3f} ms",
+        [at_most(limit_ms, " ms", own.median_cpu_ms)],
     )

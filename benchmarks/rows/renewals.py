@@ -11,19 +11,19 @@ from benchmarks.table import Row, at_least
 
 DURATION_SECONDS = 2
 LOCKS = 20
-TIMES = 24
+RENEWALS = 24
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     """The server's own count of them, against the renewals that were made."""
     with bench.peeklock() as ours:
         call(ours, "PUT", "/v1/queues/long", {"lock_duration_seconds": DURATION_SECONDS})
-        asyncio.run(_renew(ours.on("long")))
-        done = LOCKS * TIMES
+        asyncio.run(_renew(ours.with_queue("long")))
+        done = LOCKS * RENEWALS
         share = metric(ours, 'peeklock_events_total{event="renewals_without_sql"}') * 100 / done
         yield Row(
             "renewals",
-            f"at half the lock duration, {LOCKS} locks renewed {TIMES} times",
+            f"at half the lock duration, {LOCKS} locks renewed {RENEWALS} times",
             f"{share:.0f} % of {done} without SQL",
             "itself",
             [at_least(80, " %", share)],
@@ -39,7 +39,7 @@ async def _renew(ours: System) -> None:
     tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
     if len(tokens) != LOCKS:
         raise RuntimeError(f"{len(tokens)} messages were received instead of {LOCKS}")
-    for _ in range(TIMES):
+    for _ in range(RENEWALS):
         await asyncio.sleep(DURATION_SECONDS / 2)
         for token in tokens:
             status, answer = await connection.call("POST", target.path(f"locks/{token}/renew"))

@@ -12,18 +12,18 @@ from benchmarks.systems import System
 from benchmarks.table import Row, at_most
 
 CALLERS = 16
-GATHER_SECONDS = 1
+SEAL_SECONDS = 1
 """Ten times as often as usual, so that no round waits for long."""
 
 NEVER_SECONDS = 3600
-GLANCE_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     """A server that seals what ended a second ago, against one that seals nothing meanwhile, round by round."""
     units = bench.units(4000)
     with (
-        bench.peeklock(seal_seconds=GATHER_SECONDS) as ours,
+        bench.peeklock(seal_seconds=SEAL_SECONDS) as ours,
         bench.peeklock(seal_seconds=NEVER_SECONDS, database="unsealed") as without,
     ):
         rounds = [asyncio.run(_one_round(ours, without, units)) for _ in range(bench.rounds + 1)][1:]
@@ -48,7 +48,7 @@ async def _cost(system: System, units: int, unfinished: str) -> float:
     before = system.total_cpu()
     carried = await drive(system.target, lifecycle, CALLERS, units)
     while await database.fetchval(f"SELECT 1 FROM archive {unfinished} LIMIT 1"):
-        await asyncio.sleep(GLANCE_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     await database.execute("VACUUM archive")
     spent = system.total_cpu() - before
     await database.close()

@@ -7,7 +7,7 @@ import asyncpg
 
 from benchmarks.bench import Bench
 from benchmarks.load import batch_lifecycle, drive, lifecycle
-from benchmarks.measure import in_turn
+from benchmarks.measure import measure_alternating
 from benchmarks.systems import System
 from benchmarks.table import Row, at_most
 
@@ -15,14 +15,14 @@ from benchmarks.table import Row, at_most
 def measure(bench: Bench) -> Iterator[Row]:
     """What dead rows at the head of a queue cost."""
     with bench.peeklock() as ours:
-        (free,) = in_turn([(ours, lifecycle, bench.units(2000))], 16, bench.rounds)
+        (free,) = measure_alternating([(ours, lifecycle, bench.units(2000))], 16, bench.rounds)
         held = asyncio.run(_under_snapshot(bench, ours))
-        times = held / free.middle
+        times = held / free.median_cpu_ms
         yield Row(
             "lifecycle under a held snapshot",
             f"{bench.units(100_000):,} messages churned, 16 callers",
             f"{held:.2f} ms; {times:.2f}× without",
-            f"without a snapshot {free.middle:.2f} ms",
+            f"without a snapshot {free.median_cpu_ms:.2f} ms",
             [at_most(2, "×", times)],
         )
 

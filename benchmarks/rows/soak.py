@@ -14,9 +14,9 @@ from benchmarks.bench import Bench
 from benchmarks.load import Connection, bare_request, drive
 from benchmarks.machine import resident_mib
 from benchmarks.measure import percentile
-from benchmarks.soaking import Account, Caller, at_pace
+from benchmarks.soak_load import MessageLog, SoakClient, run_at_rate
 from benchmarks.systems import System, call, reference
-from benchmarks.table import Row, at_most, none
+from benchmarks.table import Row, at_most, expect_none
 
 SECONDS = 600
 PERIODS = 10
@@ -65,42 +65,45 @@ def measure(bench: Bench) -> Iterator[Row]:
     with bench.peeklock() as ours, reference("bare") as bare:
         call(ours, "PUT", "/v1/queues/soak", {"lock_duration_seconds": LOCK_SECONDS})
         idle = resident_mib(ours.pid)
-        account = Account()
-        periods = asyncio.run(_soak(ours.on("soak"), bare, account, seconds / PERIODS))
-        conditions = f"{seconds:.0f} s, {CALLERS} callers, {len(account.accepted):,} messages"
+        message_log = MessageLog()
+        periods = asyncio.run(_soak(ours.with_queue("soak"), bare, message_log, seconds / PERIODS))
+        conditions = f"{seconds:.0f} s, {CALLERS} callers, {len(message_log.accepted):,} messages"
         yield _memory(conditions, idle, periods)
         yield _cost(conditions, periods)
-        yield asyncio.run(_conservation(ours, conditions, account))
+        yield asyncio.run(_conservation(ours, conditions, message_log))
 
 
-async def _soak(ours: System, bare: System, account: Account, seconds: float) -> list[Period]:
+async def _soak(ours: System, bare: System, message_log: MessageLog, seconds: float) -> list[Period]:
     target = ours.target
     connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(CALLERS)]
     callers = [
-        Caller(connection, target, account, Random(SEED + number)) for number, connection in enumerate(connections)
+        SoakClient(connection, target, message_log, Random(SEED + number))
+        for number, connection in enumerate(connections)
     ]
     periods: list[Period] = []
     for number in range(PERIODS):
-        periods.append(await _period(ours, bare, callers, account, seconds))
+        periods.append(await _period(ours, bare, callers, message_log, seconds))
         print(f"...   {(number + 1) * seconds:.0f} s: {periods[-1]}", file=sys.stderr, flush=True)
     for connection in connections:
         connection.close()
     return periods
 
 
-async def _period(ours: System, bare: System, callers: Sequence[Caller], account: Account, seconds: float) -> Period:
-    before, sent = ours.cpu(), len(account.accepted)
-    account.requests.clear()
+async def _period(
+    ours: System, bare: System, callers: Sequence[SoakClient], message_log: MessageLog, seconds: float
+) -> Period:
+    before, sent = ours.cpu(), len(message_log.accepted)
+    message_log.requests.clear()
     began = time.monotonic()
-    await at_pace(callers, TURNS_PER_SECOND, seconds)
+    await run_at_rate(callers, TURNS_PER_SECOND, seconds)
     if time.monotonic() - began > 2 * seconds:
         raise RuntimeError(f"a period of {seconds:.0f} s took more than twice as long: the load was not steady")
-    after, messages, memory = ours.cpu(), len(account.accepted) - sent, resident_mib(ours.pid)
+    after, messages, memory = ours.cpu(), len(message_log.accepted) - sent, resident_mib(ours.pid)
     spent = {part: (after[part] - before[part]) * 1000 / messages for part in after}
     idle = bare.total_cpu()
     await drive(bare.target, bare_request, CALLERS, BARE_REQUESTS)
     bare_ms = (bare.total_cpu() - idle) * 1000 / BARE_REQUESTS
-    return Period(messages, spent["server"], sum(spent.values()), bare_ms, memory, tuple(account.requests))
+    return Period(messages, spent["server"], sum(spent.values()), bare_ms, memory, tuple(message_log.requests))
 
 
 def _memory(conditions: str, idle: float, periods: Sequence[Period]) -> Row:
@@ -133,7 +136,7 @@ def _cost(conditions: str, periods: Sequence[Period]) -> Row:
     )
 
 
-async def _conservation(ours: System, conditions: str, account: Account) -> Row:
+async def _conservation(ours: System, conditions: str, message_log: MessageLog) -> Row:
     there = await _still_there(ours)
     counts = call(ours, "GET", "/v1/queues/soak")["counts"]
     assert isinstance(counts, dict)
@@ -141,12 +144,12 @@ async def _conservation(ours: System, conditions: str, account: Account) -> Row:
     return Row(
         "conservation in a soak",
         conditions,
-        f"{len(account.accepted):,} accepted = {len(account.completed):,} completed + {len(there):,} still there, "
-        f"number by number; {account.astray(there)} astray; {account.lost_locks} locks lost by slowness",
+        f"{len(message_log.accepted):,} accepted = {len(message_log.completed):,} completed + {len(there):,} still there, "
+        f"number by number; {message_log.unaccounted(there)} astray; {message_log.lost_locks} locks lost by slowness",
         f"the server counts {counted:,} still there",
         [
-            none("message astray", account.astray(there)),
-            none("difference to the counts", abs(counted - len(there))),
+            expect_none("message astray", message_log.unaccounted(there)),
+            expect_none("difference to the counts", abs(counted - len(there))),
         ],
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from benchmarks.bench import Bench
 from benchmarks.load import Connection
 from benchmarks.measure import percentile
-from benchmarks.receivers import hear, until_waiting
+from benchmarks.receivers import receive_waiting, until_waiting
 from benchmarks.systems import System, call
 from benchmarks.table import Row, at_most
 
@@ -23,18 +23,18 @@ SETTLE_SECONDS = 3.0
 """After all have come or gone, which costs as much as many seconds of waiting; three rounds of the usual passes."""
 
 WAKES = 200
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 """Ten looks of the server's own: by then a message has been heard of even if its wake-up was lost."""
 
 
 @dataclass
-class Shares:
+class CpuShares:
     """Shares of a core, window by window, each by process."""
 
     windows: list[dict[str, float]] = field(default_factory=list)
 
     @property
-    def middle(self) -> float:
+    def median(self) -> float:
         """Percent of a core, the median of the windows."""
         return statistics.median(sum(window.values()) for window in self.windows) * 100
 
@@ -44,7 +44,7 @@ class Shares:
             f"{part} {statistics.median(window[part] for window in self.windows) * 100:.2f}" for part in parts
         )
         every = " / ".join(f"{sum(window.values()) * 100:.1f}" for window in self.windows)
-        return f"{self.middle:.1f} % of a core ({', '.join(by_process)}; windows {every})"
+        return f"{self.median:.1f} % of a core ({', '.join(by_process)}; windows {every})"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -52,13 +52,13 @@ def measure(bench: Bench) -> Iterator[Row]:
     receivers = bench.units(RECEIVERS)
     with bench.peeklock() as ours:
         call(ours, "PUT", "/v1/queues/idle", {})
-        idle, waiting, delays = asyncio.run(_watch(ours.on("idle"), receivers, bench.units(WAKES)))
+        idle, waiting, delays = asyncio.run(_measure(ours.with_queue("idle"), receivers, bench.units(WAKES)))
         yield Row(
             "receivers waiting",
             f"{receivers:,} on an empty queue, {WINDOWS} windows of {WINDOW_SECONDS:.0f} s",
-            f"{waiting}; net of an idle server {waiting.middle - idle.middle:.1f} %",
+            f"{waiting}; net of an idle server {waiting.median - idle.median:.1f} %",
             f"nobody waiting, in turn with it: {idle}",
-            [at_most(2, " % of a core", waiting.middle)],
+            [at_most(2, " % of a core", waiting.median)],
         )
         yield Row(
             "receivers woken",
@@ -69,14 +69,14 @@ def measure(bench: Bench) -> Iterator[Row]:
         )
 
 
-async def _watch(ours: System, receivers: int, wakes: int) -> tuple[Shares, Shares, list[float]]:
-    idle, waiting = Shares(), Shares()
+async def _measure(ours: System, receivers: int, wakes: int) -> tuple[CpuShares, CpuShares, list[float]]:
+    idle, waiting = CpuShares(), CpuShares()
     for _ in range(WINDOWS):
         idle.windows.append(await _window(ours))
-        async with _crowd(ours, receivers):
+        async with _waiting_receivers(ours, receivers):
             waiting.windows.append(await _window(ours))
-    async with _crowd(ours, receivers) as heard:
-        return idle, waiting, await _wake(ours, heard, wakes)
+    async with _waiting_receivers(ours, receivers) as receipts:
+        return idle, waiting, await _wake(ours, receipts, wakes)
 
 
 async def _window(ours: System) -> dict[str, float]:
@@ -89,24 +89,24 @@ async def _window(ours: System) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def _crowd(ours: System, receivers: int) -> AsyncIterator["asyncio.Queue[float]"]:
+async def _waiting_receivers(ours: System, receivers: int) -> AsyncIterator["asyncio.Queue[float]"]:
     """So many receivers, all waiting; the moments at which they hear of a message. They leave with the block."""
-    heard: asyncio.Queue[float] = asyncio.Queue()
+    receipts: asyncio.Queue[float] = asyncio.Queue()
     target = ours.target
 
     async def wait() -> None:
         connection = await Connection(target.host, target.port, target.headers).open()
         try:
-            moment, token = await hear(connection, target)
+            moment, token = await receive_waiting(connection, target)
             if token is not None:
-                heard.put_nowait(moment)
+                receipts.put_nowait(moment)
         finally:
             connection.close()
 
     tasks = [asyncio.create_task(wait()) for _ in range(receivers)]
     await until_waiting(ours, receivers)
     try:
-        yield heard
+        yield receipts
     finally:
         for task in tasks:
             task.cancel()
@@ -116,7 +116,7 @@ async def _crowd(ours: System, receivers: int) -> AsyncIterator["asyncio.Queue[f
             raise error
 
 
-async def _wake(ours: System, heard: "asyncio.Queue[float]", wakes: int) -> list[float]:
+async def _wake(ours: System, receipts: "asyncio.Queue[float]", wakes: int) -> list[float]:
     target = ours.target
     sender = await Connection(target.host, target.port, target.headers).open()
     delays: list[float] = []
@@ -125,6 +125,6 @@ async def _wake(ours: System, heard: "asyncio.Queue[float]", wakes: int) -> list
         status, answer = await sender.call("POST", target.path("messages"), b'{"body": 1}')
         if status != 201:
             raise RuntimeError(f"a send was answered {status}: {answer!r}")
-        delays.append(await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) - sent)
+        delays.append(await asyncio.wait_for(receipts.get(), TIMEOUT_SECONDS) - sent)
     sender.close()
     return delays

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from benchmarks.bench import Bench
 from benchmarks.load import Connection
 from benchmarks.measure import percentile
-from benchmarks.receivers import hear, until_waiting
-from benchmarks.systems import System, another, call
+from benchmarks.receivers import receive_waiting, until_waiting
+from benchmarks.systems import System, call, second_server
 from benchmarks.table import Row, at_most
 
 SAMPLES = 400
@@ -17,9 +17,9 @@ SAMPLES = 400
 def measure(bench: Bench) -> Iterator[Row]:
     """Two servers that know each other through PostgreSQL and Redis alone; sends to the one and the other in turn."""
     samples = bench.units(SAMPLES)
-    with bench.peeklock() as near, another(near) as far:
+    with bench.peeklock() as near, second_server(near) as far:
         call(near, "PUT", "/v1/queues/woken", {})
-        within, across = asyncio.run(_in_turn(near.on("woken"), far.on("woken"), samples))
+        within, across = asyncio.run(_measure_alternating(near.with_queue("woken"), far.with_queue("woken"), samples))
         yield Row(
             "woken across processes",
             f"one receiver waiting on another server than the one sent to, {samples} sends",
@@ -29,17 +29,17 @@ def measure(bench: Bench) -> Iterator[Row]:
         )
 
 
-async def _in_turn(near: System, far: System, samples: int) -> tuple[list[float], list[float]]:
-    receiver, beside, beyond = [
+async def _measure_alternating(near: System, far: System, samples: int) -> tuple[list[float], list[float]]:
+    receiver, same_server, other_server = [
         await Connection(system.target.host, system.target.port, system.target.headers).open()
         for system in (near, near, far)
     ]
     within: list[float] = []
     across: list[float] = []
     for _ in range(samples):
-        within.append(await _wake(near, receiver, beside))
-        across.append(await _wake(near, receiver, beyond))
-    for connection in (receiver, beside, beyond):
+        within.append(await _wake(near, receiver, same_server))
+        across.append(await _wake(near, receiver, other_server))
+    for connection in (receiver, same_server, other_server):
         connection.close()
     return within, across
 
@@ -47,11 +47,11 @@ async def _in_turn(near: System, far: System, samples: int) -> tuple[list[float]
 async def _wake(waiting_on: System, receiver: Connection, sender: Connection) -> float:
     """Seconds from just before the send until the receiver has its message, which is then completed."""
     target = waiting_on.target
-    hearing = asyncio.create_task(hear(receiver, target))
+    waiting_receiver = asyncio.create_task(receive_waiting(receiver, target))
     await until_waiting(waiting_on, 1)
     sent = time.monotonic()
     status, answer = await sender.call("POST", target.path("messages"), b'{"body": 1}')
-    heard, token = await hearing
+    heard, token = await waiting_receiver
     if status != 201 or token is None:
         raise RuntimeError(f"a send was answered {status}, and its receiver heard of {token}: {answer!r}")
     await receiver.call("POST", target.path(f"locks/{token}/complete"))

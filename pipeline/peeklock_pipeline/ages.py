@@ -8,7 +8,7 @@ from peeklock_pipeline.refusals import BadOption
 UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
-def age(text: str) -> timedelta:
+def parse_age(text: str) -> timedelta:
     """An age, such as `400d`. Refuses with `BadOption`."""
     if not (found := re.fullmatch(r"(\d{1,6})([dhms])", text.strip())):
         raise BadOption(f"An age is a number and a unit, such as 400d, 12h, 30m or 90s; {text!r} is none.")

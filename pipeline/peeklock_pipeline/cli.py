@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from peeklock_pipeline.orders import Doubt
+from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
-from peeklock_pipeline.words import batches, messages, queues
+from peeklock_pipeline.replay_request import InDoubtAction
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out = Console(highlight=False)
@@ -45,7 +45,7 @@ def peeklock_pipeline() -> None:
     """What happened to every message, kept for good and asked with Spark."""
 
 
-def tell(result: Any, as_json: bool, sentence: str) -> None:
+def print_result(result: Any, as_json: bool, sentence: str) -> None:
     """Print what came of a job."""
     if as_json:
         print(json.dumps(asdict(result), default=str))
@@ -67,18 +67,18 @@ def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCA
     """Bring what was archived since the last export into the lake, each message exactly once."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import export as run
-    from peeklock_pipeline.jobs.export import pending
+    from peeklock_pipeline.jobs.export import pending_batches
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    source, target = Database.at(database_url), Lake(lake)
-    pending(source, target.mark())  # refused before Spark starts, which takes seconds
-    with progress("exporting") as hear:
-        done = run(open_session(master), source, target, hear)
+    source, target = Database.from_url(database_url), Lake(lake)
+    pending_batches(source, target.export_position())  # refused before Spark starts, which takes seconds
+    with progress("exporting") as report_progress:
+        done = run(open_session(master), source, target, report_progress)
     sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
     if done.missed:
         sentence += f" {done.missed} more were removed by their retention before this export came for them."
-    tell(done, as_json, sentence)
+    print_result(done, as_json, sentence)
 
 
 @app.command()
@@ -97,12 +97,12 @@ def report(
 
     source = Lake(lake)
     begin(source)  # refused before Spark starts, which takes seconds
-    with progress("reporting") as hear:
-        done = run(open_session(master), source, page, queue, hear)
+    with progress("reporting") as report_progress:
+        done = run(open_session(master), source, page, queue, report_progress)
     sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."
-    tell(done, as_json, sentence)
+    print_result(done, as_json, sentence)
 
 
 @app.command()
@@ -116,8 +116,8 @@ def replay(
     rate: Annotated[float, typer.Option(help="Messages per second, of all tasks together.")] = 500.0,
     name: Annotated[str | None, typer.Option(help="Go on with, or begin, the replay of this name.")] = None,
     in_doubt: Annotated[
-        Doubt, typer.Option(help="What to do with messages that the queue may have had and forgotten.")
-    ] = Doubt.REFUSE,
+        InDoubtAction, typer.Option(help="What to do with messages that the queue may have had and forgotten.")
+    ] = InDoubtAction.REFUSE,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -125,20 +125,20 @@ def replay(
     from peeklock_pipeline.jobs.replay import plan
     from peeklock_pipeline.jobs.replay import replay as run
     from peeklock_pipeline.lake import Lake
-    from peeklock_pipeline.orders import Order
+    from peeklock_pipeline.replay_request import ReplayRequest
     from peeklock_pipeline.sending import Destination
     from peeklock_pipeline.session import open_session
 
     source = Lake(lake)
-    order = Order.of(where, Destination.at(url, queue, api_key), rate, name)
-    source.exported()  # refused before Spark starts, which takes seconds
+    order = ReplayRequest.create(where, Destination.from_url(url, queue, api_key), rate, name)
+    source.archive_table()  # refused before Spark starts, which takes seconds
     if only_plan:
         found = plan(open_session(master), source, order)
-        tell(found, as_json, found.sentence(queue))
+        print_result(found, as_json, found.sentence(queue))
         return
-    with progress("replaying") as hear:
-        done = run(open_session(master), source, order, in_doubt, hear)
-    tell(done, as_json, done.sentence(queue))
+    with progress("replaying") as report_progress:
+        done = run(open_session(master), source, order, in_doubt, report_progress)
+    print_result(done, as_json, done.sentence(queue))
 
 
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; may be given several times.")]
@@ -148,15 +148,15 @@ Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this que
 def snapshot(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCAL, as_json: AsJson = False) -> None:
     """Put the messages that are in queues now, dead-lettered ones among them, into the lake's table `messages`."""
     from peeklock_pipeline.database import Database
-    from peeklock_pipeline.jobs.export import recognised
+    from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.jobs.snapshot import snapshot as run
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    source, target = Database.at(database_url), Lake(lake)
-    recognised(source, target.mark())
+    source, target = Database.from_url(database_url), Lake(lake)
+    sealed_batches_after(source, target.export_position())
     done = run(open_session(master), source, target)
-    tell(done, as_json, f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}.")
+    print_result(done, as_json, f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}.")
 
 
 @app.command()
@@ -173,15 +173,15 @@ def audit(
     """Prove that nothing was lost and nothing is there twice; exit status 1 where something was, and it is named."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.audit import audit as run
-    from peeklock_pipeline.jobs.export import recognised
-    from peeklock_pipeline.lake import Lake, mark_of
+    from peeklock_pipeline.jobs.export import sealed_batches_after
+    from peeklock_pipeline.lake import Lake, export_position_of
     from peeklock_pipeline.session import open_session
 
-    source, target = Database.at(database_url), Lake(lake)
-    recognised(source, mark_of(target.exported()))
-    with progress("auditing") as hear:
-        done = run(open_session(master), source, target, expect, hear)
-    tell(done, as_json, done.sentences())
+    source, target = Database.from_url(database_url), Lake(lake)
+    sealed_batches_after(source, export_position_of(target.archive_table()))
+    with progress("auditing") as report_progress:
+        done = run(open_session(master), source, target, expect, report_progress)
+    print_result(done, as_json, done.sentences())
     if done.findings:
         raise typer.Exit(1)
 
@@ -196,19 +196,19 @@ def trim(
     as_json: AsJson = False,
 ) -> None:
     """Have the server remove what is in the lake, message for message; exit status 1 where a batch differs."""
-    from peeklock_pipeline.ages import age
+    from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.trim import Server
     from peeklock_pipeline.jobs.trim import trim as run
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    target, sealed_before = Lake(lake), age(older_than)
-    target.exported()
+    target, sealed_before = Lake(lake), parse_age(older_than)
+    target.archive_table()
     with Server(url, api_key) as server:
         next(server.batches(), None)  # refused before Spark starts
-        with progress("trimming") as hear:
-            done = run(open_session(master), server, target, sealed_before, hear)
-    tell(done, as_json, done.sentences())
+        with progress("trimming") as report_progress:
+            done = run(open_session(master), server, target, sealed_before, report_progress)
+    print_result(done, as_json, done.sentences())
     if done.count("differs") or done.count("unknown"):
         raise typer.Exit(1)
 
@@ -220,7 +220,9 @@ def compact(lake: LakeDirectory, as_json: AsJson = False) -> None:
     from peeklock_pipeline.lake import Lake
 
     done = run(Lake(lake))
-    tell(done, as_json, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later.")
+    print_result(
+        done, as_json, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later."
+    )
 
 
 @app.command()
@@ -230,12 +232,12 @@ def vacuum(
     as_json: AsJson = False,
 ) -> None:
     """Remove files that belong to nothing: what a crash left, a compaction replaced, a removal took out."""
-    from peeklock_pipeline.ages import age
+    from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.compact import vacuum as run
     from peeklock_pipeline.lake import Lake
 
-    done = run(Lake(lake), age(older_than))
-    tell(done, as_json, f"{done.files} files of {done.bytes} bytes were removed from {lake}.")
+    done = run(Lake(lake), parse_age(older_than))
+    print_result(done, as_json, f"{done.files} files of {done.bytes} bytes were removed from {lake}.")
 
 
 @app.command()
@@ -247,16 +249,16 @@ def retention(
     as_json: AsJson = False,
 ) -> None:
     """Remove messages that ended long ago from the lake, of all queues or of some."""
-    from peeklock_pipeline.ages import age
-    from peeklock_pipeline.jobs.retention import last_kept
+    from peeklock_pipeline.ages import parse_age
+    from peeklock_pipeline.jobs.retention import first_kept_day
     from peeklock_pipeline.jobs.retention import retention as run
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    target, before = Lake(lake), last_kept(age(older_than))
-    target.exported()
+    target, before = Lake(lake), first_kept_day(parse_age(older_than))
+    target.archive_table()
     done = run(open_session(master), target, before, queue or ())
-    tell(done, as_json, f"Removed {messages(done.messages)} that ended before {done.before} from {lake}.")
+    print_result(done, as_json, f"Removed {messages(done.messages)} that ended before {done.before} from {lake}.")
 
 
 def _explain(wanted: bool) -> None:
@@ -281,15 +283,15 @@ def what_if(
 ) -> None:
     """Ask what another lock duration, delivery limit or retry delay would have done with the messages there were."""
     from peeklock_pipeline.jobs.report import begin
-    from peeklock_pipeline.jobs.what_if import Question
+    from peeklock_pipeline.jobs.what_if import WhatIfRequest
     from peeklock_pipeline.jobs.what_if import what_if as run
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.policy import Policy, read_policy
     from peeklock_pipeline.session import open_session
 
     in_force = read_policy(was, Policy())
-    question, source = Question(in_force, read_policy(policy, in_force), crashed, seed), Lake(lake)
+    question, source = WhatIfRequest(in_force, read_policy(policy, in_force), crashed, seed), Lake(lake)
     begin(source)  # refused before Spark starts, which takes seconds
-    with progress("asking what if") as hear:
-        done = run(open_session(master), source, question, queue, hear)
-    tell(done, as_json, done.sentences())
+    with progress("asking what if") as report_progress:
+        done = run(open_session(master), source, question, queue, report_progress)
+    print_result(done, as_json, done.sentences())

@@ -16,13 +16,21 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from peeklock_pipeline.columns import ARCHIVE, CODES, MESSAGES, STORED, STORED_ROWS, Shape, kept
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
+from peeklock_pipeline.table_specs import (
+    ARCHIVE,
+    ARCHIVE_COLUMNS,
+    CODES,
+    MESSAGES,
+    STORED_ROWS,
+    TableSpec,
+    to_lake_table,
+)
 
-PIECE_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20
 """About how much of an answer is in memory at a time, whatever the bodies weigh."""
 
-PIECE_ROWS = 10_000
+CHUNK_ROWS = 10_000
 """How many rows the drivers that do not count bytes bring at a time."""
 
 CONNECT_SECONDS = 10
@@ -71,7 +79,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AcceptedCount:
     """How many messages a queue has accepted on a day and archives, and how many of them the database holds.
 
     Only messages with a digest of their content count.
@@ -91,7 +99,7 @@ class Database:
     engine: Engine
 
     @classmethod
-    def at(cls, url: str) -> "Database":
+    def from_url(cls, url: str) -> "Database":
         """The database of a URL such as the server takes. Refuses with `BadDatabaseUrl`, which tells no password."""
         scheme = url.partition("://")[0] if "://" in url else ""
         if scheme not in SCHEMES:
@@ -123,27 +131,27 @@ class Database:
 
     def batches(self, after: int = 0) -> list[Batch]:
         """The sealed batches with greater numbers, in order. Refuses with `DatabaseUnavailable`."""
-        found = pa.concat_tables(self._ask(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
+        found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
-    def pieces(self, first: int, last: int, columns: Sequence[str] = STORED) -> Iterator[pa.Table]:
+    def chunks(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> Iterator[pa.Table]:
         """The messages of these sealed batches, ends included, in tables that fit into memory.
 
         Refuses with `DatabaseUnavailable`, at the latest with the last piece.
         """
-        wanted = {name: kind for name, kind in _stored(ARCHIVE).items() if name in columns}
-        answer = self._ask(wanted, f"FROM archive WHERE export_batch BETWEEN {int(first)} AND {int(last)}")
-        return (kept(piece, ARCHIVE) for piece in answer)
+        wanted = {name: kind for name, kind in _stored_columns(ARCHIVE).items() if name in columns}
+        answer = self._query(wanted, f"FROM archive WHERE export_batch BETWEEN {int(first)} AND {int(last)}")
+        return (to_lake_table(chunk, ARCHIVE) for chunk in answer)
 
-    def read(self, first: int, last: int, columns: Sequence[str] = STORED) -> pa.Table:
+    def read(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> pa.Table:
         """The messages of these sealed batches, ends included. Refuses with `DatabaseUnavailable`."""
-        return pa.concat_tables(self.pieces(first, last, columns))
+        return pa.concat_tables(self.chunks(first, last, columns))
 
     def span(self) -> tuple[int, int] | None:
         """The lowest and the highest sequence number among messages in queues and in the archive; None without any."""
         ends = "MIN(sequence_number) AS low, MAX(sequence_number) AS high"
         both = f"SELECT {ends} FROM message UNION ALL SELECT {ends} FROM archive"
-        answer = self._ask({"low": NUMBER, "high": NUMBER}, f"FROM ({both}) AS ends WHERE low IS NOT NULL")
+        answer = self._query({"low": NUMBER, "high": NUMBER}, f"FROM ({both}) AS ends WHERE low IS NOT NULL")
         rows = pa.concat_tables(answer).to_pylist()
         return (min(row["low"] for row in rows), max(row["high"] for row in rows)) if rows else None
 
@@ -153,7 +161,9 @@ class Database:
             "SELECT m.*, q.name AS queue FROM message m JOIN queue q ON q.id = m.queue_id "
             f"WHERE m.sequence_number BETWEEN {int(first)} AND {int(last)}"
         )
-        return (kept(piece, MESSAGES) for piece in self._ask(_stored(MESSAGES), f"FROM ({held}) AS held"))
+        return (
+            to_lake_table(chunk, MESSAGES) for chunk in self._query(_stored_columns(MESSAGES), f"FROM ({held}) AS held")
+        )
 
     def rows(self, first: int, last: int) -> Iterator[pa.Table]:
         """Every message between these sequence numbers, ends included, in queues and in the archive, without bodies.
@@ -162,19 +172,25 @@ class Database:
         """
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
         standing = f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END"
-        given = HASHED[self.engine] | {"place": "'archive'", "standing": "outcome"}
-        columns = {name: kind for name, kind in _stored(STORED_ROWS).items() if name not in UNREAD[self.engine]}
+        given = HASHED_COLUMNS[self.engine] | {"place": "'archive'", "standing": "outcome"}
+        columns = {
+            name: kind
+            for name, kind in _stored_columns(STORED_ROWS).items()
+            if name not in AUDIT_SKIPPED_COLUMNS[self.engine]
+        }
         archive = ", ".join(f"{given.get(name, name)} AS {name}" for name in columns)
         given |= {"queue": "q.name", "place": "'queue'", "standing": standing}
-        queues = ", ".join(f"{given.get(name, name) if name in IN_QUEUES else 'NULL'} AS {name}" for name in columns)
+        queues = ", ".join(
+            f"{given.get(name, name) if name in AUDITED_QUEUE_COLUMNS else 'NULL'} AS {name}" for name in columns
+        )
         both = (
             f"SELECT {archive} FROM archive WHERE {between} "
             f"UNION ALL SELECT {queues} FROM message m JOIN queue q ON q.id = m.queue_id WHERE {between}"
         )
-        answer = self._ask(columns, f"FROM ({both}) AS stored_rows")
-        return (_completed(kept(piece, STORED_ROWS), STORED_ROWS) for piece in answer)
+        answer = self._query(columns, f"FROM ({both}) AS stored_rows")
+        return (_completed(to_lake_table(chunk, STORED_ROWS), STORED_ROWS) for chunk in answer)
 
-    def accounts(self, exported: int) -> list[Account]:
+    def accounts(self, exported: int) -> list[AcceptedCount]:
         """What was accepted and what the database holds of it, without batches up to `exported`, by queue and day.
 
         One statement reads all of it, so no message on its way between tables is missed or counted twice.
@@ -192,19 +208,20 @@ class Database:
         sums = ", ".join(f"CAST(SUM({name}) AS {integer}) AS {name}" for name in ("accepted", "held"))
         counted = f"SELECT queue, day, {sums} FROM ({' UNION ALL '.join(parts)}) AS parts GROUP BY queue, day"
         columns = {"queue": TEXT, "day": NUMBER, "accepted": NUMBER, "held": NUMBER}
-        rows = pa.concat_tables(self._ask(columns, f"FROM ({counted}) AS accounts")).to_pylist()
+        rows = pa.concat_tables(self._query(columns, f"FROM ({counted}) AS accounts")).to_pylist()
         return [
-            Account(row["queue"], EPOCH + timedelta(days=int(row["day"])), row["accepted"], row["held"]) for row in rows
+            AcceptedCount(row["queue"], EPOCH + timedelta(days=int(row["day"])), row["accepted"], row["held"])
+            for row in rows
         ]
 
-    def _ask(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
+    def _query(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
         """What these columns hold, at least one table. Each column comes with an empty value of its kind."""
         try:
-            yield from gathered(DRIVERS[self.engine](self.url, columns, source))
+            yield from merge_batches(DRIVERS[self.engine](self.url, columns, source))
         except Exception as error:
-            raise DatabaseUnavailable(self._said(error)) from error
+            raise DatabaseUnavailable(self.error_text(error)) from error
 
-    def _said(self, error: Exception) -> str:
+    def error_text(self, error: Exception) -> str:
         said = " ".join(str(error).split())
         if NO_ARCHIVE.search(said):
             return f"The database {self.name} has no sealed archive: is it Peeklock's, and brought up to date by `peeklock migrate`?"
@@ -212,7 +229,7 @@ class Database:
         return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
 
 
-IN_QUEUES = (
+AUDITED_QUEUE_COLUMNS = (
     "sequence_number", "queue", "message_id", "enqueued_at", "group_id", "headers", "body_kind", "body",
     "content_digest", "standing", "place", "body_sha256", "content_found",
 )  # fmt: skip
@@ -237,7 +254,7 @@ def _content_mysql() -> str:
     return f"LEFT(SHA2(CONCAT({fields}), 256), 32)"
 
 
-HASHED = {
+HASHED_COLUMNS = {
     Engine.POSTGRESQL: {
         "body_sha256": "encode(sha256(body), 'hex')",
         "content_found": _content_postgresql(),
@@ -247,7 +264,11 @@ HASHED = {
 }
 """What an engine computes of a body, so that the body stays in the database. SQLite has no function for it."""
 
-UNREAD = {Engine.POSTGRESQL: ("body",), Engine.MYSQL: ("body",), Engine.SQLITE: ("body_sha256", "content_found")}
+AUDIT_SKIPPED_COLUMNS = {
+    Engine.POSTGRESQL: ("body",),
+    Engine.MYSQL: ("body",),
+    Engine.SQLITE: ("body_sha256", "content_found"),
+}
 """Columns that an audit does not read from an engine."""
 
 NUMBER, TEXT, BLOB = "0", "''", "x''"
@@ -259,9 +280,9 @@ BATCHES = {
 }  # fmt: skip
 
 
-def _stored(shape: Shape) -> dict[str, str]:
+def _stored_columns(spec: TableSpec) -> dict[str, str]:
     """The columns of a table of the lake that the database stores, each with an empty value of its kind there."""
-    fields = {field.name: field.type for field in shape.schema if field.name not in ("date", "taken_at")}
+    fields = {field.name: field.type for field in spec.schema if field.name not in ("date", "taken_at")}
     return {name: _empty(name, kind) for name, kind in fields.items()}
 
 
@@ -271,33 +292,33 @@ def _empty(name: str, kind: pa.DataType) -> str:
     return TEXT if pa.types.is_string(kind) and name not in CODES else NUMBER
 
 
-def _completed(rows: pa.Table, shape: Shape) -> pa.Table:
+def _completed(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Rows with every column of a shape; those that were not read are null."""
-    for field in shape.schema:
+    for field in spec.schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(shape.schema.names)
+    return rows.select(spec.schema.names)
 
 
-def gathered(answer: Iterable[pa.RecordBatch], most: int = PIECE_BYTES) -> Iterator[pa.Table]:
+def merge_batches(answer: Iterable[pa.RecordBatch], most: int = CHUNK_BYTES) -> Iterator[pa.Table]:
     """Neighbours put together into tables of about `most` bytes, at least one."""
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = given = 0
     for batch in answer:
-        waiting.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size >= most:
-            yield pa.Table.from_batches(waiting)
-            waiting, size, given = waiting[:0], 0, given + 1
-    if waiting or not given:
-        yield pa.Table.from_batches(waiting)
+            yield pa.Table.from_batches(pending)
+            pending, size, given = pending[:0], 0, given + 1
+    if pending or not given:
+        yield pa.Table.from_batches(pending)
 
 
 Driver = Callable[[str, Mapping[str, str], str], Iterator[pa.RecordBatch]]
 """Asks a database for columns; gives at least one batch, be it without rows."""
 
 
-def _ask_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+def _query_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
     import adbc_driver_postgresql.dbapi as driver
 
     address = f"{url}{'&' if '?' in url else '?'}connect_timeout={CONNECT_SECONDS}"
@@ -306,7 +327,7 @@ def _ask_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterat
         yield from _batches(cursor.fetch_record_batch())
 
 
-def _ask_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+def _query_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
     """The driver takes the type of a column from its first values, so the first row is one that has them all."""
     import adbc_driver_sqlite.dbapi as driver
 
@@ -315,20 +336,20 @@ def _ask_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[
     example = ", ".join(f"{empty} AS {name}" for name, empty in columns.items())
     query = f"SELECT {example} UNION ALL SELECT * FROM (SELECT {', '.join(columns)} {source})"
     with driver.connect(f"file:{quote(path)}?mode=ro") as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(PIECE_ROWS)})
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(CHUNK_ROWS)})
         cursor.execute(query)
         for number, batch in enumerate(cursor.fetch_record_batch()):
             yield batch if number else batch.slice(1)
 
 
-def _ask_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
+def _query_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
     import connectorx
 
     place = urlsplit(url)
     # A server that does not listen is told apart at once, where the driver would go on trying for half a minute.
     socket.create_connection((place.hostname or "localhost", place.port or 3306), CONNECT_SECONDS).close()
     query = f"SELECT {', '.join(columns)} {source}"
-    answer: Any = connectorx.read_sql(url, query, return_type="arrow_stream", protocol="binary", batch_size=PIECE_ROWS)
+    answer: Any = connectorx.read_sql(url, query, return_type="arrow_stream", protocol="binary", batch_size=CHUNK_ROWS)
     yield from _batches(answer)
 
 
@@ -339,7 +360,7 @@ def _batches(answer: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 DRIVERS: dict[Engine, Driver] = {
-    Engine.POSTGRESQL: _ask_postgresql,
-    Engine.MYSQL: _ask_mysql,
-    Engine.SQLITE: _ask_sqlite,
+    Engine.POSTGRESQL: _query_postgresql,
+    Engine.MYSQL: _query_mysql,
+    Engine.SQLITE: _query_sqlite,
 }

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from peeklock_pipeline.columns import Shape
+from peeklock_pipeline.table_specs import TableSpec
 
 COMPRESSION = "zstd"
 
@@ -26,14 +26,14 @@ class DataFile:
     size: int
 
 
-def write(table: pa.Table, directory: Path, shape: Shape) -> Iterator[DataFile]:
+def write(table: pa.Table, directory: Path, spec: TableSpec) -> Iterator[DataFile]:
     """Write rows into files of their own, one for each partition that they fall into."""
-    partitions = list(shape.partitions)
+    partitions = list(spec.partitions)
     keys: list[dict[str, Any]] = table.group_by(partitions).aggregate([]).to_pylist() if partitions else [{}]
     for key in keys:
         part = table
         for name, value in key.items():
-            part = part.filter(pc.equal(part[name], pa.scalar(value, shape.schema.field(name).type)))
+            part = part.filter(pc.equal(part[name], pa.scalar(value, spec.schema.field(name).type)))
         values = {name: str(value) for name, value in key.items()}
         # A queue's name is of letters, digits and "._-", which the name of a directory takes as they are.
         place = "/".join(f"{name}={value}" for name, value in values.items())
@@ -44,13 +44,13 @@ def write(table: pa.Table, directory: Path, shape: Shape) -> Iterator[DataFile]:
         yield DataFile(path, values, part.num_rows, target.stat().st_size)
 
 
-def listed(table: DeltaTable) -> list[DataFile]:
+def files_of(table: DeltaTable) -> list[DataFile]:
     """The files of a table as it was opened, as its log has them, by path."""
     rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
     return [DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows]
 
 
-def absent(files: Iterable[DataFile], directory: Path) -> list[DataFile]:
+def missing_files(files: Iterable[DataFile], directory: Path) -> list[DataFile]:
     """Those of these files that do not exist, or whose footer cannot be read, so that their rows are lost."""
     return [file for file in files if not _is_readable(directory / file.path)]
 

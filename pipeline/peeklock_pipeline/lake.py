@@ -21,12 +21,12 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.beginning import BEGUN, EXPORTED, Beginning, beginning_of
-from peeklock_pipeline.columns import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, Shape
-from peeklock_pipeline.database import Account
-from peeklock_pipeline.files import DataFile, absent, listed, write
+from peeklock_pipeline.database import AcceptedCount
+from peeklock_pipeline.files import DataFile, files_of, missing_files, write
+from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
+from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.refusals import BadLake
-from peeklock_pipeline.words import messages
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, TableSpec
 
 FORMAT = 2
 """How this version writes a lake: 2 has digests of contents. A lake of a higher number is refused.
@@ -34,13 +34,13 @@ FORMAT = 2
 A table of a lower number gets the columns that it lacks with the first commit to it, and is null there until then.
 """
 
-MARK = "Written by peeklock-pipeline, format "
+DESCRIPTION_PREFIX = "Written by peeklock-pipeline, format "
 """The description of every table of a lake, with the format behind it."""
 
-SEALED = "peeklock-sealed"
+SEALED_AT_KEY = "peeklock-sealed"
 """The one whose version is the microsecond in which that batch was sealed, which no other database shares."""
 
-REMOVAL = "peeklock-removal-"
+REMOVAL_KEY_PREFIX = "peeklock-removal-"
 """Behind it the name of a removal by the lake's retention: a transaction of its own, which says that it was done."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -51,7 +51,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ExportPosition:
     """Where the last export ended: the number of a batch, 0 for none, and the microsecond in which it was sealed."""
 
     number: int = 0
@@ -67,118 +67,122 @@ class Lake:
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise BadLake(f"{self.root} is a file; a lake is a directory.")
-        begun = any(self.directory(shape).is_dir() for shape in (ARCHIVE, MESSAGES))  # be it by a crash
+        begun = any(self.directory(spec).is_dir() for spec in (ARCHIVE, MESSAGES))  # be it by a crash
         if self.root.exists() and not begun and any(self.root.iterdir()):
             raise BadLake(f"{self.root} is no lake and has other files in it: name a new directory, or an empty one.")
 
-    def directory(self, shape: Shape) -> Path:
+    def directory(self, spec: TableSpec) -> Path:
         """Where a table lies."""
-        return self.root / shape.name
+        return self.root / spec.name
 
-    def table(self, shape: Shape) -> DeltaTable | None:
+    def table(self, spec: TableSpec) -> DeltaTable | None:
         """A table as it is now; None before its first commit."""
-        return _opened(self.directory(shape))
+        return _open_table(self.directory(spec))
 
     def tables(self) -> list[DeltaTable]:
         """Every table of the lake. Refuses with `BadLake` where there is none."""
-        found = [_opened(log.parent) for log in sorted(self.root.glob("*/_delta_log"))]
+        found = [_open_table(log.parent) for log in sorted(self.root.glob("*/_delta_log"))]
         if not found:
             raise BadLake(f"{self.root} is no lake: there is no table in it.")
         return [table for table in found if table is not None]
 
-    def exported(self) -> DeltaTable:
+    def archive_table(self) -> DeltaTable:
         """The archive's table. Refuses with `BadLake` where nothing was ever exported."""
         if (table := self.table(ARCHIVE)) is None:
             raise BadLake(f"{self.root} is no lake yet: nothing was exported to it.")
         return table
 
-    def mark(self) -> Mark:
+    def export_position(self) -> ExportPosition:
         """Where the last export ended."""
-        return mark_of(self.table(ARCHIVE))
+        return export_position_of(self.table(ARCHIVE))
 
     def last_batch(self) -> int:
         """The number of the last batch that was exported; 0 for none."""
-        return self.mark().number
+        return self.export_position().number
 
-    def beginning(self) -> Beginning | None:
+    def first_batch(self) -> FirstBatch | None:
         """The first batch of the lake; None before its first commit."""
         table = self.table(ARCHIVE)
-        return None if table is None else beginning_of(table)
+        return None if table is None else first_batch_of(table)
 
-    def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
+    def add_batches(self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int) -> bool:
         """Make files the messages of the batches behind `after` up to `last`; False where another export was faster.
 
         `begun` is the number of the lake's first batch, which the commit notes. Atomic: a crash before it leaves files
         that belong to nothing, and which `vacuum` removes.
         """
-        ended = (Transaction(EXPORTED, last.number), Transaction(SEALED, last.sealed_at), Transaction(BEGUN, begun))
+        ended = (
+            Transaction(LAST_BATCH_KEY, last.number),
+            Transaction(SEALED_AT_KEY, last.sealed_at),
+            Transaction(FIRST_BATCH_KEY, begun),
+        )
         for _ in range(ATTEMPTS):
             table = self.table(ARCHIVE)
-            if mark_of(table) != after:
+            if export_position_of(table) != after:
                 return False
             if self._add(ARCHIVE, table, files, "append", *ended):
                 return True
         return False
 
-    def steps(self, shape: Shape, course: str) -> int:
+    def transaction_version(self, spec: TableSpec, app_id: str) -> int:
         """How many steps of a course a table has taken in."""
-        return _steps(self.table(shape), course)
+        return _transaction_version(self.table(spec), app_id)
 
-    def step(self, shape: Shape, files: Sequence[DataFile], course: str, after: int) -> bool:
+    def append_at_version(self, spec: TableSpec, files: Sequence[DataFile], app_id: str, after: int) -> bool:
         """Make files part of a table as the next step of a course; False where somebody else has taken that step."""
         for _ in range(ATTEMPTS):
-            table = self.table(shape)
-            if _steps(table, course) != after:
+            table = self.table(spec)
+            if _transaction_version(table, app_id) != after:
                 return False
-            if self._add(shape, table, files, "append", Transaction(course, after + 1)):
+            if self._add(spec, table, files, "append", Transaction(app_id, after + 1)):
                 return True
         return False
 
-    def append(self, shape: Shape, files: Sequence[DataFile]) -> None:
+    def append(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
         """Make files part of a table. Refuses with `BadLake` where others went on changing it meanwhile."""
-        if not any(self._add(shape, self.table(shape), files, "append") for _ in range(ATTEMPTS)):
-            raise BadLake(f"{self.directory(shape)} was changed by somebody else meanwhile; run the job again.")
+        if not any(self._add(spec, self.table(spec), files, "append") for _ in range(ATTEMPTS)):
+            raise BadLake(f"{self.directory(spec)} was changed by somebody else meanwhile; run the job again.")
 
-    def replace(self, shape: Shape, files: Sequence[DataFile]) -> None:
+    def replace(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
         """Make files the whole of a table. Refuses with `BadLake` where somebody else changed it meanwhile."""
-        if not self._add(shape, self.table(shape), files, "overwrite"):
-            raise BadLake(f"{self.directory(shape)} was changed by somebody else meanwhile; run the job again.")
+        if not self._add(spec, self.table(spec), files, "overwrite"):
+            raise BadLake(f"{self.directory(spec)} was changed by somebody else meanwhile; run the job again.")
 
-    def read(self, spark: SparkSession, shape: Shape = ARCHIVE) -> DataFrame:
+    def read(self, spark: SparkSession, spec: TableSpec = ARCHIVE) -> DataFrame:
         """A table as a DataFrame; empty before its first commit."""
-        return self.at(spark, self.table(shape), shape)
+        return self.read_version(spark, self.table(spec), spec)
 
-    def at(self, spark: SparkSession, table: DeltaTable | None, shape: Shape = ARCHIVE) -> DataFrame:
+    def read_version(self, spark: SparkSession, table: DeltaTable | None, spec: TableSpec = ARCHIVE) -> DataFrame:
         """A table as a DataFrame, as it was when it was opened. Refuses with `BadLake` where a file of it is missing."""
-        files = listed(table) if table else []
-        if gone := absent(files, self.directory(shape)):
+        files = files_of(table) if table else []
+        if gone := missing_files(files, self.directory(spec)):
             raise BadLake(
-                f"{self.directory(shape) / gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
+                f"{self.directory(spec) / gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
                 "of the lake; `peeklock-pipeline audit` names what is lost."
             )
-        return self.of(spark, files, shape)
+        return self.read_files(spark, files, spec)
 
-    def of(self, spark: SparkSession, files: Sequence[DataFile], shape: Shape = ARCHIVE) -> DataFrame:
+    def read_files(self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec = ARCHIVE) -> DataFrame:
         """The rows of these files of a table."""
-        columns = from_arrow_schema(shape.schema)
+        columns = from_arrow_schema(spec.schema)
         if not files:
             return spark.createDataFrame([], columns)
-        places = [str(self.directory(shape) / file.path) for file in files]
-        found = spark.read.schema(columns).option("basePath", str(self.directory(shape))).parquet(*places)
-        return found.select(shape.schema.names)
+        places = [str(self.directory(spec) / file.path) for file in files]
+        found = spark.read.schema(columns).option("basePath", str(self.directory(spec))).parquet(*places)
+        return found.select(spec.schema.names)
 
     def remove(self, table: DeltaTable, predicate: str, removal: str) -> None:
         """Remove the files of whole partitions from the archive, as it was opened, under the name of a removal.
 
         Refuses with `BadLake` where what it names was changed meanwhile.
         """
-        properties = CommitProperties(app_transactions=[Transaction(REMOVAL + removal, 1)])
+        properties = CommitProperties(app_transactions=[Transaction(REMOVAL_KEY_PREFIX + removal, 1)])
         try:
             table.delete(predicate, commit_properties=properties)
         except CommitFailedError as error:
             raise BadLake(f"{self.root} was changed by somebody else meanwhile; run the job again.") from error
 
-    def miss(self, batches: Mapping[int, int]) -> None:
+    def record_missed(self, batches: Mapping[int, int]) -> None:
         """Note batches that no export can bring any more, by number, with how many messages each had.
 
         A batch that is removed stays removed, so the note is true from the moment it is written, and may be repeated.
@@ -191,7 +195,7 @@ class Lake:
         """The batches that were removed from the archive before an export came for them, and their messages."""
         return {row["export_batch"]: row["messages"] for row in self._all(MISSED) or ()}
 
-    def open_accounts(self, gone: Sequence[Account]) -> None:
+    def record_opening(self, gone: Sequence[AcceptedCount]) -> None:
         """Note what was gone, or exported without digests, before this lake counted; once for all.
 
         Refuses with `BadLake`. Before the first export has committed, its next attempt notes it again.
@@ -206,9 +210,9 @@ class Lake:
         rows = self._all(OPENING)
         return None if rows is None else {(row["queue"], row["date"]): row["messages"] for row in rows}
 
-    def _all(self, shape: Shape) -> list[dict[str, Any]] | None:
+    def _all(self, spec: TableSpec) -> list[dict[str, Any]] | None:
         """Every row of a small table; None before its first commit."""
-        table = self.table(shape)
+        table = self.table(spec)
         return None if table is None else pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
 
     def removed(self, spark: SparkSession, table: DeltaTable) -> DataFrame:
@@ -220,48 +224,48 @@ class Lake:
         if self.table(REMOVED) is None:
             return counts
         names = [row[0] for row in counts.select("removal").distinct().collect()]
-        done = [name for name in names if table.transaction_version(REMOVAL + name) is not None]
+        done = [name for name in names if table.transaction_version(REMOVAL_KEY_PREFIX + name) is not None]
         return counts.where(counts["removal"].isin(done))
 
     def _add(
         self,
-        shape: Shape,
+        spec: TableSpec,
         table: DeltaTable | None,
         files: Sequence[DataFile],
         mode: Literal["append", "overwrite"],
         *transactions: Transaction,
     ) -> bool:
-        self.directory(shape).mkdir(parents=True, exist_ok=True)
+        self.directory(spec).mkdir(parents=True, exist_ok=True)
         if table is not None and _format(table) < FORMAT:
-            table = self._carried_over(shape, table)
+            table = self._upgraded(spec, table)
         actions = [_action(file) for file in files]
-        schema = Schema.from_arrow(shape.schema)
+        schema = Schema.from_arrow(spec.schema)
         properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=0)
         try:
             if table is None:
                 create_table_with_add_actions(
-                    str(self.directory(shape)), schema, actions, "error", list(shape.partitions),
-                    description=f"{MARK}{FORMAT}", commit_properties=properties,
+                    str(self.directory(spec)), schema, actions, "error", list(spec.partitions),
+                    description=f"{DESCRIPTION_PREFIX}{FORMAT}", commit_properties=properties,
                 )  # fmt: skip
             else:
                 table.create_write_transaction(
-                    [*actions], mode, schema, list(shape.partitions), commit_properties=properties
+                    [*actions], mode, schema, list(spec.partitions), commit_properties=properties
                 )
         except CommitFailedError:
             return False
         return True
 
-    def _carried_over(self, shape: Shape, table: DeltaTable) -> DeltaTable:
+    def _upgraded(self, spec: TableSpec, table: DeltaTable) -> DeltaTable:
         """A table of an older format with the columns of this one. Cut off between its commits, it is done again."""
         present = {field.name for field in table.schema().fields}
-        lacking = [field for field in Schema.from_arrow(shape.schema).fields if field.name not in present]
-        if lacking:
-            table.alter.add_columns(lacking)
-        table.alter.set_table_description(f"{MARK}{FORMAT}")
-        return self.table(shape) or table
+        missing_fields = [field for field in Schema.from_arrow(spec.schema).fields if field.name not in present]
+        if missing_fields:
+            table.alter.add_columns(missing_fields)
+        table.alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT}")
+        return self.table(spec) or table
 
 
-def _opened(directory: Path) -> DeltaTable | None:
+def _open_table(directory: Path) -> DeltaTable | None:
     try:
         table = DeltaTable(str(directory))
     except TableNotFoundError:
@@ -269,7 +273,7 @@ def _opened(directory: Path) -> DeltaTable | None:
     except DeltaError as error:
         raise BadLake(f"{directory} cannot be read as a Delta table: {_first_line(error)}") from error
     mark, _, written = (table.metadata().description or "").rpartition(" ")
-    if mark != MARK.strip() or not written.isdecimal():
+    if mark != DESCRIPTION_PREFIX.strip() or not written.isdecimal():
         raise BadLake(f"{directory} is a Delta table, but none that peeklock-pipeline has written.")
     if _format(table) > FORMAT:
         raise BadLake(
@@ -283,15 +287,15 @@ def _format(table: DeltaTable) -> int:
     return int((table.metadata().description or "").rpartition(" ")[2])
 
 
-def mark_of(table: DeltaTable | None) -> Mark:
+def export_position_of(table: DeltaTable | None) -> ExportPosition:
     """Where the last export ended that an archive's table knows of."""
     if table is None:
-        return Mark()
-    return Mark(table.transaction_version(EXPORTED) or 0, table.transaction_version(SEALED) or 0)
+        return ExportPosition()
+    return ExportPosition(table.transaction_version(LAST_BATCH_KEY) or 0, table.transaction_version(SEALED_AT_KEY) or 0)
 
 
-def _steps(table: DeltaTable | None, course: str) -> int:
-    return (table.transaction_version(course) or 0) if table else 0
+def _transaction_version(table: DeltaTable | None, app_id: str) -> int:
+    return (table.transaction_version(app_id) or 0) if table else 0
 
 
 def _action(file: DataFile) -> AddAction:

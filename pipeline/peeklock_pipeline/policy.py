@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from peeklock_pipeline.refusals import BadPolicy
 
 SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|h|d)")
+DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|h|d)")
 
-SHORTEST_LOCK, LONGEST_LOCK = 1.0, 12 * 3600.0
-LONGEST_DELAY = 7 * 86_400.0
-MOST_DELIVERIES = 1000
+MIN_LOCK_DURATION, MAX_LOCK_DURATION = 1.0, 12 * 3600.0
+MAX_DELAY = 7 * 86_400.0
+MAX_DELIVERIES = 1000
 """A queue may allow more; replaying that many for each message would say nothing new."""
 
 EXAMPLE = "lock=30s,limit=10,retry=exponential:1s:2:60s"
@@ -28,7 +28,7 @@ class Retry:
     first: float = 0.0
     step: float = 0.0
     factor: float = 1.0
-    longest: float = LONGEST_DELAY
+    longest: float = MAX_DELAY
     jitter: float = 0.0
     listed: tuple[float, ...] = ()
 
@@ -45,16 +45,18 @@ class Policy:
     retry: Retry = Retry()
 
 
-def read_policy(text: str, otherwise: Policy) -> Policy:
+def read_policy(text: str, default: Policy) -> Policy:
     """The policy that a text describes; what it does not mention is as `otherwise`. Refuses with `BadPolicy`."""
-    policy = otherwise
+    policy = default
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = part.partition("=")
         match name:
             case "lock":
-                policy = replace(policy, lock=_within(part, _duration(value), SHORTEST_LOCK, LONGEST_LOCK))
+                policy = replace(
+                    policy, lock=_check_range(part, _duration(value), MIN_LOCK_DURATION, MAX_LOCK_DURATION)
+                )
             case "limit":
-                policy = replace(policy, limit=int(_within(part, _whole(value), 1, MOST_DELIVERIES)))
+                policy = replace(policy, limit=int(_check_range(part, _integer(value), 1, MAX_DELIVERIES)))
             case "retry":
                 policy = replace(policy, retry=_retry(value))
             case _:
@@ -71,20 +73,20 @@ def _retry(text: str) -> Retry:
         "exponential": (2, 4, "exponential:1s:2:60s:0.5 (first, factor, longest, jitter)"),
         "listed": (1, 100, "listed:1s:10s:60s"),
     }
-    least, most, example = takes.get(kind, (1, 0, ""))
-    if not least <= len(values) <= most:
-        examples = example or ", ".join(said for _, _, said in takes.values())
+    minimum, maximum, example = takes.get(kind, (1, 0, ""))
+    if not minimum <= len(values) <= maximum:
+        examples = example or ", ".join(text_given for _, _, text_given in takes.values())
         raise BadPolicy(f"The retry {text!r} cannot be understood; write {examples}.")
     match kind:
         case "fixed" | "linear":
             first, step, longest = (
-                [*map(_delay, values), 0.0, LONGEST_DELAY][:3] if len(values) < 3 else map(_delay, values)
+                [*map(_delay, values), 0.0, MAX_DELAY][:3] if len(values) < 3 else map(_delay, values)
             )
             return Retry(first, step, longest=longest)
         case "exponential":
-            longest = _delay(values[2]) if len(values) > 2 else LONGEST_DELAY
-            jitter = _within(text, _number(values[3]), 0, 1) if len(values) > 3 else 0.0
-            return Retry(_delay(values[0]), 0.0, _within(text, _number(values[1]), 1, 100), longest, jitter)
+            longest = _delay(values[2]) if len(values) > 2 else MAX_DELAY
+            jitter = _check_range(text, _number(values[3]), 0, 1) if len(values) > 3 else 0.0
+            return Retry(_delay(values[0]), 0.0, _check_range(text, _number(values[1]), 1, 100), longest, jitter)
         case "listed":
             return Retry(listed=tuple(_delay(value) for value in values))
         case _:
@@ -92,14 +94,14 @@ def _retry(text: str) -> Retry:
 
 
 def _duration(text: str) -> float:
-    written = WRITTEN.fullmatch(text)
+    written = DURATION_PATTERN.fullmatch(text)
     if written is None:
         raise BadPolicy(f"{text!r} is no duration; write 500ms, 30s, 5min, 2h or 1d.")
     return float(written[1]) * SECONDS[written[2]]
 
 
 def _delay(text: str) -> float:
-    return _within(text, _duration(text), 0, LONGEST_DELAY)
+    return _check_range(text, _duration(text), 0, MAX_DELAY)
 
 
 def _number(text: str) -> float:
@@ -109,13 +111,15 @@ def _number(text: str) -> float:
         raise BadPolicy(f"{text!r} is no number.") from None
 
 
-def _whole(text: str) -> float:
+def _integer(text: str) -> float:
     if not text.isascii() or not text.isdigit():
         raise BadPolicy(f"{text!r} is no whole number.")
     return float(text)
 
 
-def _within(said: str, value: float, least: float, most: float) -> float:
-    if not least <= value <= most:
-        raise BadPolicy(f"{said!r} is out of bounds: {least:g} to {most:g}{' (seconds)' if most > 1000 else ''}.")
+def _check_range(text_given: str, value: float, minimum: float, maximum: float) -> float:
+    if not minimum <= value <= maximum:
+        raise BadPolicy(
+            f"{text_given!r} is out of bounds: {minimum:g} to {maximum:g}{' (seconds)' if maximum > 1000 else ''}."
+        )
     return value

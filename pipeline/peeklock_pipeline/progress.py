@@ -6,5 +6,5 @@ Progress = Callable[[int, int], None]
 """Hears how much of how much is done: messages, batches, answers or steps, as suits the job."""
 
 
-def unheard(done: int, of: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """Nobody hears it."""

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline import refusals
-from peeklock_pipeline.columns import Shape
 from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.table_specs import TableSpec
 
 Range = tuple[int, int]
 """The first and the last number of a range."""
@@ -21,7 +21,7 @@ Range = tuple[int, int]
 Read = Callable[[int, int], Iterable[pa.Table]]
 """Reads a range, in tables that fit into memory."""
 
-MOST_RANGES = 256
+MAX_RANGES = 256
 """Tasks that a range of numbers is cut into at most, however sparse it is."""
 
 FILES = "path string, partition map<string,string>, rows bigint, size bigint"
@@ -35,25 +35,25 @@ FILES_SCHEMA = pa.schema(
 )
 
 
-def even(first: int, last: int, most: int) -> list[Range]:
+def even_ranges(first: int, last: int, max_width: int) -> list[Range]:
     """A range in ranges of as many numbers each, `most` or, where that gave too many tasks, more."""
-    width = max(most, (last - first) // MOST_RANGES + 1)
+    width = max(max_width, (last - first) // MAX_RANGES + 1)
     return [(begin, min(begin + width - 1, last)) for begin in range(first, last + 1, width)]
 
 
-def rows_of(spark: SparkSession, ranges: Sequence[Range], read: Read, shape: Shape) -> DataFrame:
+def rows_of(spark: SparkSession, ranges: Sequence[Range], read: Read, spec: TableSpec) -> DataFrame:
     """The rows of these ranges, read whenever the DataFrame is asked."""
 
-    def hand_on(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, last in _chosen(ranges, indexes):
-            for piece in read(first, last):
-                yield from piece.to_batches()
+    def read_rows(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, last in _ranges_at(ranges, indexes):
+            for chunk in read(first, last):
+                yield from chunk.to_batches()
 
-    return _spread(spark, ranges).mapInArrow(hand_on, from_arrow_schema(shape.schema))
+    return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(spec.schema))
 
 
 def write_ranges(
-    spark: SparkSession, ranges: Sequence[Range], read: Read, directory: Path, shape: Shape
+    spark: SparkSession, ranges: Sequence[Range], read: Read, directory: Path, spec: TableSpec
 ) -> list[DataFile]:
     """Have the executors write the rows of these ranges as files, which belong to nothing yet.
 
@@ -61,21 +61,21 @@ def write_ranges(
     """
 
     def write_range(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, last in _chosen(ranges, indexes):
-            for piece in read(first, last):
-                yield _listed(write(piece, directory, shape))
+        for first, last in _ranges_at(ranges, indexes):
+            for chunk in read(first, last):
+                yield _listed(write(chunk, directory, spec))
 
-    with told():
-        files = _spread(spark, ranges).mapInArrow(write_range, FILES).collect()
+    with task_refusals():
+        files = _range_indexes(spark, ranges).mapInArrow(write_range, FILES).collect()
     return [DataFile(file.path, file.partition, file.rows, file.size) for file in files]
 
 
-def _spread(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
+def _range_indexes(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
     """The indexes of these ranges, each for a task of its own."""
     return spark.range(0, len(ranges), 1, max(len(ranges), 1))
 
 
-def _chosen(ranges: Sequence[Range], indexes: Iterable[pa.RecordBatch]) -> Iterator[Range]:
+def _ranges_at(ranges: Sequence[Range], indexes: Iterable[pa.RecordBatch]) -> Iterator[Range]:
     return (ranges[row["id"]] for batch in indexes for row in batch.to_pylist())
 
 
@@ -87,17 +87,17 @@ def _listed(files: Iterable[DataFile]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=FILES_SCHEMA)
 
 
-IN_A_TASK = re.compile(r"peeklock_pipeline\.refusals\.(\w+): (.+)")
+TASK_REFUSAL_PATTERN = re.compile(r"peeklock_pipeline\.refusals\.(\w+): (.+)")
 """How a refusal of a task ends the traceback that Spark brings to the driver."""
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def task_refusals() -> Iterator[None]:
     """Refuse with what Spark's tasks have refused, and with `TasksFailed` where they have failed without a word."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        if not (found := IN_A_TASK.search(str(error))):
+        if not (found := TASK_REFUSAL_PATTERN.search(str(error))):
             raise refusals.TasksFailed(
                 f"Spark could not do it, also when it repeated it: {_first_line(error)}"
             ) from error

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from peeklock_pipeline.columns import Shape
 from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.table_specs import TableSpec
 
-WRITTEN = "path string, rows bigint, size bigint"
-WRITTEN_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
+FILES_SCHEMA = "path string, rows bigint, size bigint"
+FILES_ARROW_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 FILE_ROWS = 200_000
 """Rows that a task holds at a time and writes as one file."""
@@ -23,30 +23,30 @@ def rows(answer: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in answer.collect()]
 
 
-def keep(lake: Lake, shape: Shape, answer: DataFrame) -> int:
+def write_table(lake: Lake, spec: TableSpec, answer: DataFrame) -> int:
     """Make an answer the whole of an unpartitioned table; how many rows it has.
 
     Only the names of the files come back to the driver. Refuses with `BadLake`. A crash before the commit leaves the
     table as it was, and files that belong to nothing.
     """
-    task = _task(lake.directory(shape), shape)
-    files = answer.select(*shape.schema.names).mapInArrow(task, WRITTEN).collect()
-    lake.replace(shape, [DataFile(file.path, {}, file.rows, file.size) for file in files])
+    task = _task(lake.directory(spec), spec)
+    files = answer.select(*spec.schema.names).mapInArrow(task, FILES_SCHEMA).collect()
+    lake.replace(spec, [DataFile(file.path, {}, file.rows, file.size) for file in files])
     return sum(file.rows for file in files)
 
 
-def _task(directory: Path, shape: Shape) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(directory: Path, spec: TableSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in _gathered(batches, shape.schema):
+        for table in _merge_batches(batches, spec.schema):
             written = [
-                {"path": file.path, "rows": file.rows, "size": file.size} for file in write(table, directory, shape)
+                {"path": file.path, "rows": file.rows, "size": file.size} for file in write(table, directory, spec)
             ]
-            yield pa.RecordBatch.from_pylist(written, schema=WRITTEN_SCHEMA)
+            yield pa.RecordBatch.from_pylist(written, schema=FILES_ARROW_SCHEMA)
 
     return write_rows
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def _merge_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of many small batches in tables worth a file."""
     some: list[pa.RecordBatch] = []
     for batch in batches:

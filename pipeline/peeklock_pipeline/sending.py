@@ -22,17 +22,17 @@ REQUEST_BYTES = 4 << 20
 """Bytes of one request, unless a single message has more; the server takes 16 MiB unless it is set otherwise."""
 
 ANSWER_SECONDS = 60.0
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """How long one request is repeated while the server is busy, starting or away, or its queue full."""
 
 FIRST_WAIT_SECONDS = 0.1
-LONGEST_WAIT_SECONDS = 5.0
+MAX_WAIT_SECONDS = 5.0
 
-BUSY = frozenset({429, 500, 502, 503, 504, 507})
+RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504, 507})
 """What a server, or a proxy before it, says when the same request may go through later; 507 says that a queue is full."""
 
 
-def server_at(url: str) -> str:
+def parse_server_url(url: str) -> str:
     """The URL of a server, to which paths are added. Refuses with `BadOption` what is none."""
     try:
         parts = urlsplit(url)
@@ -44,12 +44,12 @@ def server_at(url: str) -> str:
     return url.rstrip("/")
 
 
-def client(url: str, api_key: str | None, seconds: float) -> httpx.Client:
+def http_client(url: str, api_key: str | None, seconds: float) -> httpx.Client:
     """Connections to a server that show it a key, and wait so long for an answer. Refuses with `BadOption`."""
     if api_key and not (api_key.isascii() and api_key.isprintable()):
         raise BadOption("This is not a key of a server: keys are of ASCII characters.")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    return httpx.Client(base_url=server_at(url), headers=headers, timeout=seconds)
+    return httpx.Client(base_url=parse_server_url(url), headers=headers, timeout=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Destination:
     url: str
     queue: str
     api_key: str | None = field(default=None, repr=False)
-    patience: float = PATIENCE_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
     """For how many seconds a request is repeated."""
 
     @classmethod
-    def at(cls, url: str, queue: str, api_key: str | None = None) -> "Destination":
+    def from_url(cls, url: str, queue: str, api_key: str | None = None) -> "Destination":
         """A queue at a server's URL. Refuses with `BadOption`."""
-        return cls(server_at(url), queue, api_key)
+        return cls(parse_server_url(url), queue, api_key)
 
-    def remembering(self, window: float) -> "Destination":
+    def limited_to_window(self, window: float) -> "Destination":
         """The same queue, sent to with no more patience than it remembers message ids, in seconds."""
-        return replace(self, patience=min(PATIENCE_SECONDS, window / 2))
+        return replace(self, timeout_seconds=min(TIMEOUT_SECONDS, window / 2))
 
     @property
     def path(self) -> str:
@@ -78,17 +78,17 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendResult:
     """How many messages a queue has taken, and how many of them it had already."""
 
     messages: int = 0
     duplicates: int = 0
 
-    def __add__(self, other: "Sent") -> "Sent":
-        return Sent(self.messages + other.messages, self.duplicates + other.duplicates)
+    def __add__(self, other: "SendResult") -> "SendResult":
+        return SendResult(self.messages + other.messages, self.duplicates + other.duplicates)
 
 
-class Pace:
+class RateLimiter:
     """Lets at most so many messages through per second, on the average since its first."""
 
     def __init__(self, per_second: float) -> None:
@@ -96,7 +96,7 @@ class Pace:
         self._free_at = 0.0
 
     @property
-    def most(self) -> int:
+    def max_request_messages(self) -> int:
         """Messages that are worth one request at this pace."""
         return max(1, min(REQUEST_MESSAGES, int(self._per_second)))
 
@@ -118,7 +118,7 @@ class Sender:
     def __init__(self, destination: Destination, deadline: float | None = None) -> None:
         self._destination = destination
         self._deadline = deadline
-        self._http = client(destination.url, destination.api_key, ANSWER_SECONDS)
+        self._http = http_client(destination.url, destination.api_key, ANSWER_SECONDS)
 
     def __enter__(self) -> "Sender":
         return self
@@ -133,7 +133,7 @@ class Sender:
 
         Refuses with `NoDuplicateDetection` where it does not, and with `ServerUnavailable`.
         """
-        answer = self._ask("GET", self._destination.path)
+        answer = self._request("GET", self._destination.path)
         window = answer["duplicate_detection_window_seconds"]
         if window is None:
             raise NoDuplicateDetection(
@@ -143,43 +143,45 @@ class Sender:
             )
         return float(window)
 
-    def send(self, messages: Iterable[bytes], pace: Pace | None = None) -> Sent:
+    def send(self, messages: Iterable[bytes], rate_limiter: RateLimiter | None = None) -> SendResult:
         """Send messages, each its JSON with a `message_id`, in order; requests are all or none.
 
         Refuses with `SendRefused`, `ServerUnavailable` and `InDoubt`; what was sent before stays.
         """
-        sent = Sent()
-        for request in requests(messages, pace.most if pace else REQUEST_MESSAGES):
-            if pace:
-                pace.wait(len(request))
+        sent = SendResult()
+        for request in split_requests(
+            messages, rate_limiter.max_request_messages if rate_limiter else REQUEST_MESSAGES
+        ):
+            if rate_limiter:
+                rate_limiter.wait(len(request))
             body = b'{"messages":[' + b",".join(request) + b"]}"
-            results = self._ask("POST", f"{self._destination.path}/messages/batch", body)["results"]
-            sent += Sent(len(results), sum(result["duplicate"] for result in results))
+            results = self._request("POST", f"{self._destination.path}/messages/batch", body)["results"]
+            sent += SendResult(len(results), sum(result["duplicate"] for result in results))
         return sent
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+    def _request(self, method: str, path: str, body: bytes | None = None) -> Any:
         """The decoded answer, if need be after a while."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
-        given_up = time.monotonic() + self._destination.patience
+        give_up_at = time.monotonic() + self._destination.timeout_seconds
         wait = FIRST_WAIT_SECONDS
         while True:
-            self._look_at_deadline()
+            self._check_deadline()
             try:
                 answer = self._http.request(method, path, content=body, headers=headers)
-                trouble, asked = said(answer), _asked_wait(answer)
+                problem_found, asked = problem_text(answer), _retry_after(answer)
             except httpx.TransportError as error:
-                answer, trouble, asked = None, str(error) or type(error).__name__, 0.0
+                answer, problem_found, asked = None, str(error) or type(error).__name__, 0.0
             if answer is not None and answer.is_success:
                 return answer.json()
-            if answer is not None and answer.status_code not in BUSY:
-                raise SendRefused(f"{self._destination.url} refuses {method} {path}: {trouble}")
+            if answer is not None and answer.status_code not in RETRYABLE_STATUSES:
+                raise SendRefused(f"{self._destination.url} refuses {method} {path}: {problem_found}")
             pause = max(wait, asked)
-            if time.monotonic() + pause > given_up:
-                raise ServerUnavailable(f"{self._destination.url} does not do {method} {path}: {trouble}")
+            if time.monotonic() + pause > give_up_at:
+                raise ServerUnavailable(f"{self._destination.url} does not do {method} {path}: {problem_found}")
             time.sleep(pause)
-            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+            wait = min(wait * 2, MAX_WAIT_SECONDS)
 
-    def _look_at_deadline(self) -> None:
+    def _check_deadline(self) -> None:
         if self._deadline is not None and time.time() > self._deadline:
             raise InDoubt(
                 "Messages that may have been sent before are no longer remembered by the queue "
@@ -187,27 +189,27 @@ class Sender:
             )
 
 
-def requests(messages: Iterable[bytes], most: int = REQUEST_MESSAGES) -> Iterator[Sequence[bytes]]:
+def split_requests(messages: Iterable[bytes], max_messages: int = REQUEST_MESSAGES) -> Iterator[Sequence[bytes]]:
     """Messages gathered, in order, into what one request carries."""
-    gathered: list[bytes] = []
+    batch: list[bytes] = []
     size = 0
     for message in messages:
-        if gathered and (len(gathered) == most or size + len(message) > REQUEST_BYTES):
-            yield gathered
-            gathered, size = [], 0
-        gathered.append(message)
+        if batch and (len(batch) == max_messages or size + len(message) > REQUEST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
         size += len(message)
-    if gathered:
-        yield gathered
+    if batch:
+        yield batch
 
 
-def _asked_wait(answer: httpx.Response) -> float:
+def _retry_after(answer: httpx.Response) -> float:
     """The seconds of Retry-After; the date that a proxy may say instead is not looked at."""
     said = answer.headers.get("retry-after", "")
     return float(said) if said.isdecimal() else 0.0
 
 
-def said(answer: httpx.Response) -> str:
+def problem_text(answer: httpx.Response) -> str:
     """What a server says against a request: the status, and its problem document with the faults that it names."""
     if answer.status_code == 401:
         return "401, it wants an API key that it knows: --api-key, PEEKLOCK_API_KEY, or the option api_key"

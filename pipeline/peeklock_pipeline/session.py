@@ -45,23 +45,23 @@ def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> S
     is_local = master.startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(_repeating(master)).appName(name)
+    builder = SparkSession.builder.master(_with_retries(master)).appName(name)
     for key, value in (SETTINGS | (LOCAL if is_local else {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if not is_local:
-        spark.sparkContext.addPyFile(str(_packed()))
+        spark.sparkContext.addPyFile(str(_packaged_source()))
     return spark
 
 
-def _repeating(master: str) -> str:
+def _with_retries(master: str) -> str:
     """On this machine Spark gives up with the first task that dies, and listens to no setting about it."""
     here = THIS_MACHINE.fullmatch(master)
     return f"local[{here[1] or 1},{ATTEMPTS}]" if here else master
 
 
-def _packed() -> Path:
+def _packaged_source() -> Path:
     """This package as an archive that executors can import from."""
     target = Path(tempfile.mkdtemp(prefix="peeklock-pipeline-")) / "peeklock_pipeline.zip"
     with zipfile.ZipFile(target, "w") as archive:

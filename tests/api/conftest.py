@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api.house import House, open_house
+from tests.api.api_server import ApiServer, open_api_server
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def api() -> AsyncIterator[ApiServer]:
     """A server that needs no key."""
-    async with open_house() as house:
-        yield house
+    async with open_api_server() as api:
+        yield api
 
 
 @pytest.fixture
-async def guarded() -> AsyncIterator[House]:
+async def api_with_keys() -> AsyncIterator[ApiServer]:
     """A server that needs keys."""
-    async with open_house(needs_keys=True) as house:
-        yield house
+    async with open_api_server(needs_keys=True) as api:
+        yield api

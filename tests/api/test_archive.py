@@ -5,96 +5,96 @@ from typing import Any
 import pytest
 
 from app.broker import trim as verbs
-from app.domain.archive import Copy, TrimResult
-from app.maintenance.seal import Sealing
-from tests.api.house import House, pointers
+from app.domain.archive import CopiedBatch, TrimResult
+from app.maintenance.seal import ArchiveSealer
+from tests.api.api_server import ApiServer, pointers
 from tests.bounds import bounded
 
 
-async def seal(house: House, count: int = 1) -> None:
+async def seal_batch(api: ApiServer, count: int = 1) -> None:
     """Let messages end, and seal them as a batch."""
     for _ in range(count):
-        await house.send()
-        (message,) = await house.receive()
-        assert (await house.settle(message, "complete")).is_success
-    sealing = Sealing(house.broker, 0.001)
-    await house.clock.advance(100)
+        await api.send()
+        (message,) = await api.receive()
+        assert (await api.settle(message, "complete")).is_success
+    sealing = ArchiveSealer(api.broker, 0.001)
+    await api.clock.advance(100)
     for _ in bounded("sealing rests"):
         if await sealing.step():
             break
 
 
-async def batches(house: House, **query: Any) -> list[Any]:
+async def batches(api: ApiServer, **query: Any) -> list[Any]:
     """The batches of one page."""
-    return (await house.ask("GET", "/archive/batches", params=query))["items"]
+    return (await api.request_json("GET", "/archive/batches", params=query))["items"]
 
 
-async def trim(house: House, *copies: Any) -> list[str]:
+async def trim(api: ApiServer, *copies: Any) -> list[str]:
     """What comes of these."""
     named = [{name: one[name] for name in ("number", "row_count", "digest")} for one in copies]
-    answer = await house.ask("POST", "/archive/trim", {"batches": named})
+    answer = await api.request_json("POST", "/archive/trim", {"batches": named})
     assert [one["number"] for one in answer["batches"]] == [one["number"] for one in copies]
     return [one["result"] for one in answer["batches"]]
 
 
-async def test_a_batch_is_listed_with_what_proves_a_copy(house: House) -> None:
-    await seal(house, 2)
-    (batch,) = await batches(house)
+async def test_a_batch_is_listed_with_what_proves_a_copy(api: ApiServer) -> None:
+    await seal_batch(api, 2)
+    (batch,) = await batches(api)
     assert (batch["number"], batch["row_count"], len(batch["digest"])) == (1, 2, 64)
     assert batch["sealed_at"] < batch["remove_at"]
     assert (batch["removed_at"], batch["removal"]) == (None, None)
 
 
-async def test_the_list_comes_in_pages_from_where_one_asks(house: House) -> None:
+async def test_the_list_comes_in_pages_from_where_one_asks(api: ApiServer) -> None:
     for _ in range(3):
-        await seal(house)
-    first = await house.ask("GET", "/archive/batches", params={"limit": 2})
+        await seal_batch(api)
+    first = await api.request_json("GET", "/archive/batches", params={"limit": 2})
     assert [batch["number"] for batch in first["items"]] == [1, 2]
-    rest = await house.ask("GET", "/archive/batches", params={"limit": 2, "cursor": first["next_cursor"]})
+    rest = await api.request_json("GET", "/archive/batches", params={"limit": 2, "cursor": first["next_cursor"]})
     assert ([batch["number"] for batch in rest["items"]], rest["next_cursor"]) == ([3], None)
-    assert [batch["number"] for batch in await batches(house, after=1, limit=2)] == [2, 3]
-    assert await batches(house, after=3) == []
+    assert [batch["number"] for batch in await batches(api, after=1, limit=2)] == [2, 3]
+    assert await batches(api, after=3) == []
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])
-async def test_what_is_no_cursor_is_refused(house: House, cursor: str) -> None:
-    answer = await house.call("GET", "/archive/batches", params={"cursor": cursor})
+async def test_what_is_no_cursor_is_refused(api: ApiServer, cursor: str) -> None:
+    answer = await api.request("GET", "/archive/batches", params={"cursor": cursor})
     assert pointers(answer) == ["#/query/cursor"]
 
 
-async def test_a_batch_is_trimmed_on_proof_and_once(house: House) -> None:
-    await seal(house, 2)
-    await seal(house)
-    await house.clock.advance(3600)
-    one, other = await batches(house)
-    assert await trim(house, one) == ["trimmed"]
-    assert await trim(house, one, {**other, "digest": "0" * 64}, {**other, "number": 9}) == [
+async def test_a_batch_is_trimmed_on_proof_and_once(api: ApiServer) -> None:
+    await seal_batch(api, 2)
+    await seal_batch(api)
+    await api.clock.advance(3600)
+    one, other = await batches(api)
+    assert await trim(api, one) == ["trimmed"]
+    assert await trim(api, one, {**other, "digest": "0" * 64}, {**other, "number": 9}) == [
         "already_removed",
         "differs",
         "unknown",
     ]
-    trimmed, left = await batches(house)
+    trimmed, left = await batches(api)
     assert (trimmed["removal"], trimmed["removed_at"] is None) == ("trimmed", False)
     assert left == other
 
 
-async def test_a_settlement_may_be_repeated_for_an_hour_before_its_batch_goes(house: House) -> None:
-    await house.send()
-    (message,) = await house.receive()
-    assert (await house.settle(message, "complete")).is_success
-    await seal(house)
-    (batch,) = await batches(house)
-    assert await trim(house, batch) == ["too_young"]
-    assert (await house.settle(message, "complete")).is_success
+async def test_a_settlement_may_be_repeated_for_an_hour_before_its_batch_goes(api: ApiServer) -> None:
+    await api.send()
+    (message,) = await api.receive()
+    assert (await api.settle(message, "complete")).is_success
+    await seal_batch(api)
+    (batch,) = await batches(api)
+    assert await trim(api, batch) == ["too_young"]
+    assert (await api.settle(message, "complete")).is_success
 
 
-async def test_time_that_runs_out_leaves_the_rest_for_another_call(house: House) -> None:
+async def test_time_that_runs_out_leaves_the_rest_for_another_call(api: ApiServer) -> None:
     for _ in range(3):
-        await seal(house)
-    await house.clock.advance(3600)
-    copies = [Copy(one["number"], one["row_count"], one["digest"]) for one in await batches(house)]
-    assert await verbs.trim(house.broker, copies, patience_seconds=0) == [TrimResult.TRIMMED]
-    assert await verbs.trim(house.broker, copies) == [TrimResult.ALREADY_REMOVED, *[TrimResult.TRIMMED] * 2]
+        await seal_batch(api)
+    await api.clock.advance(3600)
+    copies = [CopiedBatch(one["number"], one["row_count"], one["digest"]) for one in await batches(api)]
+    assert await verbs.trim(api.broker, copies, timeout_seconds=0) == [TrimResult.TRIMMED]
+    assert await verbs.trim(api.broker, copies) == [TrimResult.ALREADY_REMOVED, *[TrimResult.TRIMMED] * 2]
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ async def test_time_that_runs_out_leaves_the_rest_for_another_call(house: House)
         ({"batches": [{"number": 1, "row_count": 1, "digest": "0" * 64}] * 1001}, "/batches"),
     ],
 )
-async def test_what_names_no_copy_is_refused(house: House, wrong: Any, pointer: str) -> None:
-    assert pointers(await house.call("POST", "/archive/trim", wrong)) == [pointer]
+async def test_what_names_no_copy_is_refused(api: ApiServer, wrong: Any, pointer: str) -> None:
+    assert pointers(await api.request("POST", "/archive/trim", wrong)) == [pointer]

@@ -4,154 +4,154 @@ from typing import Any
 
 import pytest
 
-from tests.api.house import House, problem
+from tests.api.api_server import ApiServer, problem
 
 HOUR = 3600
 
 
-async def shown(house: House, **query: Any) -> list[Any]:
+async def browsed_messages(api: ApiServer, **query: Any) -> list[Any]:
     """The messages that browsing shows."""
-    return (await house.ask("GET", "/queues/orders/messages", params=query))["items"]
+    return (await api.request_json("GET", "/queues/orders/messages", params=query))["items"]
 
 
 @pytest.mark.behaviour("S1.3")
-async def test_a_sender_is_answered_long_before_a_delivery_succeeds(house: House) -> None:
-    sent = await house.send(body="later")
+async def test_a_sender_is_answered_long_before_a_delivery_succeeds(api: ApiServer) -> None:
+    sent = await api.send(body="later")
     assert sent["state"] == "available"
-    await house.pass_time(HOUR)
-    (first,) = await house.receive()
-    await house.pass_time(HOUR)
-    (second,) = await house.receive()
-    await house.settle(second, "abandon")
-    (third,) = await house.receive()
+    await api.advance_time(HOUR)
+    (first,) = await api.receive()
+    await api.advance_time(HOUR)
+    (second,) = await api.receive()
+    await api.settle(second, "abandon")
+    (third,) = await api.receive()
     assert {message["sequence_number"] for message in (first, second, third)} == {sent["sequence_number"]}
     assert (third["body"], third["delivery_count"]) == ("later", 3)
-    assert (await house.settle(third, "complete")).status_code == 200
-    assert await house.counts() == {}
+    assert (await api.settle(third, "complete")).status_code == 200
+    assert await api.counts() == {}
 
 
 @pytest.mark.behaviour("S1.4")
-async def test_the_state_of_a_queue_is_that_of_all_its_messages(house: House) -> None:
+async def test_the_state_of_a_queue_is_that_of_all_its_messages(api: ApiServer) -> None:
     for body in range(7):
-        await house.send(body=body)
-    await house.send(body=7, delay_seconds=HOUR)
-    dead, deferred, done, _held, returned = await house.receive(max_messages=5)
-    await house.settle(dead, "dead-letter")
-    await house.settle(deferred, "defer")
-    await house.settle(done, "complete")
-    await house.settle(returned, "abandon")
-    states = [message["state"] for message in await shown(house)]
+        await api.send(body=body)
+    await api.send(body=7, delay_seconds=HOUR)
+    dead, deferred, done, _held, returned = await api.receive(max_messages=5)
+    await api.settle(dead, "dead-letter")
+    await api.settle(deferred, "defer")
+    await api.settle(done, "complete")
+    await api.settle(returned, "abandon")
+    states = [message["state"] for message in await browsed_messages(api)]
     assert states == ["dead_lettered", "deferred", "locked", "available", "available", "available", "scheduled"]
     counts = {state: states.count(state) for state in states}
-    assert await house.counts() == counts
+    assert await api.counts() == counts
 
 
 @pytest.mark.behaviour("S1.32")
-async def test_a_message_waits_when_there_is_no_receiver(house: House) -> None:
-    await house.send(body="patient", properties={"a": 1})
-    (before,) = await shown(house)
-    await house.pass_time(30 * 24 * HOUR)
-    assert await shown(house) == [before]
+async def test_a_message_waits_when_there_is_no_receiver(api: ApiServer) -> None:
+    await api.send(body="patient", properties={"a": 1})
+    (before,) = await browsed_messages(api)
+    await api.advance_time(30 * 24 * HOUR)
+    assert await browsed_messages(api) == [before]
     assert before["state"] == "available"
-    (message,) = await house.receive()
+    (message,) = await api.receive()
     assert (message["body"], message["properties"], message["redelivered"]) == ("patient", {"a": 1}, False)
 
 
 @pytest.mark.behaviour("S1.37")
 @pytest.mark.parametrize("failure", ["abandoned", "given back", "lock ended", "not accepted"])
-async def test_an_attempt_that_fails_leaves_the_message_available(house: House, failure: str) -> None:
-    await house.send(body="stays")
+async def test_an_attempt_that_fails_leaves_the_message_available(api: ApiServer, failure: str) -> None:
+    await api.send(body="stays")
     if failure == "not accepted":
-        assert await house.receive(filter="message.priority == 9") == []
+        assert await api.receive(filter="message.priority == 9") == []
     else:
-        (message,) = await house.receive()
+        (message,) = await api.receive()
         if failure == "lock ended":
-            await house.pass_time(31)
+            await api.advance_time(31)
         else:
-            await house.settle(message, "abandon", count=failure == "abandoned")
-    assert await house.counts() == {"available": 1}
-    assert [message["body"] for message in await house.receive()] == ["stays"]
+            await api.settle(message, "abandon", count=failure == "abandoned")
+    assert await api.counts() == {"available": 1}
+    assert [message["body"] for message in await api.receive()] == ["stays"]
 
 
 @pytest.mark.behaviour("S1.40")
-async def test_a_waiting_message_is_removed_when_it_expires(house: House) -> None:
-    await house.send(body="short", ttl_seconds=10)
-    await house.send(body="long", ttl_seconds=100)
-    await house.pass_time(9)
-    assert await house.counts() == {"available": 2}
-    await house.pass_time(2)
-    assert [message["body"] for message in await shown(house)] == ["long"]
-    assert [message["body"] for message in await house.receive(max_messages=9)] == ["long"]
+async def test_a_waiting_message_is_removed_when_it_expires(api: ApiServer) -> None:
+    await api.send(body="short", ttl_seconds=10)
+    await api.send(body="long", ttl_seconds=100)
+    await api.advance_time(9)
+    assert await api.counts() == {"available": 2}
+    await api.advance_time(2)
+    assert [message["body"] for message in await browsed_messages(api)] == ["long"]
+    assert [message["body"] for message in await api.receive(max_messages=9)] == ["long"]
 
 
 @pytest.mark.behaviour("S1.53")
-async def test_an_acknowledgment_of_what_was_never_delivered_is_refused(house: House) -> None:
-    await house.send(body="untouched")
-    (before,) = await shown(house)
+async def test_an_acknowledgment_of_what_was_never_delivered_is_refused(api: ApiServer) -> None:
+    await api.send(body="untouched")
+    (before,) = await browsed_messages(api)
     for number in (1, 2):
         for verb in ("complete", "abandon", "dead-letter", "defer", "renew"):
-            refused = await house.settle({"lock_token": f"{number}.{'0' * 32}"}, verb)
+            refused = await api.settle({"lock_token": f"{number}.{'0' * 32}"}, verb)
             problem(refused, 404, "message-not-found")
-    assert await shown(house) == [before]
+    assert await browsed_messages(api) == [before]
 
 
 @pytest.mark.behaviour("S1.67")
-async def test_every_message_that_is_delivered_again_says_so(house: House) -> None:
+async def test_every_message_that_is_delivered_again_says_so(api: ApiServer) -> None:
     for body in range(4):
-        await house.send(body=body)
-    first = await house.receive(max_messages=4)
+        await api.send(body=body)
+    first = await api.receive(max_messages=4)
     assert [message["redelivered"] for message in first] == [False] * 4
-    await house.settle(first[0], "abandon")
-    await house.settle(first[1], "abandon", count=False)
-    await house.settle(first[2], "defer")
-    await house.pass_time(31)
-    await house.send(body=4)
-    again = await house.receive(max_messages=9)
+    await api.settle(first[0], "abandon")
+    await api.settle(first[1], "abandon", count=False)
+    await api.settle(first[2], "defer")
+    await api.advance_time(31)
+    await api.send(body=4)
+    again = await api.receive(max_messages=9)
     assert {message["body"]: message["redelivered"] for message in again} == {0: True, 1: True, 3: True, 4: False}
-    (deferred,) = await house.receive(sequence_numbers=[first[2]["sequence_number"]])
+    (deferred,) = await api.receive(sequence_numbers=[first[2]["sequence_number"]])
     assert deferred["redelivered"] is True
 
 
 @pytest.mark.behaviour("S1.71")
-async def test_browsing_shows_what_matches_and_changes_nothing(house: House) -> None:
+async def test_browsing_shows_what_matches_and_changes_nothing(api: ApiServer) -> None:
     for body in range(6):
-        await house.send(body=body, priority=body)
-    await house.receive(max_messages=2)
-    before = await shown(house)
-    counts = await house.counts()
+        await api.send(body=body, priority=body)
+    await api.receive(max_messages=2)
+    before = await browsed_messages(api)
+    counts = await api.counts()
     assert [message["body"] for message in before] == list(range(6))
     for _ in range(3):
-        assert [message["body"] for message in await shown(house, filter="message.priority >= 4")] == [4, 5]
-        assert [message["body"] for message in await shown(house, filter="message.state == 'available'")] == [
+        assert [message["body"] for message in await browsed_messages(api, filter="message.priority >= 4")] == [4, 5]
+        assert [message["body"] for message in await browsed_messages(api, filter="message.state == 'available'")] == [
             0,
             1,
             2,
             3,
         ]
-        assert await shown(house, filter="message.priority > 9") == []
-    assert await shown(house) == before
-    assert await house.counts() == counts
-    assert [message["redelivered"] for message in await house.receive(max_messages=9)] == [False] * 4
+        assert await browsed_messages(api, filter="message.priority > 9") == []
+    assert await browsed_messages(api) == before
+    assert await api.counts() == counts
+    assert [message["redelivered"] for message in await api.receive(max_messages=9)] == [False] * 4
 
 
 @pytest.mark.behaviour("S1.76")
-async def test_a_receiver_may_leave_it_to_a_filter_what_it_accepts(house: House) -> None:
+async def test_a_receiver_may_leave_it_to_a_filter_what_it_accepts(api: ApiServer) -> None:
     for region in ("eu", "us", "eu"):
-        await house.send(properties={"region": region})
-    accepted = await house.receive(max_messages=9, filter="message.properties.region == 'eu'")
+        await api.send(properties={"region": region})
+    accepted = await api.receive(max_messages=9, filter="message.properties.region == 'eu'")
     assert [message["sequence_number"] for message in accepted] == [1, 3]
-    (left,) = await house.receive(max_messages=9)
+    (left,) = await api.receive(max_messages=9)
     assert (left["sequence_number"], left["delivery_count"], left["redelivered"]) == (2, 1, False)
 
 
 @pytest.mark.behaviour("S2.34")
-async def test_a_delivery_that_ends_without_a_failure_raises_one_count_alone(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"max_delivery_count": 2})
-    await house.send()
+async def test_a_delivery_that_ends_without_a_failure_raises_one_count_alone(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"max_delivery_count": 2})
+    await api.send()
     counted = []
     for count in (False, False, True, False):
-        (message,) = await house.receive()
-        await house.settle(message, "abandon", count=count)
-        (stands,) = await shown(house)
+        (message,) = await api.receive()
+        await api.settle(message, "abandon", count=count)
+        (stands,) = await browsed_messages(api)
         counted.append((stands["delivery_count"], stands["failure_count"], stands["state"]))
     assert counted == [(1, 0, "available"), (2, 0, "available"), (3, 1, "available"), (4, 1, "available")]

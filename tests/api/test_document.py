@@ -10,20 +10,20 @@ import httpx
 import pytest
 
 from app.api.document import openapi_document
-from app.api.problems import STATUS, UNREADABLE
+from app.api.problems import PARSE_ERROR_CODES, STATUS
 from app.api.routes import OPERATIONS
 from app.wire.messages import MessageView
-from tests.api.house import House
-from tests.api.promises import hold, resolved
+from tests.api.api_server import ApiServer
+from tests.api.openapi_conformance import check_conformance, resolved
 
 EXPORTED = Path(__file__).parents[2] / "openapi/openapi.json"
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
-PROMISES = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+DOCUMENTED_OPERATIONS = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
 
-NO_SCHEMAS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
+NOT_SCHEMA_PATHS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
 
-each = pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise["operationId"])
+each_operation = pytest.mark.parametrize("promise", DOCUMENTED_OPERATIONS, ids=lambda promise: promise["operationId"])
 
 
 def walk(part: Any, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -41,7 +41,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every schema of the document, wherever it stands."""
     for where, part in walk(DOCUMENT):
         place = where.split("/")[-2] if "/" in where else ""
-        if not isinstance(part, dict) or where.endswith(NO_SCHEMAS):
+        if not isinstance(part, dict) or where.endswith(NOT_SCHEMA_PATHS):
             continue
         if "type" in part or place in ("schemas", "properties", "anyOf", "oneOf"):
             yield where, part
@@ -52,18 +52,19 @@ def test_what_is_committed_is_what_the_server_does() -> None:
     assert EXPORTED.read_text() == written, "run `python3 dev.py openapi`"
 
 
-async def test_the_server_gives_its_document(house: House) -> None:
-    assert (await house.http.get("/openapi.json")).json() == DOCUMENT
+async def test_the_server_gives_its_document(api: ApiServer) -> None:
+    assert (await api.http.get("/openapi.json")).json() == DOCUMENT
 
 
 def test_every_operation_is_there_under_the_name_of_its_function() -> None:
-    assert [promise["operationId"] for promise in PROMISES] == sorted(
-        (operation.name for operation in OPERATIONS), key=[promise["operationId"] for promise in PROMISES].index
+    assert [promise["operationId"] for promise in DOCUMENTED_OPERATIONS] == sorted(
+        (operation.name for operation in OPERATIONS),
+        key=[promise["operationId"] for promise in DOCUMENTED_OPERATIONS].index,
     )
-    assert len(PROMISES) == len(OPERATIONS)
+    assert len(DOCUMENTED_OPERATIONS) == len(OPERATIONS)
 
 
-@each
+@each_operation
 def test_an_operation_says_what_it_is(promise: dict[str, Any]) -> None:
     (tag,) = promise["tags"]
     assert tag in [declared["name"] for declared in DOCUMENT["tags"]]
@@ -72,7 +73,7 @@ def test_an_operation_says_what_it_is(promise: dict[str, Any]) -> None:
     assert promise["description"]
 
 
-@each
+@each_operation
 def test_every_error_is_the_one_problem_document(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
         if int(status) >= 400:
@@ -80,13 +81,13 @@ def test_every_error_is_the_one_problem_document(promise: dict[str, Any]) -> Non
             assert resolved(answer)["content"] == {"application/problem+json": problem}
 
 
-@each
+@each_operation
 def test_an_answer_without_content_promises_none(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
         assert ("content" in resolved(answer)) == (status != "204")
 
 
-@each
+@each_operation
 def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
     contents = [resolved(answer).get("content", {}) for answer in promise["responses"].values()]
     contents.append(promise.get("requestBody", {}).get("content", {}))
@@ -147,7 +148,7 @@ def test_a_filter_says_which_fields_it_knows() -> None:
     assert {*re.findall(r"`(\w+)`", fields)} - {"message"} == known
 
 
-@each
+@each_operation
 def test_a_key_says_where_it_is_not_accepted(promise: dict[str, Any]) -> None:
     for parameter in promise.get("parameters", []):
         if parameter["name"] == "Idempotency-Key":
@@ -163,12 +164,12 @@ def test_nothing_is_invented() -> None:
 
 
 def test_every_refusal_has_a_status() -> None:
-    assert set(STATUS.values()) <= {int(status) for promise in PROMISES for status in promise["responses"]}
+    assert set(STATUS.values()) <= {int(status) for promise in DOCUMENTED_OPERATIONS for status in promise["responses"]}
 
 
-@each
+@each_operation
 def test_what_cannot_be_read_is_promised_too(promise: dict[str, Any]) -> None:
-    assert {str(status) for status in UNREADABLE} <= set(promise["responses"])
+    assert {str(status) for status in PARSE_ERROR_CODES} <= set(promise["responses"])
 
 
 @pytest.mark.parametrize(
@@ -184,4 +185,6 @@ def test_what_cannot_be_read_is_promised_too(promise: dict[str, Any]) -> None:
 async def test_an_answer_that_was_not_promised_is_noticed(method: str, path: str, status: int, body: Any) -> None:
     request = httpx.Request(method, f"http://peeklock.test{path}")
     with pytest.raises(AssertionError):
-        await hold(httpx.Response(status, json=body, request=request, headers={"X-Request-Id": "1", "ETag": "2"}))
+        await check_conformance(
+            httpx.Response(status, json=body, request=request, headers={"X-Request-Id": "1", "ETag": "2"})
+        )

@@ -4,46 +4,46 @@ import asyncio
 
 import pytest
 
-from tests.api.house import House, problem
+from tests.api.api_server import ApiServer, problem
 
 
-async def test_a_server_lives(house: House) -> None:
-    answer = await house.http.get("/livez")
+async def test_a_server_lives(api: ApiServer) -> None:
+    answer = await api.http.get("/livez")
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
 
 
-async def test_a_server_is_ready_with_its_rooms(house: House) -> None:
-    answer = await house.http.get("/readyz")
+async def test_a_server_is_ready_with_its_rooms(api: ApiServer) -> None:
+    answer = await api.http.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "none"})
 
 
-async def test_the_document_says_what_each_state_of_the_lock_store_means(house: House) -> None:
-    readiness = (await house.http.get("/openapi.json")).json()["components"]["schemas"]["Readiness"]
+async def test_the_document_says_what_each_state_of_the_lock_store_means(api: ApiServer) -> None:
+    readiness = (await api.http.get("/openapi.json")).json()["components"]["schemas"]["Readiness"]
     states = readiness["properties"]["lock_store"]["enum"]
     assert states == ["ok", "degraded", "none"]
     assert all(f"`{state}`" in readiness["description"] for state in states)
 
 
-async def test_a_server_that_stops_takes_no_new_work(house: House) -> None:
-    house.front.draining = True
-    answer = await house.http.get("/readyz")
+async def test_a_server_that_stops_takes_no_new_work(api: ApiServer) -> None:
+    api.middleware.is_draining = True
+    answer = await api.http.get("/readyz")
     problem(answer, 503, "shutting-down")
     assert (answer.headers["connection"], answer.headers["retry-after"]) == ("close", "1")
-    assert (await house.http.get("/livez")).status_code == 200
+    assert (await api.http.get("/livez")).status_code == 200
 
 
-async def test_a_store_that_takes_too_long_is_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house.broker.store, "now", asyncio.Event().wait)
-    monkeypatch.setattr("app.api.health.STORE_PATIENCE_SECONDS", 0.01)
-    problem(await house.http.get("/readyz"), 503, "store-unavailable")
+async def test_a_store_that_takes_too_long_is_away(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.broker.store, "now", asyncio.Event().wait)
+    monkeypatch.setattr("app.api.health.STORE_TIMEOUT_SECONDS", 0.01)
+    problem(await api.http.get("/readyz"), 503, "store-unavailable")
 
 
-async def test_the_meters_count_what_was_asked_and_how_it_went(house: House) -> None:
+async def test_the_meters_count_what_was_asked_and_how_it_went(api: ApiServer) -> None:
     for _ in range(3):
-        await house.send()
-    await house.receive()
-    await house.call("POST", f"/queues/orders/locks/9.{'0' * 32}/complete")
-    answer = await house.http.get("/metrics")
+        await api.send()
+    await api.receive()
+    await api.request("POST", f"/queues/orders/locks/9.{'0' * 32}/complete")
+    answer = await api.http.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     for line in (
         'peeklock_request_seconds_count{operation="send_message",outcome="ok"} 3.0',
@@ -58,15 +58,15 @@ async def test_the_meters_count_what_was_asked_and_how_it_went(house: House) -> 
         assert f"\n{line}\n" in answer.text
 
 
-async def test_the_age_of_the_oldest_message_is_shown(house: House) -> None:
-    await house.send()
-    await house.clock.advance(90)
-    assert '\npeeklock_queue_oldest_seconds{queue="orders"} 90.0\n' in (await house.http.get("/metrics")).text
+async def test_the_age_of_the_oldest_message_is_shown(api: ApiServer) -> None:
+    await api.send()
+    await api.clock.advance(90)
+    assert '\npeeklock_queue_oldest_seconds{queue="orders"} 90.0\n' in (await api.http.get("/metrics")).text
 
 
-async def test_every_queue_is_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.figures.BATCH_SIZE", 2)
+async def test_every_queue_is_counted(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.queue_statistics.BATCH_SIZE", 2)
     for n in range(5):
-        await house.ask("PUT", f"/queues/q{n}")
-    metrics = (await house.http.get("/metrics")).text
+        await api.request_json("PUT", f"/queues/q{n}")
+    metrics = (await api.http.get("/metrics")).text
     assert all(f'peeklock_queue_messages{{queue="q{n}",state="available"}} 0.0' in metrics for n in range(5))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-STUMBLE = """
+FAILING_SCRIPT = """
 import logging
 import sys
 import structlog
@@ -28,7 +28,9 @@ logging.getLogger("somebody.else").debug("chatter")
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_traceback_shows_no_variables(log_format: str) -> None:
-    done = subprocess.run([sys.executable, "-c", STUMBLE, log_format], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_SCRIPT, log_format], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ""
     assert "ZeroDivisionError: stumbled" in done.stderr
     assert "req-9" in done.stderr
@@ -38,7 +40,7 @@ def test_a_traceback_shows_no_variables(log_format: str) -> None:
 
 
 def test_every_line_for_machines_is_json() -> None:
-    done = subprocess.run([sys.executable, "-c", STUMBLE, "json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", FAILING_SCRIPT, "json"], capture_output=True, text=True, check=True)
     ours, theirs = (json.loads(line) for line in done.stderr.splitlines())
     assert (ours["level"], ours["logger"], ours["message"]) == ("error", "peeklock.api", "unexpected error")
     assert "ZeroDivisionError: stumbled" in ours["exception"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.house import House, pointers, problem
-from tests.servers import PATIENCE
+from tests.api.api_server import ApiServer, pointers, problem
+from tests.servers import TIMEOUT_SECONDS
 
 FILTERED = [
     ("GET", "/queues/orders/messages", "#/query/filter"),
@@ -14,40 +14,40 @@ FILTERED = [
     ("POST", "/queues/orders/purge", "/filter"),
     ("POST", "/queues/orders/dead-letter/redrive", "/filter"),
 ]
-ONE = "/queues/orders/messages/1"
+FIRST_MESSAGE = "/queues/orders/messages/1"
 
 
-async def one_of_each(house: House) -> None:
+async def one_of_each(api: ApiServer) -> None:
     """Messages 1 to 5: scheduled, locked, deferred, dead-lettered, available."""
-    await house.send(body=0, delay_seconds=60)
+    await api.send(body=0, delay_seconds=60)
     for n in range(1, 5):
-        await house.send(body=n, properties={"n": n})
-    _, deferred, dead = await house.receive(max_messages=3)
-    await house.settle(deferred, "defer")
-    await house.settle(dead, "dead-letter", reason="bad")
+        await api.send(body=n, properties={"n": n})
+    _, deferred, dead = await api.receive(max_messages=3)
+    await api.settle(deferred, "defer")
+    await api.settle(dead, "dead-letter", reason="bad")
 
 
 class TestBrowse:
     """Browsing shows every state and changes none."""
 
-    async def browse(self, house: House, **query: Any) -> Any:
-        return await house.ask("GET", "/queues/orders/messages", params=query)
+    async def browse(self, api: ApiServer, **query: Any) -> Any:
+        return await api.request_json("GET", "/queues/orders/messages", params=query)
 
-    async def test_every_state_is_seen_and_nothing_is_changed(self, house: House) -> None:
-        await one_of_each(house)
-        before = await house.counts()
-        page = await self.browse(house)
+    async def test_every_state_is_seen_and_nothing_is_changed(self, api: ApiServer) -> None:
+        await one_of_each(api)
+        before = await api.counts()
+        page = await self.browse(api)
         states = [message["state"] for message in page["items"]]
         assert states == ["scheduled", "locked", "deferred", "dead_lettered", "available"]
         assert [message["delivery_count"] for message in page["items"]] == [0, 1, 1, 1, 0]
         assert page["next_cursor"] is None
         assert not any("lock_token" in message for message in page["items"])
-        assert await house.counts() == before
+        assert await api.counts() == before
 
-    async def test_states_and_filters_choose(self, house: House) -> None:
-        await one_of_each(house)
+    async def test_states_and_filters_choose(self, api: ApiServer) -> None:
+        await one_of_each(api)
         numbers = [
-            [message["sequence_number"] for message in (await self.browse(house, **query))["items"]]
+            [message["sequence_number"] for message in (await self.browse(api, **query))["items"]]
             for query in (
                 {"state": "locked"},
                 {"state": ["locked", "available", "locked"]},
@@ -58,12 +58,12 @@ class TestBrowse:
         assert numbers == [[2], [2, 5], [4, 5], [4]]
 
     @pytest.mark.parametrize("query", [{}, {"filter": "message.sequence_number != 3"}])
-    async def test_pages_follow_one_another(self, house: House, query: dict[str, str]) -> None:
+    async def test_pages_follow_one_another(self, api: ApiServer, query: dict[str, str]) -> None:
         for _ in range(7):
-            await house.send()
+            await api.send()
         seen, cursor = [], {}
         for _ in range(10):
-            page = await self.browse(house, limit=3, **query, **cursor)
+            page = await self.browse(api, limit=3, **query, **cursor)
             assert len(page["items"]) <= 3
             seen += [message["sequence_number"] for message in page["items"]]
             if page["next_cursor"] is None:
@@ -72,17 +72,17 @@ class TestBrowse:
         assert seen == [number for number in range(1, 8) if number != 3 or not query]
 
     async def test_a_filter_that_matches_little_still_answers_in_time(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("app.broker.browse.BATCH_SIZE", 2)
-        monkeypatch.setattr("app.broker.browse.MOST_BATCHES", 2)
+        monkeypatch.setattr("app.broker.browse.MAX_BATCHES", 2)
         for n in range(9):
-            await house.send(properties={"n": n})
-        page = await self.browse(house, filter="message.properties.n == 8")
+            await api.send(properties={"n": n})
+        page = await self.browse(api, filter="message.properties.n == 8")
         assert page == {"items": [], "next_cursor": "4"}
-        page = await self.browse(house, filter="message.properties.n == 8", cursor="4")
+        page = await self.browse(api, filter="message.properties.n == 8", cursor="4")
         assert page == {"items": [], "next_cursor": "8"}
-        page = await self.browse(house, filter="message.properties.n == 8", cursor="8")
+        page = await self.browse(api, filter="message.properties.n == 8", cursor="8")
         assert [message["sequence_number"] for message in page["items"]] == [9]
         assert page["next_cursor"] is None
 
@@ -100,95 +100,95 @@ class TestBrowse:
             ("stat=locked", "#/query/stat"),
         ],
     )
-    async def test_a_query_that_is_not_right_is_refused(self, house: House, query: str, pointer: str) -> None:
-        await house.send()
-        assert pointers(await house.call("GET", f"/queues/orders/messages?{query}")) == [pointer]
+    async def test_a_query_that_is_not_right_is_refused(self, api: ApiServer, query: str, pointer: str) -> None:
+        await api.send()
+        assert pointers(await api.request("GET", f"/queues/orders/messages?{query}")) == [pointer]
 
 
 class TestOne:
     """One message, by its number."""
 
-    async def test_it_shows_what_a_receiver_would_see(self, house: House) -> None:
-        await house.send(body={"a": 1}, subject="s", properties={"p": 1})
-        seen = await house.ask("GET", ONE)
-        (received,) = await house.receive()
+    async def test_it_shows_what_a_receiver_would_see(self, api: ApiServer) -> None:
+        await api.send(body={"a": 1}, subject="s", properties={"p": 1})
+        seen = await api.request_json("GET", FIRST_MESSAGE)
+        (received,) = await api.receive()
         same = ("body", "subject", "properties", "message_id", "priority", "enqueued_at", "available_at")
         assert {name: seen[name] for name in same} == {name: received[name] for name in same}
         assert (seen["state"], seen["redelivered"], seen["delivery_count"]) == ("available", False, 0)
 
-    async def test_its_body_comes_as_it_was_sent(self, house: House) -> None:
-        await house.send(body={"a": 1})
-        await house.send(body_base64="AP8=")
-        await house.send(body_base64="PGI+", content_type="text/html")
-        await house.send()
-        bodies = [await house.call("GET", f"/queues/orders/messages/{n}/body") for n in range(1, 5)]
+    async def test_its_body_comes_as_it_was_sent(self, api: ApiServer) -> None:
+        await api.send(body={"a": 1})
+        await api.send(body_base64="AP8=")
+        await api.send(body_base64="PGI+", content_type="text/html")
+        await api.send()
+        bodies = [await api.request("GET", f"/queues/orders/messages/{n}/body") for n in range(1, 5)]
         assert [body.content for body in bodies] == [b'{"a":1}', b"\x00\xff", b"<b>", b""]
         kinds = ["application/json", "application/octet-stream", "text/html", "application/octet-stream"]
         assert [body.headers["content-type"] for body in bodies] == kinds
 
-    async def test_a_browser_does_not_run_a_body_as_a_page(self, house: House) -> None:
-        await house.send(body_base64="PGI+", content_type="text/html")
-        headers = (await house.call("GET", ONE + "/body")).headers
+    async def test_a_browser_does_not_run_a_body_as_a_page(self, api: ApiServer) -> None:
+        await api.send(body_base64="PGI+", content_type="text/html")
+        headers = (await api.request("GET", FIRST_MESSAGE + "/body")).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in headers["content-security-policy"]
 
     @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "²", str(2**63), "9" * 400])
-    async def test_a_number_is_a_number(self, house: House, number: str) -> None:
-        await house.send()
+    async def test_a_number_is_a_number(self, api: ApiServer, number: str) -> None:
+        await api.send()
         for method, path in (("GET", ""), ("GET", "/body"), ("PATCH", ""), ("DELETE", "")):
-            answer = await house.call(method, f"/queues/orders/messages/{number}{path}")
+            answer = await api.request(method, f"/queues/orders/messages/{number}{path}")
             assert pointers(answer) == ["#/path/sequence_number"]
 
-    async def test_there_must_be_such_a_message_in_the_queue(self, house: House) -> None:
-        await house.send()
-        await house.ask("PUT", "/queues/invoices")
+    async def test_there_must_be_such_a_message_in_the_queue(self, api: ApiServer) -> None:
+        await api.send()
+        await api.request_json("PUT", "/queues/invoices")
         for path in ("/queues/orders/messages/2", "/queues/invoices/messages/1"):
             for method in ("GET", "PATCH", "DELETE"):
-                problem(await house.call(method, path), 404, "message-not-found")
-            problem(await house.call("GET", path + "/body"), 404, "message-not-found")
-        problem(await house.call("GET", "/queues/nowhere/messages/1"), 404, "queue-not-found")
+                problem(await api.request(method, path), 404, "message-not-found")
+            problem(await api.request("GET", path + "/body"), 404, "message-not-found")
+        problem(await api.request("GET", "/queues/nowhere/messages/1"), 404, "queue-not-found")
 
 
 class TestEdit:
     """A message that nobody holds can be given another due time, priority or properties."""
 
-    async def test_each_field_by_itself(self, house: House) -> None:
-        await house.send(properties={"a": 1, "b": 2}, priority=1)
-        edited = await house.ask("PATCH", ONE, {"priority": 0})
+    async def test_each_field_by_itself(self, api: ApiServer) -> None:
+        await api.send(properties={"a": 1, "b": 2}, priority=1)
+        edited = await api.request_json("PATCH", FIRST_MESSAGE, {"priority": 0})
         assert (edited["priority"], edited["properties"]) == (0, {"a": 1, "b": 2})
-        edited = await house.ask("PATCH", ONE, {"properties": {"b": None, "c": 3}})
+        edited = await api.request_json("PATCH", FIRST_MESSAGE, {"properties": {"b": None, "c": 3}})
         assert (edited["priority"], edited["properties"]) == (0, {"a": 1, "c": 3})
-        edited = await house.ask("PATCH", ONE, {"delay_seconds": 60})
+        edited = await api.request_json("PATCH", FIRST_MESSAGE, {"delay_seconds": 60})
         assert (edited["state"], edited["available_at"]) == ("scheduled", "2027-01-15T08:01:00.000000Z")
-        edited = await house.ask("PATCH", ONE, {"available_at": "2027-01-15T09:00:00+01:00"})
+        edited = await api.request_json("PATCH", FIRST_MESSAGE, {"available_at": "2027-01-15T09:00:00+01:00"})
         assert (edited["state"], edited["available_at"]) == ("available", "2027-01-15T08:00:00.000000Z")
-        assert await house.ask("PATCH", ONE) == edited
+        assert await api.request_json("PATCH", FIRST_MESSAGE) == edited
 
     @pytest.mark.parametrize("due", [{"delay_seconds": 0}, {"delay_seconds": None}, {"available_at": None}])
-    async def test_a_scheduled_message_can_be_hurried(self, house: House, due: dict[str, Any]) -> None:
-        await house.send(delay_seconds=60)
-        assert (await house.ask("PATCH", ONE, due))["state"] == "available"
-        assert len(await house.receive()) == 1
+    async def test_a_scheduled_message_can_be_hurried(self, api: ApiServer, due: dict[str, Any]) -> None:
+        await api.send(delay_seconds=60)
+        assert (await api.request_json("PATCH", FIRST_MESSAGE, due))["state"] == "available"
+        assert len(await api.receive()) == 1
 
-    async def test_null_takes_away(self, house: House) -> None:
-        await house.send(properties={"a": 1}, priority=9)
-        edited = await house.ask("PATCH", ONE, {"priority": None, "properties": None})
+    async def test_null_takes_away(self, api: ApiServer) -> None:
+        await api.send(properties={"a": 1}, priority=9)
+        edited = await api.request_json("PATCH", FIRST_MESSAGE, {"priority": None, "properties": None})
         assert edited["priority"] == 4
         assert "properties" not in edited
 
-    async def test_a_locked_message_is_left_alone(self, house: House) -> None:
-        await house.send()
-        await house.receive()
-        locked = problem(await house.call("PATCH", ONE, {"priority": 9}), 409, "message-locked")
+    async def test_a_locked_message_is_left_alone(self, api: ApiServer) -> None:
+        await api.send()
+        await api.receive()
+        locked = problem(await api.request("PATCH", FIRST_MESSAGE, {"priority": 9}), 409, "message-locked")
         assert locked["retryable"] is True
 
     @pytest.mark.parametrize("verb", ["defer", "dead-letter"])
-    async def test_what_is_set_aside_has_no_due_time(self, house: House, verb: str) -> None:
-        await house.send()
-        (message,) = await house.receive()
-        await house.settle(message, verb)
-        problem(await house.call("PATCH", ONE, {"delay_seconds": 1}), 409, "conflict")
-        assert (await house.ask("PATCH", ONE, {"priority": 9}))["priority"] == 9
+    async def test_what_is_set_aside_has_no_due_time(self, api: ApiServer, verb: str) -> None:
+        await api.send()
+        (message,) = await api.receive()
+        await api.settle(message, verb)
+        problem(await api.request("PATCH", FIRST_MESSAGE, {"delay_seconds": 1}), 409, "conflict")
+        assert (await api.request_json("PATCH", FIRST_MESSAGE, {"priority": 9}))["priority"] == 9
 
     @pytest.mark.parametrize(
         ("change", "pointer"),
@@ -204,40 +204,40 @@ class TestEdit:
         ],
     )
     async def test_a_change_that_is_not_right_changes_nothing(
-        self, house: House, change: dict[str, Any], pointer: str
+        self, api: ApiServer, change: dict[str, Any], pointer: str
     ) -> None:
-        await house.send(properties={"mine": 1})
-        before = await house.ask("GET", ONE)
-        assert pointers(await house.call("PATCH", ONE, change)) == [pointer]
-        assert await house.ask("GET", ONE) == before
+        await api.send(properties={"mine": 1})
+        before = await api.request_json("GET", FIRST_MESSAGE)
+        assert pointers(await api.request("PATCH", FIRST_MESSAGE, change)) == [pointer]
+        assert await api.request_json("GET", FIRST_MESSAGE) == before
 
-    async def test_a_change_may_insist_on_what_was_seen(self, house: House) -> None:
-        await house.send()
-        tag = (await house.call("GET", ONE)).headers["etag"]
-        changed = await house.call("PATCH", ONE, {"properties": {"a": 1}}, headers={"If-Match": tag})
+    async def test_a_change_may_insist_on_what_was_seen(self, api: ApiServer) -> None:
+        await api.send()
+        tag = (await api.request("GET", FIRST_MESSAGE)).headers["etag"]
+        changed = await api.request("PATCH", FIRST_MESSAGE, {"properties": {"a": 1}}, headers={"If-Match": tag})
         assert changed.headers["etag"] != tag
         for method in ("PATCH", "DELETE"):
-            answer = await house.call(method, ONE, headers={"If-Match": tag})
+            answer = await api.request(method, FIRST_MESSAGE, headers={"If-Match": tag})
             problem(answer, 412, "precondition-failed")
         either = f"{tag}, {changed.headers['etag']}"
-        assert (await house.call("DELETE", ONE, headers={"If-Match": either})).status_code == 204
+        assert (await api.request("DELETE", FIRST_MESSAGE, headers={"If-Match": either})).status_code == 204
 
 
 class TestCancel:
     """A message that nobody holds can be taken out."""
 
-    async def test_it_is_gone(self, house: House) -> None:
-        await one_of_each(house)
+    async def test_it_is_gone(self, api: ApiServer) -> None:
+        await one_of_each(api)
         for number in (1, 3, 4, 5):
-            answer = await house.call("DELETE", f"/queues/orders/messages/{number}")
+            answer = await api.request("DELETE", f"/queues/orders/messages/{number}")
             assert (answer.status_code, answer.content) == (204, b"")
-        assert await house.counts() == {"locked": 1}
+        assert await api.counts() == {"locked": 1}
 
-    async def test_a_locked_message_is_left_to_its_holder(self, house: House) -> None:
-        await house.send()
-        (message,) = await house.receive()
-        problem(await house.call("DELETE", ONE), 409, "message-locked")
-        assert (await house.settle(message, "complete")).is_success
+    async def test_a_locked_message_is_left_to_its_holder(self, api: ApiServer) -> None:
+        await api.send()
+        (message,) = await api.receive()
+        problem(await api.request("DELETE", FIRST_MESSAGE), 409, "message-locked")
+        assert (await api.settle(message, "complete")).is_success
 
 
 class TestRedrive:
@@ -245,100 +245,100 @@ class TestRedrive:
 
     PATH = "/queues/orders/dead-letter/redrive"
 
-    async def bury(self, house: House, count: int) -> None:
+    async def dead_letter(self, api: ApiServer, count: int) -> None:
         for n in range(count):
-            await house.send(body=n, properties={"n": n})
-        for message in await house.receive(max_messages=count):
-            await house.settle(message, "abandon", count=True)
-        for message in await house.receive(max_messages=count):
-            await house.settle(message, "dead-letter", reason="bad")
+            await api.send(body=n, properties={"n": n})
+        for message in await api.receive(max_messages=count):
+            await api.settle(message, "abandon", count=True)
+        for message in await api.receive(max_messages=count):
+            await api.settle(message, "dead-letter", reason="bad")
 
-    async def test_they_come_back_with_their_counts_anew(self, house: House) -> None:
-        await self.bury(house, 2)
-        assert await house.ask("POST", self.PATH) == {"moved": 2}
-        messages = await house.receive(max_messages=9)
+    async def test_they_come_back_with_their_counts_anew(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 2)
+        assert await api.request_json("POST", self.PATH) == {"moved": 2}
+        messages = await api.receive(max_messages=9)
         assert [message["body"] for message in messages] == [0, 1]
         for message in messages:
             assert (message["delivery_count"], message["failure_count"]) == (1, 0)
             assert not {"dead_letter_reason", "last_failure", "dead_lettered_at"} & message.keys()
-        assert await house.ask("POST", self.PATH) == {"moved": 0}
+        assert await api.request_json("POST", self.PATH) == {"moved": 0}
 
-    async def test_filter_and_limit_choose(self, house: House) -> None:
-        await self.bury(house, 5)
-        assert await house.ask("POST", self.PATH, {"filter": "message.properties.n == 3"}) == {"moved": 1}
-        assert await house.ask("POST", self.PATH, {"limit": 2}) == {"moved": 2}
-        assert await house.counts() == {"available": 3, "dead_lettered": 2}
+    async def test_filter_and_limit_choose(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 5)
+        assert await api.request_json("POST", self.PATH, {"filter": "message.properties.n == 3"}) == {"moved": 1}
+        assert await api.request_json("POST", self.PATH, {"limit": 2}) == {"moved": 2}
+        assert await api.counts() == {"available": 3, "dead_lettered": 2}
 
-    async def test_they_may_go_to_another_queue(self, house: House) -> None:
-        await self.bury(house, 1)
-        missing = problem(await house.call("POST", self.PATH, {"to_queue": "repairs"}), 404, "queue-not-found")
+    async def test_they_may_go_to_another_queue(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 1)
+        missing = problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 404, "queue-not-found")
         assert missing["errors"] == [{"pointer": "/to_queue", "detail": "There is no queue named repairs."}]
-        await house.ask("PUT", "/queues/repairs")
-        assert await house.ask("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 1}
-        assert (await house.counts(), await house.counts("repairs")) == ({}, {"available": 1})
-        await house.ask("PATCH", "/queues/repairs", {"status": "send_disabled"})
-        problem(await house.call("POST", self.PATH, {"to_queue": "repairs"}), 403, "send-disabled")
+        await api.request_json("PUT", "/queues/repairs")
+        assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 1}
+        assert (await api.counts(), await api.counts("repairs")) == ({}, {"available": 1})
+        await api.request_json("PATCH", "/queues/repairs", {"status": "send_disabled"})
+        problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 403, "send-disabled")
 
-    async def test_another_queue_takes_no_more_than_its_limit(self, house: House) -> None:
-        await self.bury(house, 5)
-        await house.ask("PUT", "/queues/repairs", {"max_messages": 2})
-        assert await house.ask("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 2}
-        assert (await house.counts(), await house.counts("repairs")) == ({"dead_lettered": 3}, {"available": 2})
-        problem(await house.call("POST", self.PATH, {"to_queue": "repairs"}), 507, "queue-full")
-        assert await house.counts() == {"dead_lettered": 3}
+    async def test_another_queue_takes_no_more_than_its_limit(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 5)
+        await api.request_json("PUT", "/queues/repairs", {"max_messages": 2})
+        assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 2}
+        assert (await api.counts(), await api.counts("repairs")) == ({"dead_lettered": 3}, {"available": 2})
+        problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 507, "queue-full")
+        assert await api.counts() == {"dead_lettered": 3}
         none = {"to_queue": "repairs", "filter": "message.properties.n == 9"}
-        assert await house.ask("POST", self.PATH, none) == {"moved": 0}
+        assert await api.request_json("POST", self.PATH, none) == {"moved": 0}
 
-    async def test_what_is_too_large_for_another_queue_stays(self, house: House) -> None:
-        await self.bury(house, 11)  # the last has a digit more
-        await house.ask("PUT", "/queues/repairs", {"max_message_bytes": len('0{"n":0}')})
-        assert await house.ask("POST", self.PATH, {"to_queue": "repairs", "limit": 10}) == {"moved": 10}
-        assert await house.ask("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 0}
-        assert await house.counts() == {"dead_lettered": 1}
+    async def test_what_is_too_large_for_another_queue_stays(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 11)  # the last has a digit more
+        await api.request_json("PUT", "/queues/repairs", {"max_message_bytes": len('0{"n":0}')})
+        assert await api.request_json("POST", self.PATH, {"to_queue": "repairs", "limit": 10}) == {"moved": 10}
+        assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 0}
+        assert await api.counts() == {"dead_lettered": 1}
 
-    async def test_a_full_queue_has_room_for_its_own(self, house: House) -> None:
-        await self.bury(house, 3)
-        await house.ask("PATCH", "/queues/orders", {"max_messages": 1})
-        assert await house.ask("POST", self.PATH) == {"moved": 3}
-        assert await house.counts() == {"available": 3}
+    async def test_a_full_queue_has_room_for_its_own(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 3)
+        await api.request_json("PATCH", "/queues/orders", {"max_messages": 1})
+        assert await api.request_json("POST", self.PATH) == {"moved": 3}
+        assert await api.counts() == {"available": 3}
 
-    async def test_a_slow_one_stops_where_the_other_queue_is_full(self, house: House) -> None:
-        await self.bury(house, 9)
-        await house.ask("PUT", "/queues/repairs", {"max_messages": 3})
-        assert await self.slowly(house, to_queue="repairs", rate_per_second=2) == ({"moved": 3}, 1.5)
+    async def test_a_slow_one_stops_where_the_other_queue_is_full(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 9)
+        await api.request_json("PUT", "/queues/repairs", {"max_messages": 3})
+        assert await self.redrive_slowly(api, to_queue="repairs", rate_per_second=2) == ({"moved": 3}, 1.5)
 
-    async def test_a_slow_one_answers_in_time_with_what_has_gone(self, house: House) -> None:
-        await self.bury(house, 9)
-        assert await self.slowly(house, rate_per_second=0.1) == ({"moved": 4}, 40)
-        assert await self.slowly(house, rate_per_second=2) == ({"moved": 5}, 2.5)
+    async def test_a_slow_one_answers_in_time_with_what_has_gone(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 9)
+        assert await self.redrive_slowly(api, rate_per_second=0.1) == ({"moved": 4}, 40)
+        assert await self.redrive_slowly(api, rate_per_second=2) == ({"moved": 5}, 2.5)
 
-    async def test_calls_one_after_the_other_keep_the_rate(self, house: House) -> None:
-        await self.bury(house, 5)
+    async def test_calls_one_after_the_other_keep_the_rate(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 5)
         for _ in range(5):
-            assert await self.slowly(house, rate_per_second=0.02) == ({"moved": 1}, 50)
-        assert await self.slowly(house, rate_per_second=0.02) == ({"moved": 0}, 0)
-        await self.bury(house, 2)
-        assert await self.slowly(house, rate_per_second=4, limit=1) == ({"moved": 1}, 0.5)
+            assert await self.redrive_slowly(api, rate_per_second=0.02) == ({"moved": 1}, 50)
+        assert await self.redrive_slowly(api, rate_per_second=0.02) == ({"moved": 0}, 0)
+        await self.dead_letter(api, 2)
+        assert await self.redrive_slowly(api, rate_per_second=4, limit=1) == ({"moved": 1}, 0.5)
 
-    async def test_a_rate_too_slow_for_any_answer_is_refused(self, house: House) -> None:
-        await self.bury(house, 1)
-        refused = problem(await house.call("POST", self.PATH, {"rate_per_second": 0.0199}), 422, "invalid-request")
+    async def test_a_rate_too_slow_for_any_answer_is_refused(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 1)
+        refused = problem(await api.request("POST", self.PATH, {"rate_per_second": 0.0199}), 422, "invalid-request")
         assert refused["errors"] == [
             {
                 "pointer": "/rate_per_second",
                 "detail": "Not one message goes at this rate in the 50 seconds that an answer may take.",
             }
         ]
-        assert await house.counts() == {"dead_lettered": 1}
+        assert await api.counts() == {"dead_lettered": 1}
 
-    async def slowly(self, house: House, **wanted: Any) -> tuple[Any, float]:
+    async def redrive_slowly(self, api: ApiServer, **wanted: Any) -> tuple[Any, float]:
         """The answer, and how long it slept before it came."""
-        begun = house.clock.monotonic()
-        task = asyncio.create_task(house.ask("POST", self.PATH, wanted))
-        async with asyncio.timeout(PATIENCE):
+        begun = api.clock.monotonic()
+        task = asyncio.create_task(api.request_json("POST", self.PATH, wanted))
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not task.done():
-                await (house.clock.advance(0.5) if house.clock.timers else asyncio.sleep(0.001))
-        return await task, house.clock.monotonic() - begun
+                await (api.clock.advance(0.5) if api.clock.timers else asyncio.sleep(0.001))
+        return await task, api.clock.monotonic() - begun
 
     @pytest.mark.parametrize(
         ("wanted", "pointer"),
@@ -351,23 +351,23 @@ class TestRedrive:
         ],
     )
     async def test_a_wish_that_is_not_right_moves_nothing(
-        self, house: House, wanted: dict[str, Any], pointer: str
+        self, api: ApiServer, wanted: dict[str, Any], pointer: str
     ) -> None:
-        await self.bury(house, 1)
-        assert pointers(await house.call("POST", self.PATH, wanted)) == [pointer]
-        assert await house.counts() == {"dead_lettered": 1}
+        await self.dead_letter(api, 1)
+        assert pointers(await api.request("POST", self.PATH, wanted)) == [pointer]
+        assert await api.counts() == {"dead_lettered": 1}
 
 
 @pytest.mark.parametrize(("method", "path", "pointer"), FILTERED)
-async def test_a_filter_is_counted_in_bytes(house: House, method: str, path: str, pointer: str) -> None:
-    await house.send()
+async def test_a_filter_is_counted_in_bytes(api: ApiServer, method: str, path: str, pointer: str) -> None:
+    await api.send()
 
     def asked(source: str) -> dict[str, Any]:
         return {"params": {"filter": source}} if method == "GET" else {"body": {"filter": source}}
 
     fits = f"message.subject == 'x{'é' * 501}'"
     assert len(fits.encode()) == 1024
-    assert (await house.call(method, path, **asked(fits))).status_code == 200
-    answer = await house.call(method, path, **asked(f" {fits}"))
+    assert (await api.request(method, path, **asked(fits))).status_code == 200
+    answer = await api.request(method, path, **asked(f" {fits}"))
     assert pointers(answer) == [pointer]
     assert answer.json()["detail"] == "A filter has at most 1024 bytes."

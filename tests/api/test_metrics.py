@@ -5,24 +5,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-WORK = """
-from app.api.metrics import Metrics, Snapshot
+WORKER_SCRIPT = """
+from app.api.metrics import Metrics, MetricsSnapshot
 
 metrics = Metrics()
-meter = metrics.of("send_message")
+meter = metrics.for_operation("send_message")
 for _ in range(3):
-    meter.observe("ok", metrics.clock())
+    meter.observe("ok", metrics.now())
 metrics.count("locks_expired", 2)
-metrics.batch("send", 5)
-metrics.passed("sweep", "ok")
-metrics.waiting.inc()
-print(metrics.render(Snapshot([], "ok")).decode())
+metrics.record_batch("send", 5)
+metrics.record_pass("sweep", "ok")
+metrics.waiting_receivers.inc()
+print(metrics.render(MetricsSnapshot([], "ok")).decode())
 """
 
 
 def test_what_every_process_counted_is_in_one_answer(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    run = [sys.executable, "-c", WORK]
+    run = [sys.executable, "-c", WORKER_SCRIPT]
     for _ in range(2):
         done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
     for line in (

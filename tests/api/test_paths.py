@@ -10,24 +10,24 @@ import pytest
 from app.api.document import openapi_document
 from app.api.operation import Operation
 from app.api.routes import OPERATIONS
-from tests.api.house import House, pointers, problem
+from tests.api.api_server import ApiServer, pointers, problem
 
 DOCUMENT = openapi_document()
-VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
+PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 
-each = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
 
-@each
+@each_operation
 @pytest.mark.parametrize("slash", ["%2f", "%2F"])
-async def test_an_escaped_slash_separates_nothing(house: House, operation: Operation, slash: str) -> None:
-    path = operation.path.format(**VALUES)
+async def test_an_escaped_slash_separates_nothing(api: ApiServer, operation: Operation, slash: str) -> None:
+    path = operation.path.format(**PATH_VALUES)
     places = [place for place, character in enumerate(path) if character == "/" and place > 0]
     for place in places:
         escaped = path[:place] + slash + path[place + 1 :]
-        answer = await house.http.request(operation.method, escaped)
+        answer = await api.http.request(operation.method, escaped)
         assert answer.status_code in (404, 405, 422), escaped
-    assert (await house.ask("GET", "/queues"))["items"] == []
+    assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
 def integers(where: str) -> Iterator[tuple[str, str, str]]:
@@ -56,7 +56,7 @@ def is_integer(schema: dict[str, Any]) -> bool:
 
 IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")], [*integers_of_bodies()]
 
-written = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
+each_spelling = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
 
 
 def test_there_are_integers_to_try() -> None:
@@ -65,34 +65,34 @@ def test_there_are_integers_to_try() -> None:
     assert {"priority", "max_messages", "limit", "max_delivery_count"} <= {name for *_, name in IN_BODIES}
 
 
-@written
+@each_spelling
 @pytest.mark.parametrize(("method", "path", "name"), IN_QUERIES)
 async def test_an_integer_of_a_query_has_no_fraction(
-    house: House, method: str, path: str, name: str, number: str
+    api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:
-    answer = await house.http.request(method, path.format(**VALUES), params={name: number})
+    answer = await api.http.request(method, path.format(**PATH_VALUES), params={name: number})
     assert pointers(answer) == [f"#/query/{name}"]
 
 
-@written
+@each_spelling
 @pytest.mark.parametrize(("method", "path", "name"), IN_HEADERS)
 async def test_an_integer_of_a_header_has_no_fraction(
-    house: House, method: str, path: str, name: str, number: str
+    api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:
-    answer = await house.http.request(method, path.format(**VALUES), headers={name: number})
+    answer = await api.http.request(method, path.format(**PATH_VALUES), headers={name: number})
     assert pointers(answer) == [f"#/header/{name}"]
 
 
-@written
+@each_spelling
 @pytest.mark.parametrize(("method", "path", "name"), IN_BODIES)
 async def test_an_integer_of_a_body_has_no_fraction(
-    house: House, method: str, path: str, name: str, number: str
+    api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:
-    answer = await house.http.request(method, path.format(**VALUES), content=f'{{"{name}": {number}}}')
+    answer = await api.http.request(method, path.format(**PATH_VALUES), content=f'{{"{name}": {number}}}')
     assert pointers(answer) == [f"/{name}"]
 
 
-async def test_an_integer_of_a_path_has_no_fraction(house: House) -> None:
-    await house.send(body=1)
-    assert pointers(await house.call("GET", "/queues/orders/messages/1.0")) == ["#/path/sequence_number"]
-    problem(await house.call("GET", "/queues/orders/messages/7"), 404, "message-not-found")
+async def test_an_integer_of_a_path_has_no_fraction(api: ApiServer) -> None:
+    await api.send(body=1)
+    assert pointers(await api.request("GET", "/queues/orders/messages/1.0")) == ["#/path/sequence_number"]
+    problem(await api.request("GET", "/queues/orders/messages/7"), 404, "message-not-found")

@@ -9,20 +9,20 @@ import structlog
 from app.api.operation import Operation
 from app.api.routes import OPERATIONS
 from app.domain.refusals import StoreUnavailable
-from tests.api.house import House, pointers, problem
-from tests.api.rights import headers_of, path_of
+from tests.api.api_server import ApiServer, pointers, problem
+from tests.api.expected_rights import headers_of, path_of
 from tests.bounds import bounded
 
 SEND = "/v1/queues/orders/messages"
-PACKED = gzip.compress(b"{}")
+COMPRESSED = gzip.compress(b"{}")
 WITH_JSON = [operation for operation in OPERATIONS if operation.body not in (None, bytes)]
 WITH_BODY = [operation for operation in OPERATIONS if operation.body is not None]
 IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.path]
 
 
 @pytest.mark.behaviour("S3.2", "S3.3")
-async def test_a_problem_says_what_and_where_and_whether_to_try_again(house: House) -> None:
-    answer = await house.call("GET", "/queues/nowhere", headers={"X-Request-Id": "req-17"})
+async def test_a_problem_says_what_and_where_and_whether_to_try_again(api: ApiServer) -> None:
+    answer = await api.request("GET", "/queues/nowhere", headers={"X-Request-Id": "req-17"})
     assert problem(answer, 404, "queue-not-found") == {
         "type": "urn:peeklock:problem:queue-not-found",
         "title": "Not found",
@@ -35,20 +35,20 @@ async def test_a_problem_says_what_and_where_and_whether_to_try_again(house: Hou
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ümlaut"])
-async def test_a_request_without_a_good_id_gets_one(house: House, given: str) -> None:
+async def test_a_request_without_a_good_id_gets_one(api: ApiServer, given: str) -> None:
     headers = {"X-Request-Id": given.encode("latin-1")}
-    first = await house.call("GET", "/queues/nowhere", headers=headers)
-    second = await house.call("GET", "/queues/nowhere", headers=headers)
+    first = await api.request("GET", "/queues/nowhere", headers=headers)
+    second = await api.request("GET", "/queues/nowhere", headers=headers)
     assert first.json()["tracking_id"] == first.headers["x-request-id"] != second.headers["x-request-id"]
     assert given not in (first.headers["x-request-id"], second.headers["x-request-id"])
 
 
-async def test_a_good_answer_has_the_id_too(house: House) -> None:
-    answer = await house.call("POST", "/queues/orders/messages", headers={"X-Request-Id": "mine"})
+async def test_a_good_answer_has_the_id_too(api: ApiServer) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", headers={"X-Request-Id": "mine"})
     assert answer.headers["x-request-id"] == "mine"
 
 
-DEEP = b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+DEEPLY_NESTED = b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.mark.parametrize(
@@ -72,75 +72,75 @@ DEEP = b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param(b'{"body": "a\nb"}', id="a bare newline"),
         pytest.param(b"\xef\xbb\xbf{}", id="a byte order mark"),
         pytest.param('{"body": 1}'.encode("utf-16"), id="UTF-16"),
-        pytest.param(DEEP, id="nested too deeply"),
+        pytest.param(DEEPLY_NESTED, id="nested too deeply"),
     ],
 )
-async def test_what_is_not_json_is_refused_and_changes_nothing(house: House, content: bytes) -> None:
-    assert pointers(await house.http.post(SEND, content=content)) == [""]
-    assert (await house.ask("GET", "/queues"))["items"] == []
+async def test_what_is_not_json_is_refused_and_changes_nothing(api: ApiServer, content: bytes) -> None:
+    assert pointers(await api.http.post(SEND, content=content)) == [""]
+    assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
-async def test_of_a_name_given_twice_the_last_value_counts_except_in_a_body(house: House) -> None:
+async def test_of_a_name_given_twice_the_last_value_counts_except_in_a_body(api: ApiServer) -> None:
     body = b'{"a":1,"a":2}'
-    await house.http.post(SEND, content=b'{"subject": "first", "body": %b, "subject": "last"}' % body)
-    (message,) = (await house.ask("GET", "/queues/orders/messages"))["items"]
+    await api.http.post(SEND, content=b'{"subject": "first", "body": %b, "subject": "last"}' % body)
+    (message,) = (await api.request_json("GET", "/queues/orders/messages"))["items"]
     assert message["subject"] == "last"
-    assert (await house.http.get(f"{SEND}/1/body")).content == body
-    assert "the last value counts" in (await house.http.get("/openapi.json")).json()["info"]["description"]
+    assert (await api.http.get(f"{SEND}/1/body")).content == body
+    assert "the last value counts" in (await api.http.get("/openapi.json")).json()["info"]["description"]
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDBFFx", "\\ud800\\ud800", "\\\\\\ud83d", "\\ud83d\\u0041"])
-async def test_half_a_surrogate_pair_is_called_by_its_name(house: House, half: str) -> None:
-    answer = await house.http.post(SEND, content=f'{{"body": "{half}"}}'.encode())
+async def test_half_a_surrogate_pair_is_called_by_its_name(api: ApiServer, half: str) -> None:
+    answer = await api.http.post(SEND, content=f'{{"body": "{half}"}}'.encode())
     assert "surrogate pair" in problem(answer, 422, "invalid-request")["detail"]
 
 
 @pytest.mark.parametrize("cut", ['{"body": "', '{"body": "\\ud83d\\ude00', '{"body": "\\\\ud800'])
-async def test_a_text_that_ends_too_soon_is_called_so(house: House, cut: str) -> None:
-    answer = await house.http.post(SEND, content=cut.encode())
+async def test_a_text_that_ends_too_soon_is_called_so(api: ApiServer, cut: str) -> None:
+    answer = await api.http.post(SEND, content=cut.encode())
     assert problem(answer, 422, "invalid-request")["detail"] == "Input data was truncated."
 
 
-async def test_a_problem_does_not_send_a_long_request_back(house: House) -> None:
+async def test_a_problem_does_not_send_a_long_request_back(api: ApiServer) -> None:
     for answer in (
-        await house.http.get("/" + "a" * 20_000),
-        await house.http.post(SEND, json={"a" * 20_000: 1}),
-        await house.http.post(SEND, json={"durability": "a" * 20_000}),
+        await api.http.get("/" + "a" * 20_000),
+        await api.http.post(SEND, json={"a" * 20_000: 1}),
+        await api.http.post(SEND, json={"durability": "a" * 20_000}),
     ):
         assert len(answer.json()["detail"]) < 1000
         assert answer.is_client_error
 
 
 @pytest.mark.parametrize("path", ["queues", "keys", "archive/batches", "queues/orders/messages"])
-async def test_a_cursor_from_elsewhere_is_called_so(house: House, path: str) -> None:
-    await house.send()
-    answer = await house.call("GET", f"/{path}?cursor=~")
+async def test_a_cursor_from_elsewhere_is_called_so(api: ApiServer, path: str) -> None:
+    await api.send()
+    answer = await api.request("GET", f"/{path}?cursor=~")
     assert problem(answer, 422, "invalid-request")["detail"] == "This cursor did not come from this list."
 
 
-async def test_a_lock_token_that_is_none_is_called_so(house: House) -> None:
-    await house.send()
-    answer = await house.call("POST", "/queues/orders/locks/1.x/complete")
+async def test_a_lock_token_that_is_none_is_called_so(api: ApiServer) -> None:
+    await api.send()
+    answer = await api.request("POST", "/queues/orders/locks/1.x/complete")
     assert problem(answer, 404, "message-not-found")["detail"] == "This is not a lock token."
 
 
 @pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
-async def test_every_body_is_held_to_its_shape(house: House, operation: Operation) -> None:
-    await house.send()
+async def test_every_body_is_held_to_its_shape(api: ApiServer, operation: Operation) -> None:
+    await api.send()
     path, headers = path_of(operation), headers_of(operation)
-    for content in (b"[]", b"{", b'"\xff"', DEEP[8:-1]):
-        assert pointers(await house.http.request(operation.method, path, content=content, headers=headers)) == [""]
-    answer = await house.http.request(operation.method, path, content=b'{"no_such_field": 1}', headers=headers)
+    for content in (b"[]", b"{", b'"\xff"', DEEPLY_NESTED[8:-1]):
+        assert pointers(await api.http.request(operation.method, path, content=content, headers=headers)) == [""]
+    answer = await api.http.request(operation.method, path, content=b'{"no_such_field": 1}', headers=headers)
     assert pointers(answer) == ["/no_such_field"]
 
 
 @pytest.mark.parametrize("operation", IN_QUEUES, ids=lambda operation: operation.name)
-async def test_every_queue_must_exist_or_be_made(house: House, operation: Operation) -> None:
+async def test_every_queue_must_exist_or_be_made(api: ApiServer, operation: Operation) -> None:
     bodies: dict[str, Any] = {
         "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
         "send_batch": {"messages": [{}]},
     }
-    answer = await house.http.request(operation.method, path_of(operation), json=bodies.get(operation.name))
+    answer = await api.http.request(operation.method, path_of(operation), json=bodies.get(operation.name))
     if operation.name in ("put_queue", "send_message", "send_raw", "send_batch"):
         assert answer.status_code == 201
     else:
@@ -151,28 +151,28 @@ class TestEncoding:
     """A body is taken as it is: what is packed would reach receivers without a word of how."""
 
     @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
-    async def test_a_packed_body_is_refused(self, house: House, operation: Operation) -> None:
+    async def test_a_packed_body_is_refused(self, api: ApiServer, operation: Operation) -> None:
         headers = {"Content-Encoding": "gzip", **headers_of(operation)}
-        answer = await house.http.request(operation.method, path_of(operation), content=PACKED, headers=headers)
+        answer = await api.http.request(operation.method, path_of(operation), content=COMPRESSED, headers=headers)
         problem(answer, 415, "unsupported-content-encoding")
         assert answer.headers["accept-encoding"] == "identity"
-        assert (await house.ask("GET", "/queues"))["items"] == []
+        assert (await api.request_json("GET", "/queues"))["items"] == []
 
     @pytest.mark.parametrize("encoding", ["br", "GZIP", "x-unheard-of", "identity, gzip"])
-    async def test_it_does_not_matter_how_it_is_packed(self, house: House, encoding: str) -> None:
-        answer = await house.http.post(SEND + "/raw", content=PACKED, headers={"Content-Encoding": encoding})
+    async def test_it_does_not_matter_how_it_is_packed(self, api: ApiServer, encoding: str) -> None:
+        answer = await api.http.post(SEND + "/raw", content=COMPRESSED, headers={"Content-Encoding": encoding})
         problem(answer, 415, "unsupported-content-encoding")
 
     @pytest.mark.parametrize("encoding", ["identity", "Identity", ""])
-    async def test_a_body_that_is_not_packed_is_taken(self, house: House, encoding: str) -> None:
-        answer = await house.http.post(SEND + "/raw", content=b"x", headers={"Content-Encoding": encoding})
+    async def test_a_body_that_is_not_packed_is_taken(self, api: ApiServer, encoding: str) -> None:
+        answer = await api.http.post(SEND + "/raw", content=b"x", headers={"Content-Encoding": encoding})
         assert answer.status_code == 201
 
-    async def test_without_a_body_there_is_nothing_to_refuse(self, house: House) -> None:
-        assert (await house.http.get("/v1/queues", headers={"Content-Encoding": "gzip"})).status_code == 200
+    async def test_without_a_body_there_is_nothing_to_refuse(self, api: ApiServer) -> None:
+        assert (await api.http.get("/v1/queues", headers={"Content-Encoding": "gzip"})).status_code == 200
 
-    async def test_who_may_not_call_is_told_so_first(self, guarded: House) -> None:
-        answer = await guarded.http.post(SEND + "/raw", content=PACKED, headers={"Content-Encoding": "gzip"})
+    async def test_who_may_not_call_is_told_so_first(self, api_with_keys: ApiServer) -> None:
+        answer = await api_with_keys.http.post(SEND + "/raw", content=COMPRESSED, headers={"Content-Encoding": "gzip"})
         problem(answer, 401, "unauthenticated")
 
 
@@ -180,7 +180,7 @@ class TestSize:
     """A request is counted while it comes in, and refused as soon as it is too long."""
 
     @pytest.mark.parametrize("chunk", [1000, 1 << 16, 5 << 20])
-    async def test_a_request_that_is_too_long_is_not_read_to_its_end(self, house: House, chunk: int) -> None:
+    async def test_a_request_that_is_too_long_is_not_read_to_its_end(self, api: ApiServer, chunk: int) -> None:
         read = 0
 
         async def endless():
@@ -189,73 +189,84 @@ class TestSize:
                 read += chunk
                 yield b"x" * chunk
 
-        answer = await house.http.post(SEND + "/raw", content=endless())
+        answer = await api.http.post(SEND + "/raw", content=endless())
         problem(answer, 413, "message-too-large")
         assert read <= (4 << 20) + 2 * chunk
 
-    async def test_a_request_that_says_that_it_is_too_long_is_not_read_at_all(self, house: House) -> None:
+    async def test_a_request_that_says_that_it_is_too_long_is_not_read_at_all(self, api: ApiServer) -> None:
         async def unread():
             pytest.fail("it was read")
             yield b""
 
-        answer = await house.http.post(SEND + "/raw", content=unread(), headers={"Content-Length": "99999999999"})
+        answer = await api.http.post(SEND + "/raw", content=unread(), headers={"Content-Length": "99999999999"})
         problem(answer, 413, "message-too-large")
 
-    async def test_who_may_not_call_is_told_so_first(self, guarded: House) -> None:
-        answer = await guarded.http.post(SEND + "/raw", content=b"", headers={"Content-Length": "99999999999"})
+    async def test_who_may_not_call_is_told_so_first(self, api_with_keys: ApiServer) -> None:
+        answer = await api_with_keys.http.post(SEND + "/raw", content=b"", headers={"Content-Length": "99999999999"})
         problem(answer, 401, "unauthenticated")
 
-    async def test_a_message_may_be_as_large_as_its_queue_allows(self, house: House) -> None:
-        assert (await house.http.post(SEND + "/raw", content=b"x" * (1 << 20))).status_code == 201
-        answer = await house.http.post(SEND + "/raw", content=b"x" * ((1 << 20) + 1))
+    async def test_a_message_may_be_as_large_as_its_queue_allows(self, api: ApiServer) -> None:
+        assert (await api.http.post(SEND + "/raw", content=b"x" * (1 << 20))).status_code == 201
+        answer = await api.http.post(SEND + "/raw", content=b"x" * ((1 << 20) + 1))
         assert "1048577 bytes" in problem(answer, 413, "message-too-large")["detail"]
 
-    async def test_properties_count_too(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders", {"max_message_bytes": 20})
-        answer = await house.call("POST", "/queues/orders/messages", {"body": 1, "properties": {"a": "x" * 20}})
+    async def test_properties_count_too(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders", {"max_message_bytes": 20})
+        answer = await api.request("POST", "/queues/orders/messages", {"body": 1, "properties": {"a": "x" * 20}})
         problem(answer, 413, "message-too-large")
 
 
-class TestTrouble:
+class TestServerErrors:
     """What goes wrong on this side says whether trying again can help."""
 
     @pytest.fixture
-    async def away(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def store_unavailable(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
         """The store goes away from a server that knows the queue."""
-        await house.send()
+        await api.send()
 
         async def answer_nothing(*_: object) -> None:
             raise StoreUnavailable
 
-        for store in (house.broker.store, house.broker.store.queues):
-            for verb in ("now", "send", "claim", "find", "page", "counts", "read", "held", "remove", "move"):
+        for store in (api.broker.store, api.broker.store.queues):
+            for verb in (
+                "now",
+                "send",
+                "claim",
+                "by_name",
+                "page",
+                "counts",
+                "read",
+                "locked_messages",
+                "remove",
+                "move",
+            ):
                 if hasattr(store, verb):
                     monkeypatch.setattr(store, verb, answer_nothing)
 
-    @pytest.mark.usefixtures("away")
+    @pytest.mark.usefixtures("store_unavailable")
     @pytest.mark.parametrize("path", ["/v1/queues", "/v1/queues/orders", "/readyz", "/v1/queues/orders/messages/1"])
-    async def test_without_the_store_the_answer_is_503(self, house: House, path: str) -> None:
-        answer = await house.http.get(path)
+    async def test_without_the_store_the_answer_is_503(self, api: ApiServer, path: str) -> None:
+        answer = await api.http.get(path)
         assert problem(answer, 503, "store-unavailable")["retryable"] is True
         assert answer.headers["retry-after"] == "1"
 
-    @pytest.mark.usefixtures("away")
-    async def test_without_the_store_the_process_still_lives_and_counts(self, house: House) -> None:
-        assert (await house.http.get("/livez")).status_code == 200
-        problem(await house.http.post(SEND), 503, "store-unavailable")
-        metrics = (await house.http.get("/metrics")).text
+    @pytest.mark.usefixtures("store_unavailable")
+    async def test_without_the_store_the_process_still_lives_and_counts(self, api: ApiServer) -> None:
+        assert (await api.http.get("/livez")).status_code == 200
+        problem(await api.http.post(SEND), 503, "store-unavailable")
+        metrics = (await api.http.get("/metrics")).text
         assert "\npeeklock_store_up 0.0\n" in metrics
         assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
 
     async def test_a_bug_is_a_500_that_the_log_knows_by_its_id(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def break_down(_: object) -> None:
             raise ZeroDivisionError("secret detail")
 
-        monkeypatch.setattr(house.broker.store, "send", break_down)
+        monkeypatch.setattr(api.broker.store, "send", break_down)
         with structlog.testing.capture_logs() as logged:
-            answer = await house.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
+            answer = await api.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
         assert problem(answer, 500, "internal-error")["tracking_id"] == "req-9"
         assert "secret detail" not in answer.text
         (line,) = logged
@@ -290,9 +301,9 @@ class TestPaths:
             "/v1/topics/orders",
         ],
     )
-    async def test_an_unknown_path_is_not_found(self, house: House, path: str) -> None:
+    async def test_an_unknown_path_is_not_found(self, api: ApiServer, path: str) -> None:
         for method in ("GET", "POST", "DELETE"):
-            problem(await house.http.request(method, path), 404, "not-found")
+            problem(await api.http.request(method, path), 404, "not-found")
 
     @pytest.mark.parametrize(
         ("path", "allow"),
@@ -308,28 +319,28 @@ class TestPaths:
             ("/livez", "GET, HEAD"),
         ],
     )
-    async def test_a_method_that_a_path_does_not_have(self, house: House, path: str, allow: str) -> None:
+    async def test_a_method_that_a_path_does_not_have(self, api: ApiServer, path: str, allow: str) -> None:
         for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {*allow.split(", ")}:
-            answer = await house.http.request(method, path)
+            answer = await api.http.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, allow)
             if method != "HEAD":
                 problem(answer, 405, "method-not-allowed")
 
-    async def test_the_document_has_its_methods_too(self, house: House) -> None:
-        problem(await house.http.post("/openapi.json"), 405, "method-not-allowed")
+    async def test_the_document_has_its_methods_too(self, api: ApiServer) -> None:
+        problem(await api.http.post("/openapi.json"), 405, "method-not-allowed")
 
     @pytest.mark.parametrize(
         "path",
         ["/livez", "/readyz", "/metrics", "/v1/queues", "/v1/queues/orders", "/v1/queues/orders/messages/1/body"],
     )
-    async def test_head_is_get_without_the_body(self, house: House, path: str) -> None:
-        await house.send(body="hello")
-        get, head = await house.http.get(path), await house.http.head(path)
+    async def test_head_is_get_without_the_body(self, api: ApiServer, path: str) -> None:
+        await api.send(body="hello")
+        get, head = await api.http.get(path), await api.http.head(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
         if path != "/metrics":
             assert head.headers["content-length"] == str(len(get.content))
 
-    async def test_a_part_of_a_path_may_be_percent_encoded(self, house: House) -> None:
-        await house.send("orders")
-        assert (await house.http.get("/v1/queues/%6frders")).json()["name"] == "orders"
+    async def test_a_part_of_a_path_may_be_percent_encoded(self, api: ApiServer) -> None:
+        await api.send("orders")
+        assert (await api.http.get("/v1/queues/%6frders")).json()["name"] == "orders"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.domain.queue import QueueSettings
-from tests.api.house import House, pointers, problem
+from tests.api.api_server import ApiServer, pointers, problem
 from tests.bounds import bounded
 
 DEFAULTS = {
@@ -49,27 +49,27 @@ def test_every_setting_has_its_field() -> None:
 class TestPut:
     """PUT makes a queue, or gives it exactly these settings."""
 
-    async def test_a_new_queue_has_the_defaults(self, house: House) -> None:
-        answer = await house.call("PUT", "/queues/orders", {})
+    async def test_a_new_queue_has_the_defaults(self, api: ApiServer) -> None:
+        answer = await api.request("PUT", "/queues/orders", {})
         assert answer.status_code == 201
         assert settings_of(answer.json()) == DEFAULTS
         assert answer.json()["name"] == "orders"
         assert answer.json()["created_at"] == answer.json()["updated_at"] == "2027-01-15T08:00:00.000000Z"
 
-    async def test_the_body_may_be_left_out(self, house: House) -> None:
-        assert settings_of((await house.call("PUT", "/queues/orders")).json()) == DEFAULTS
+    async def test_the_body_may_be_left_out(self, api: ApiServer) -> None:
+        assert settings_of((await api.request("PUT", "/queues/orders")).json()) == DEFAULTS
 
-    async def test_what_is_given_is_kept_and_the_rest_has_its_default(self, house: House) -> None:
-        assert settings_of(await house.ask("PUT", "/queues/orders", OTHER)) == OTHER
-        assert settings_of(await house.ask("GET", "/queues/orders")) == OTHER
-        answer = await house.call("PUT", "/queues/orders", {"max_delivery_count": 3})
+    async def test_what_is_given_is_kept_and_the_rest_has_its_default(self, api: ApiServer) -> None:
+        assert settings_of(await api.request_json("PUT", "/queues/orders", OTHER)) == OTHER
+        assert settings_of(await api.request_json("GET", "/queues/orders")) == OTHER
+        answer = await api.request("PUT", "/queues/orders", {"max_delivery_count": 3})
         assert answer.status_code == 200
         assert settings_of(answer.json()) == {**DEFAULTS, "max_delivery_count": 3}
 
-    async def test_equal_settings_change_nothing(self, house: House) -> None:
-        first = await house.call("PUT", "/queues/orders", OTHER)
-        await house.clock.advance(1)
-        second = await house.call("PUT", "/queues/orders", OTHER)
+    async def test_equal_settings_change_nothing(self, api: ApiServer) -> None:
+        first = await api.request("PUT", "/queues/orders", OTHER)
+        await api.clock.advance(1)
+        second = await api.request("PUT", "/queues/orders", OTHER)
         assert second.status_code == 200
         assert (second.headers["etag"], second.json()) == (first.headers["etag"], first.json())
 
@@ -83,9 +83,9 @@ class TestPut:
             {"kind": "list", "delays_seconds": [1, 5, 25]},
         ],
     )
-    async def test_retry_policies(self, house: House, retry: dict[str, Any]) -> None:
-        assert (await house.ask("PUT", "/queues/orders", {"retry": retry}))["retry"] == retry
-        assert (await house.ask("GET", "/queues/orders"))["retry"] == retry
+    async def test_retry_policies(self, api: ApiServer, retry: dict[str, Any]) -> None:
+        assert (await api.request_json("PUT", "/queues/orders", {"retry": retry}))["retry"] == retry
+        assert (await api.request_json("GET", "/queues/orders"))["retry"] == retry
 
     @pytest.mark.parametrize(
         ("settings", "pointer"),
@@ -115,121 +115,121 @@ class TestPut:
         ],
     )
     async def test_settings_that_are_not_right_change_nothing(
-        self, house: House, settings: dict[str, Any], pointer: str
+        self, api: ApiServer, settings: dict[str, Any], pointer: str
     ) -> None:
-        assert pointers(await house.call("PUT", "/queues/orders", settings)) == [pointer]
-        problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+        assert pointers(await api.request("PUT", "/queues/orders", settings)) == [pointer]
+        problem(await api.request("GET", "/queues/orders"), 404, "queue-not-found")
 
     @pytest.mark.parametrize("name", ["a", "Z9", "a.b_c-d", "x" * 128])
-    async def test_names_that_can_be(self, house: House, name: str) -> None:
-        assert (await house.ask("PUT", f"/queues/{name}"))["name"] == name
+    async def test_names_that_can_be(self, api: ApiServer, name: str) -> None:
+        assert (await api.request_json("PUT", f"/queues/{name}"))["name"] == name
 
     @pytest.mark.parametrize(
         "name", ["-a", "a.", "_", "x" * 129, "a%20b", "%C3%BC", "a%00", "a%0A", "%FF", "a%2B", "a%2Fb"]
     )
-    async def test_names_that_cannot_be(self, house: House, name: str) -> None:
+    async def test_names_that_cannot_be(self, api: ApiServer, name: str) -> None:
         for method in ("PUT", "GET", "PATCH", "DELETE"):
-            assert pointers(await house.call(method, f"/queues/{name}")) == ["#/path/queue"]
-        assert pointers(await house.call("POST", f"/queues/{name}/messages")) == ["#/path/queue"]
+            assert pointers(await api.request(method, f"/queues/{name}")) == ["#/path/queue"]
+        assert pointers(await api.request("POST", f"/queues/{name}/messages")) == ["#/path/queue"]
 
-    async def test_a_name_never_reaches_beyond_its_part_of_the_path(self, house: House) -> None:
-        sent = await house.send("orders")
+    async def test_a_name_never_reaches_beyond_its_part_of_the_path(self, api: ApiServer) -> None:
+        sent = await api.send("orders")
         path = f"/queues/orders%2Fmessages%2F{sent['sequence_number']}"
-        assert pointers(await house.call("DELETE", path)) == ["#/path/queue"]
-        assert await house.counts("orders") == {"available": 1}
+        assert pointers(await api.request("DELETE", path)) == ["#/path/queue"]
+        assert await api.counts("orders") == {"available": 1}
 
 
 class TestVersions:
     """An ETag is the version a change may insist on."""
 
-    async def change(self, house: House, method: str, tag: str) -> httpx.Response:
+    async def change(self, api: ApiServer, method: str, tag: str) -> httpx.Response:
         body = None if method == "DELETE" else {"max_delivery_count": 7}
-        return await house.call(method, "/queues/orders", body, headers={"If-Match": tag})
+        return await api.request(method, "/queues/orders", body, headers={"If-Match": tag})
 
-    async def test_a_change_gives_a_new_tag(self, house: House) -> None:
-        made = await house.call("PUT", "/queues/orders")
-        changed = await house.call("PATCH", "/queues/orders", {"max_delivery_count": 7})
-        seen = await house.call("GET", "/queues/orders")
+    async def test_a_change_gives_a_new_tag(self, api: ApiServer) -> None:
+        made = await api.request("PUT", "/queues/orders")
+        changed = await api.request("PATCH", "/queues/orders", {"max_delivery_count": 7})
+        seen = await api.request("GET", "/queues/orders")
         assert made.headers["etag"] != changed.headers["etag"] == seen.headers["etag"]
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_change_to_what_was_seen_takes_effect(self, house: House, method: str) -> None:
-        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
-        assert (await self.change(house, method, tag)).is_success
+    async def test_a_change_to_what_was_seen_takes_effect(self, api: ApiServer, method: str) -> None:
+        tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
+        assert (await self.change(api, method, tag)).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
     @pytest.mark.parametrize("tag", ["{}", '"1"', "garbled", '"x"', "", "*, {}", '"x", "y"'])
-    async def test_a_change_to_what_has_changed_is_refused(self, house: House, method: str, tag: str) -> None:
-        tag = tag.format((await house.call("PUT", "/queues/orders")).headers["etag"])
-        await house.ask("PATCH", "/queues/orders", {"max_delivery_count": 5})
-        problem(await self.change(house, method, tag), 412, "precondition-failed")
-        assert (await house.ask("GET", "/queues/orders"))["max_delivery_count"] == 5
+    async def test_a_change_to_what_has_changed_is_refused(self, api: ApiServer, method: str, tag: str) -> None:
+        tag = tag.format((await api.request("PUT", "/queues/orders")).headers["etag"])
+        await api.request_json("PATCH", "/queues/orders", {"max_delivery_count": 5})
+        problem(await self.change(api, method, tag), 412, "precondition-failed")
+        assert (await api.request_json("GET", "/queues/orders"))["max_delivery_count"] == 5
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_star_means_whatever_is_there(self, house: House, method: str) -> None:
-        missing = await self.change(house, method, "*")
+    async def test_a_star_means_whatever_is_there(self, api: ApiServer, method: str) -> None:
+        missing = await self.change(api, method, "*")
         problem(missing, *((412, "precondition-failed") if method == "PUT" else (404, "queue-not-found")))
-        await house.ask("PUT", "/queues/orders")
-        assert (await self.change(house, method, "*")).is_success
+        await api.request_json("PUT", "/queues/orders")
+        assert (await self.change(api, method, "*")).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
     @pytest.mark.parametrize("tags", ["{}", "W/{}", '"x", {}', '{},"x"', ' "a,b" , W/{} ,', '"", {}'])
-    async def test_one_of_several_tags_is_enough(self, house: House, method: str, tags: str) -> None:
-        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
-        assert (await self.change(house, method, tags.format(tag))).is_success
+    async def test_one_of_several_tags_is_enough(self, api: ApiServer, method: str, tags: str) -> None:
+        tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
+        assert (await self.change(api, method, tags.format(tag))).is_success
 
-    async def test_tags_may_stand_in_several_lines(self, house: House) -> None:
-        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
+    async def test_tags_may_stand_in_several_lines(self, api: ApiServer) -> None:
+        tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         headers = [("If-Match", '"x"'), ("If-Match", tag)]
-        assert (await house.call("DELETE", "/queues/orders", headers=headers)).is_success
+        assert (await api.request("DELETE", "/queues/orders", headers=headers)).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_queue_that_was_made_anew_is_another_one(self, house: House, method: str) -> None:
-        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
-        await house.ask("DELETE", "/queues/orders")
-        again = await house.call("PUT", "/queues/orders")
+    async def test_a_queue_that_was_made_anew_is_another_one(self, api: ApiServer, method: str) -> None:
+        tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
+        await api.request_json("DELETE", "/queues/orders")
+        again = await api.request("PUT", "/queues/orders")
         assert again.headers["etag"] != tag
-        problem(await self.change(house, method, tag), 412, "precondition-failed")
+        problem(await self.change(api, method, tag), 412, "precondition-failed")
 
-    async def test_a_version_of_what_is_not_there_matches_nothing(self, house: House) -> None:
-        problem(await self.change(house, "PUT", '"1"'), 412, "precondition-failed")
-        assert (await house.ask("GET", "/queues"))["items"] == []
+    async def test_a_version_of_what_is_not_there_matches_nothing(self, api: ApiServer) -> None:
+        problem(await self.change(api, "PUT", '"1"'), 412, "precondition-failed")
+        assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
 class TestManyAtOnce:
     """Of several changes at once each takes effect on what the others left, unless its author wants none to come first."""
 
-    async def test_no_change_is_lost_or_refused(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders")
+    async def test_no_change_is_lost_or_refused(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders")
         patches = [
             {"max_delivery_count": 7},
             {"max_messages": 8},
             {"description": "mine"},
             {"lock_duration_seconds": 9},
         ]
-        await asyncio.gather(*(house.ask("PATCH", "/queues/orders", patch) for patch in patches * 5))
-        seen = await house.ask("GET", "/queues/orders")
+        await asyncio.gather(*(api.request_json("PATCH", "/queues/orders", patch) for patch in patches * 5))
+        seen = await api.request_json("GET", "/queues/orders")
         assert all(seen[name] == value for patch in patches for name, value in patch.items())
 
-    async def test_one_of_several_replacements_is_the_last(self, house: House) -> None:
+    async def test_one_of_several_replacements_is_the_last(self, api: ApiServer) -> None:
         wanted = [{"max_delivery_count": n} for n in range(1, 21)]
-        made = await asyncio.gather(*(house.call("PUT", "/queues/orders", body) for body in wanted))
+        made = await asyncio.gather(*(api.request("PUT", "/queues/orders", body) for body in wanted))
         assert sorted(answer.status_code for answer in made) == [200] * 19 + [201]
 
-    async def test_a_queue_may_be_changed_and_removed_at_once(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders")
-        removal = house.call("DELETE", "/queues/orders")
-        changes = [house.call("PUT", "/queues/orders", {"max_delivery_count": n}) for n in range(1, 9)]
+    async def test_a_queue_may_be_changed_and_removed_at_once(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        removal = api.request("DELETE", "/queues/orders")
+        changes = [api.request("PUT", "/queues/orders", {"max_delivery_count": n}) for n in range(1, 9)]
         removed, *changed = await asyncio.gather(removal, *changes)
         assert removed.status_code == 204
         assert {answer.status_code for answer in changed} <= {200, 201}
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-    async def test_of_those_who_name_an_edition_one_succeeds(self, house: House, method: str) -> None:
-        headers = {"If-Match": (await house.call("PUT", "/queues/orders")).headers["etag"]}
+    async def test_of_those_who_name_an_edition_one_succeeds(self, api: ApiServer, method: str) -> None:
+        headers = {"If-Match": (await api.request("PUT", "/queues/orders")).headers["etag"]}
         bodies = [{"max_delivery_count": n} for n in range(1, 9)]
         answers = await asyncio.gather(
-            *(house.call(method, "/queues/orders", body, headers=headers) for body in bodies)
+            *(api.request(method, "/queues/orders", body, headers=headers) for body in bodies)
         )
         assert sorted(answer.status_code for answer in answers) == [200] + [412] * 7
 
@@ -237,44 +237,44 @@ class TestManyAtOnce:
 class TestIfNoneMatch:
     """If-None-Match guards what is there already."""
 
-    async def make(self, house: House, tag: str) -> httpx.Response:
-        return await house.call("PUT", "/queues/orders", {"max_delivery_count": 7}, headers={"If-None-Match": tag})
+    async def make(self, api: ApiServer, tag: str) -> httpx.Response:
+        return await api.request("PUT", "/queues/orders", {"max_delivery_count": 7}, headers={"If-None-Match": tag})
 
-    async def test_a_star_makes_and_never_replaces(self, house: House) -> None:
-        assert (await self.make(house, "*")).status_code == 201
-        problem(await self.make(house, "*"), 412, "precondition-failed")
+    async def test_a_star_makes_and_never_replaces(self, api: ApiServer) -> None:
+        assert (await self.make(api, "*")).status_code == 201
+        problem(await self.make(api, "*"), 412, "precondition-failed")
 
-    async def test_only_one_of_many_makes_it(self, house: House) -> None:
-        answers = await asyncio.gather(*(self.make(house, "*") for _ in range(8)))
+    async def test_only_one_of_many_makes_it(self, api: ApiServer) -> None:
+        answers = await asyncio.gather(*(self.make(api, "*") for _ in range(8)))
         assert sorted(answer.status_code for answer in answers) == [201] + [412] * 7
 
-    async def test_a_tag_protects_that_edition_alone(self, house: House) -> None:
-        tag = (await house.call("PUT", "/queues/orders")).headers["etag"]
-        problem(await self.make(house, f'"x", {tag}'), 412, "precondition-failed")
-        assert (await self.make(house, '"x"')).status_code == 200
+    async def test_a_tag_protects_that_edition_alone(self, api: ApiServer) -> None:
+        tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
+        problem(await self.make(api, f'"x", {tag}'), 412, "precondition-failed")
+        assert (await self.make(api, '"x"')).status_code == 200
 
 
 class TestPatch:
     """PATCH is a merge patch: what is left out stays, null brings a default back."""
 
-    async def test_what_is_left_out_stays(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders", OTHER)
-        patched = await house.ask("PATCH", "/queues/orders", {"max_delivery_count": 9})
+    async def test_what_is_left_out_stays(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders", OTHER)
+        patched = await api.request_json("PATCH", "/queues/orders", {"max_delivery_count": 9})
         assert settings_of(patched) == {**OTHER, "max_delivery_count": 9}
-        assert settings_of(await house.ask("PATCH", "/queues/orders")) == settings_of(patched)
+        assert settings_of(await api.request_json("PATCH", "/queues/orders")) == settings_of(patched)
 
     @pytest.mark.parametrize("name", DEFAULTS)
-    async def test_null_brings_the_default_back(self, house: House, name: str) -> None:
-        await house.ask("PUT", "/queues/orders", OTHER)
-        patched = await house.ask("PATCH", "/queues/orders", {name: None})
+    async def test_null_brings_the_default_back(self, api: ApiServer, name: str) -> None:
+        await api.request_json("PUT", "/queues/orders", OTHER)
+        patched = await api.request_json("PATCH", "/queues/orders", {name: None})
         assert settings_of(patched) == {**OTHER, name: DEFAULTS[name]}
 
-    async def test_a_retry_policy_is_patched_too(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders", OTHER)
-        patched = await house.ask("PATCH", "/queues/orders", {"retry": {"first_seconds": 9, "jitter": None}})
+    async def test_a_retry_policy_is_patched_too(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders", OTHER)
+        patched = await api.request_json("PATCH", "/queues/orders", {"retry": {"first_seconds": 9, "jitter": None}})
         assert patched["retry"] == {**OTHER["retry"], "first_seconds": 9, "jitter": 0}
         fixed = {"kind": "fixed", "delay_seconds": 3}
-        assert (await house.ask("PATCH", "/queues/orders", {"retry": fixed}))["retry"] == fixed
+        assert (await api.request_json("PATCH", "/queues/orders", {"retry": fixed}))["retry"] == fixed
 
     @pytest.mark.parametrize(
         ("patch", "pointer"),
@@ -290,49 +290,49 @@ class TestPatch:
         ],
     )
     async def test_a_patch_that_is_not_right_changes_nothing(
-        self, house: House, patch: dict[str, Any], pointer: str
+        self, api: ApiServer, patch: dict[str, Any], pointer: str
     ) -> None:
-        await house.ask("PUT", "/queues/orders", OTHER)
-        assert pointers(await house.call("PATCH", "/queues/orders", patch)) == [pointer]
-        assert settings_of(await house.ask("GET", "/queues/orders")) == OTHER
+        await api.request_json("PUT", "/queues/orders", OTHER)
+        assert pointers(await api.request("PATCH", "/queues/orders", patch)) == [pointer]
+        assert settings_of(await api.request_json("GET", "/queues/orders")) == OTHER
 
-    async def test_there_must_be_a_queue(self, house: House) -> None:
-        problem(await house.call("PATCH", "/queues/orders", {}), 404, "queue-not-found")
+    async def test_there_must_be_a_queue(self, api: ApiServer) -> None:
+        problem(await api.request("PATCH", "/queues/orders", {}), 404, "queue-not-found")
 
 
-async def test_a_queue_shows_what_it_holds(house: House) -> None:
+async def test_a_queue_shows_what_it_holds(api: ApiServer) -> None:
     for n in range(6):
-        await house.send(delay_seconds=9 if n == 0 else 0)
+        await api.send(delay_seconds=9 if n == 0 else 0)
     for verb in ("renew", "defer", "dead-letter"):
-        (message,) = await house.receive()
-        await house.settle(message, verb)
-    await house.clock.advance(5)
-    seen = await house.ask("GET", "/queues/orders")
+        (message,) = await api.receive()
+        await api.settle(message, verb)
+    await api.clock.advance(5)
+    seen = await api.request_json("GET", "/queues/orders")
     expected = {"available": 2, "scheduled": 1, "locked": 1, "deferred": 1, "dead_lettered": 1, "uncommitted": 0}
     assert (seen["counts"], seen["oldest_available_seconds"]) == (expected, 5)
 
 
-async def test_an_empty_queue_has_no_oldest_message(house: House) -> None:
-    await house.ask("PUT", "/queues/orders")
-    assert (await house.ask("GET", "/queues/orders"))["oldest_available_seconds"] is None
+async def test_an_empty_queue_has_no_oldest_message(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders")
+    assert (await api.request_json("GET", "/queues/orders"))["oldest_available_seconds"] is None
 
 
-async def test_queues_are_listed_by_name_in_pages(house: House) -> None:
+async def test_queues_are_listed_by_name_in_pages(api: ApiServer) -> None:
     names = [f"q{n}" for n in range(5)]
     for name in reversed(names):
-        await house.ask("PUT", f"/queues/{name}")
+        await api.request_json("PUT", f"/queues/{name}")
     seen: list[str] = []
     cursor: dict[str, str] = {}
     sizes = []
     for _ in bounded("a page has no next one", len(names)):
-        page = await house.ask("GET", "/queues", params={"limit": 2, **cursor})
+        page = await api.request_json("GET", "/queues", params={"limit": 2, **cursor})
         sizes.append(len(page["items"]))
         seen += [queue["name"] for queue in page["items"]]
         if page["next_cursor"] is None:
             break
         cursor = {"cursor": page["next_cursor"]}
     assert (seen, sizes) == (names, [2, 2, 1])
-    assert (await house.ask("GET", "/queues", params={"limit": 5}))["next_cursor"] is None
+    assert (await api.request_json("GET", "/queues", params={"limit": 5}))["next_cursor"] is None
 
 
 @pytest.mark.parametrize(
@@ -347,53 +347,53 @@ async def test_queues_are_listed_by_name_in_pages(house: House) -> None:
         ("lmit=5", "#/query/lmit"),
     ],
 )
-async def test_a_query_that_is_not_right_is_refused(house: House, query: str, pointer: str) -> None:
-    assert pointers(await house.call("GET", f"/queues?{query}")) == [pointer]
+async def test_a_query_that_is_not_right_is_refused(api: ApiServer, query: str, pointer: str) -> None:
+    assert pointers(await api.request("GET", f"/queues?{query}")) == [pointer]
 
 
-async def test_a_removed_queue_is_gone_with_everything(house: House) -> None:
-    await house.send()
-    answer = await house.call("DELETE", "/queues/orders")
+async def test_a_removed_queue_is_gone_with_everything(api: ApiServer) -> None:
+    await api.send()
+    answer = await api.request("DELETE", "/queues/orders")
     assert (answer.status_code, answer.content) == (204, b"")
-    problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
-    problem(await house.call("DELETE", "/queues/orders"), 404, "queue-not-found")
-    await house.ask("PUT", "/queues/orders")
-    assert await house.counts() == {}
+    problem(await api.request("GET", "/queues/orders"), 404, "queue-not-found")
+    problem(await api.request("DELETE", "/queues/orders"), 404, "queue-not-found")
+    await api.request_json("PUT", "/queues/orders")
+    assert await api.counts() == {}
 
 
 class TestPurge:
     """Purging empties a queue into its archive, as far as it is asked to."""
 
-    async def fill(self, house: House) -> Any:
+    async def fill(self, api: ApiServer) -> Any:
         for n in range(6):
-            await house.send(body=n, delay_seconds=9 if n == 5 else 0, properties={"n": n})
-        first, second, third = await house.receive(max_messages=3)
-        await house.settle(second, "defer")
-        await house.settle(third, "dead-letter")
+            await api.send(body=n, delay_seconds=9 if n == 5 else 0, properties={"n": n})
+        first, second, third = await api.receive(max_messages=3)
+        await api.settle(second, "defer")
+        await api.settle(third, "dead-letter")
         return first
 
-    async def purge(self, house: House, **wanted: Any) -> int:
-        return (await house.ask("POST", "/queues/orders/purge", wanted))["removed"]
+    async def purge(self, api: ApiServer, **wanted: Any) -> int:
+        return (await api.request_json("POST", "/queues/orders/purge", wanted))["removed"]
 
-    async def test_everything_goes_but_what_is_locked(self, house: House) -> None:
-        message = await self.fill(house)
-        assert await self.purge(house) == 5
-        assert await house.counts() == {"locked": 1}
-        assert (await house.settle(message, "complete")).is_success
-        assert await self.purge(house) == 0
+    async def test_everything_goes_but_what_is_locked(self, api: ApiServer) -> None:
+        message = await self.fill(api)
+        assert await self.purge(api) == 5
+        assert await api.counts() == {"locked": 1}
+        assert (await api.settle(message, "complete")).is_success
+        assert await self.purge(api) == 0
 
-    async def test_locked_ones_go_when_they_are_named(self, house: House) -> None:
-        message = await self.fill(house)
-        assert await self.purge(house, states=["locked", "locked"]) == 1
-        lost = problem(await house.settle(message, "complete"), 410, "lock-lost")
+    async def test_locked_ones_go_when_they_are_named(self, api: ApiServer) -> None:
+        message = await self.fill(api)
+        assert await self.purge(api, states=["locked", "locked"]) == 1
+        lost = problem(await api.settle(message, "complete"), 410, "lock-lost")
         assert (lost["cause"], lost["delivered_again"]) == ("settled_by_administrator", False)
 
-    async def test_states_filter_and_limit_choose(self, house: House) -> None:
-        await self.fill(house)
-        assert await self.purge(house, states=["dead_lettered", "deferred"]) == 2
-        assert await self.purge(house, filter="message.properties.n == 4") == 1
-        assert await self.purge(house, limit=1) == 1
-        assert await house.counts() == {"locked": 1, "scheduled": 1}
+    async def test_states_filter_and_limit_choose(self, api: ApiServer) -> None:
+        await self.fill(api)
+        assert await self.purge(api, states=["dead_lettered", "deferred"]) == 2
+        assert await self.purge(api, filter="message.properties.n == 4") == 1
+        assert await self.purge(api, limit=1) == 1
+        assert await api.counts() == {"locked": 1, "scheduled": 1}
 
     @pytest.mark.parametrize(
         ("wanted", "pointer"),
@@ -406,11 +406,11 @@ class TestPurge:
         ],
     )
     async def test_a_wish_that_is_not_right_removes_nothing(
-        self, house: House, wanted: dict[str, Any], pointer: str
+        self, api: ApiServer, wanted: dict[str, Any], pointer: str
     ) -> None:
-        await house.send()
-        assert pointers(await house.call("POST", "/queues/orders/purge", wanted)) == [pointer]
-        assert await house.counts() == {"available": 1}
+        await api.send()
+        assert pointers(await api.request("POST", "/queues/orders/purge", wanted)) == [pointer]
+        assert await api.counts() == {"available": 1}
 
-    async def test_there_must_be_a_queue(self, house: House) -> None:
-        problem(await house.call("POST", "/queues/orders/purge"), 404, "queue-not-found")
+    async def test_there_must_be_a_queue(self, api: ApiServer) -> None:
+        problem(await api.request("POST", "/queues/orders/purge"), 404, "queue-not-found")

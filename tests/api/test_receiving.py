@@ -11,28 +11,28 @@ import pytest
 from app.domain.delivery import Claim
 from app.domain.message import Message
 from app.domain.queue import QueueStatus
-from tests.api.house import House, pointers, problem
-from tests.clock import settle
-from tests.servers import PATIENCE
+from tests.api.api_server import ApiServer, pointers, problem
+from tests.servers import TIMEOUT_SECONDS
+from tests.virtual_clock import run_ready_tasks
 
 
 @pytest.mark.behaviour("S0.3", "S3.13", "S3.16", "S2.2", "S2.12")
-async def test_a_received_message_is_hidden_from_others(house: House) -> None:
+async def test_a_received_message_is_hidden_from_others(api: ApiServer) -> None:
     for body in ("first", "second"):
-        await house.send(body=body)
-    (first,) = await house.receive()
+        await api.send(body=body)
+    (first,) = await api.receive()
     assert (first["body"], first["state"], first["delivery_count"]) == ("first", "locked", 1)
     assert first["locked_until"] == "2027-01-15T08:00:30.000000Z"
     assert first["lock_remaining_ms"] == 30_000
-    (second,) = await house.receive()
+    (second,) = await api.receive()
     assert second["body"] == "second"
-    assert await house.receive() == []
+    assert await api.receive() == []
 
 
-async def test_a_browser_sees_a_locked_message_but_not_its_token(house: House) -> None:
-    await house.send()
-    await house.receive()
-    seen = await house.ask("GET", "/queues/orders/messages/1")
+async def test_a_browser_sees_a_locked_message_but_not_its_token(api: ApiServer) -> None:
+    await api.send()
+    await api.receive()
+    seen = await api.request_json("GET", "/queues/orders/messages/1")
     assert seen["state"] == "locked"
     assert "lock_token" not in seen
 
@@ -40,88 +40,88 @@ async def test_a_browser_sees_a_locked_message_but_not_its_token(house: House) -
 @pytest.mark.behaviour("S0.4")
 @pytest.mark.parametrize(("abandons", "refusal"), [(False, (410, "lock-lost")), (True, (409, "already-settled"))])
 async def test_of_a_receive_that_has_lost_its_lock_nothing_is_left_to_see(
-    house: House, abandons: bool, refusal: tuple[int, str]
+    api: ApiServer, abandons: bool, refusal: tuple[int, str]
 ) -> None:
     """The message is as available as one that was never received, and its token is refused whatever it asks."""
-    await house.send()
-    never_received = await house.ask("GET", "/queues/orders/messages/1")
-    (message,) = await house.receive()
+    await api.send()
+    never_received = await api.request_json("GET", "/queues/orders/messages/1")
+    (message,) = await api.receive()
     if abandons:
-        await house.settle(message, "abandon", count=False)
+        await api.settle(message, "abandon", count=False)
     else:
-        await house.pass_time(30)
-    seen = await house.ask("GET", "/queues/orders/messages/1")
+        await api.advance_time(30)
+    seen = await api.request_json("GET", "/queues/orders/messages/1")
     assert seen.keys() - never_received.keys() <= {"last_failure"}
     assert seen["state"] == "available"
-    assert await house.counts() == {"available": 1}
+    assert await api.counts() == {"available": 1}
     for verb in ("renew", "complete", "dead-letter", "defer"):
-        problem(await house.settle(message, verb), *refusal)
-    assert await house.ask("GET", "/queues/orders/messages/1") == seen
+        problem(await api.settle(message, verb), *refusal)
+    assert await api.request_json("GET", "/queues/orders/messages/1") == seen
 
 
 @pytest.mark.behaviour("S3.14")
-async def test_the_lock_lasts_as_the_queue_or_the_receiver_says(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"lock_duration_seconds": 60})
+async def test_the_lock_lasts_as_the_queue_or_the_receiver_says(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"lock_duration_seconds": 60})
     for _ in range(2):
-        await house.send()
-    (usual,) = await house.receive()
-    (asked,) = await house.receive(lock_seconds=5)
+        await api.send()
+    (usual,) = await api.receive()
+    (asked,) = await api.receive(lock_seconds=5)
     assert (usual["lock_remaining_ms"], asked["lock_remaining_ms"]) == (60_000, 5_000)
 
 
 @pytest.mark.behaviour("S2.14")
-async def test_messages_come_by_priority_and_then_in_the_order_they_came(house: House) -> None:
+async def test_messages_come_by_priority_and_then_in_the_order_they_came(api: ApiServer) -> None:
     for body, priority in (("a", 4), ("b", 9), ("c", 4), ("d", 0), ("e", 9)):
-        await house.send(body=body, priority=priority)
-    assert [message["body"] for message in await house.receive(max_messages=10)] == ["b", "e", "a", "c", "d"]
+        await api.send(body=body, priority=priority)
+    assert [message["body"] for message in await api.receive(max_messages=10)] == ["b", "e", "a", "c", "d"]
 
 
 @pytest.mark.behaviour("S2.25")
-async def test_receivers_side_by_side_never_hold_the_same_message(house: House) -> None:
+async def test_receivers_side_by_side_never_hold_the_same_message(api: ApiServer) -> None:
     for _ in range(30):
-        await house.send()
-    answers = await asyncio.gather(*(house.receive(max_messages=3) for _ in range(20)))
+        await api.send()
+    answers = await asyncio.gather(*(api.receive(max_messages=3) for _ in range(20)))
     numbers = [message["sequence_number"] for messages in answers for message in messages]
     assert sorted(numbers) == list(range(1, 31))
 
 
 @pytest.mark.behaviour("S3.10", "S3.11")
-async def test_receive_and_delete_leaves_nothing_to_settle(house: House) -> None:
-    await house.send(body="gone")
-    (message,) = await house.receive(mode="receive_and_delete")
+async def test_receive_and_delete_leaves_nothing_to_settle(api: ApiServer) -> None:
+    await api.send(body="gone")
+    (message,) = await api.receive(mode="receive_and_delete")
     assert message["body"] == "gone"
     assert not {"lock_token", "locked_until", "lock_remaining_ms"} & message.keys()
-    assert await house.counts() == {}
-    await house.pass_time(3600)
-    assert await house.receive() == []
+    assert await api.counts() == {}
+    await api.advance_time(3600)
+    assert await api.receive() == []
 
 
-async def test_deferred_messages_come_by_their_numbers_alone(house: House) -> None:
+async def test_deferred_messages_come_by_their_numbers_alone(api: ApiServer) -> None:
     for body in ("a", "b"):
-        await house.send(body=body)
-    for message in await house.receive(max_messages=2):
-        await house.settle(message, "defer")
-    assert await house.receive(max_messages=2) == []
-    assert [message["body"] for message in await house.receive(sequence_numbers=[2, 99, 1])] == ["b", "a"]
+        await api.send(body=body)
+    for message in await api.receive(max_messages=2):
+        await api.settle(message, "defer")
+    assert await api.receive(max_messages=2) == []
+    assert [message["body"] for message in await api.receive(sequence_numbers=[2, 99, 1])] == ["b", "a"]
 
 
-async def test_dead_letters_are_received_from_their_own_side(house: House) -> None:
-    await house.send(body="bad")
-    (message,) = await house.receive()
-    await house.settle(message, "dead-letter", reason="bad_address", description="No such street.")
-    assert await house.receive() == []
-    (dead,) = await house.receive(source="dead_letter")
+async def test_dead_letters_are_received_from_their_own_side(api: ApiServer) -> None:
+    await api.send(body="bad")
+    (message,) = await api.receive()
+    await api.settle(message, "dead-letter", reason="bad_address", description="No such street.")
+    assert await api.receive() == []
+    (dead,) = await api.receive(source="dead_letter")
     assert (dead["dead_letter_reason"], dead["dead_letter_description"]) == ("bad_address", "No such street.")
-    await house.settle(dead, "abandon")
-    assert await house.counts() == {"dead_lettered": 1}
+    await api.settle(dead, "abandon")
+    assert await api.counts() == {"dead_lettered": 1}
 
 
-async def test_a_filter_chooses_among_what_waits(house: House) -> None:
+async def test_a_filter_chooses_among_what_waits(api: ApiServer) -> None:
     for n in range(6):
-        await house.send(body=n, properties={"odd": n % 2 == 1})
-    odd = await house.receive(max_messages=10, filter="message.properties.odd && message.sequence_number > 2")
+        await api.send(body=n, properties={"odd": n % 2 == 1})
+    odd = await api.receive(max_messages=10, filter="message.properties.odd && message.sequence_number > 2")
     assert [message["body"] for message in odd] == [3, 5]
-    assert await house.receive(filter="message.properties.missing == 1") == []
+    assert await api.receive(filter="message.properties.missing == 1") == []
 
 
 @pytest.mark.parametrize(
@@ -149,100 +149,100 @@ async def test_a_filter_chooses_among_what_waits(house: House) -> None:
         ({"nonsense": 1}, "/nonsense"),
     ],
 )
-async def test_a_wish_that_is_not_right_takes_nothing(house: House, wanted: dict[str, Any], pointer: str) -> None:
-    await house.send()
-    answer = await house.call("POST", "/queues/orders/messages/receive", wanted)
+async def test_a_wish_that_is_not_right_takes_nothing(api: ApiServer, wanted: dict[str, Any], pointer: str) -> None:
+    await api.send()
+    answer = await api.request("POST", "/queues/orders/messages/receive", wanted)
     assert pointers(answer) == [pointer]
-    assert await house.counts() == {"available": 1}
+    assert await api.counts() == {"available": 1}
 
 
-async def test_a_malformed_settlement_keeps_no_message_from_its_receiver(house: House) -> None:
-    await house.send(body="first")
-    await house.send(body="second")
-    (first,) = await house.receive()
+async def test_a_malformed_settlement_keeps_no_message_from_its_receiver(api: ApiServer) -> None:
+    await api.send(body="first")
+    await api.send(body="second")
+    (first,) = await api.receive()
     settlements = [{"action": "explode"}, {"action": "complete", "lock_token": first["lock_token"]}]
-    answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+    answer = await api.request_json("POST", "/queues/orders/messages/receive", {"settlements": settlements})
     assert [result["result"] for result in answer["settled"]] == ["refused", "settled"]
     assert [message["body"] for message in answer["messages"]] == ["second"]
 
 
-async def test_a_queue_that_is_closed_or_missing_gives_nothing(house: House) -> None:
-    await house.send()
-    await house.ask("PATCH", "/queues/orders", {"status": "receive_disabled"})
-    problem(await house.call("POST", "/queues/orders/messages/receive"), 403, "receive-disabled")
-    problem(await house.call("POST", "/queues/nowhere/messages/receive"), 404, "queue-not-found")
+async def test_a_queue_that_is_closed_or_missing_gives_nothing(api: ApiServer) -> None:
+    await api.send()
+    await api.request_json("PATCH", "/queues/orders", {"status": "receive_disabled"})
+    problem(await api.request("POST", "/queues/orders/messages/receive"), 403, "receive-disabled")
+    problem(await api.request("POST", "/queues/nowhere/messages/receive"), 404, "queue-not-found")
 
 
 class TestWaiting:
     """A receive waits for its first message, for as long as it asks and the server allows."""
 
-    async def wait(self, house: House, *, seconds: float = 20, **headers: str) -> asyncio.Task[Any]:
-        await house.ask("PUT", "/queues/orders")
+    async def wait(self, api: ApiServer, *, seconds: float = 20, **headers: str) -> asyncio.Task[Any]:
+        await api.request_json("PUT", "/queues/orders")
         wanted = {} if "Prefer" in headers else {"wait_seconds": seconds}
-        task = asyncio.create_task(house.ask("POST", "/queues/orders/messages/receive", wanted, headers=headers))
-        await settle()
+        task = asyncio.create_task(api.request_json("POST", "/queues/orders/messages/receive", wanted, headers=headers))
+        await run_ready_tasks()
         assert not task.done()
         return task
 
     @pytest.mark.behaviour("S2.30")
-    async def test_it_ends_when_a_message_comes(self, house: House) -> None:
-        waiting = await self.wait(house)
-        await house.send(body="at last")
+    async def test_it_ends_when_a_message_comes(self, api: ApiServer) -> None:
+        waiting = await self.wait(api)
+        await api.send(body="at last")
         assert (await waiting)["messages"][0]["body"] == "at last"
 
-    async def test_it_ends_empty_when_the_time_is_over(self, house: House) -> None:
-        waiting = await self.wait(house, seconds=20)
-        await house.clock.advance(19.9)
+    async def test_it_ends_empty_when_the_time_is_over(self, api: ApiServer) -> None:
+        waiting = await self.wait(api, seconds=20)
+        await api.clock.advance(19.9)
         assert not waiting.done()
-        await house.clock.advance(0.2)
+        await api.clock.advance(0.2)
         assert await waiting == {"messages": []}
 
     @pytest.mark.parametrize("prefer", ["respond-async, wait=10", "WAIT=10", 'wait="10"', 'Wait = "10" ; strict, foo'])
-    async def test_a_header_may_say_how_long(self, house: House, prefer: str) -> None:
-        waiting = await self.wait(house, Prefer=prefer)
-        await house.clock.advance(9.9)
+    async def test_a_header_may_say_how_long(self, api: ApiServer, prefer: str) -> None:
+        waiting = await self.wait(api, Prefer=prefer)
+        await api.clock.advance(9.9)
         assert not waiting.done()
-        await house.clock.advance(0.2)
+        await api.clock.advance(0.2)
         assert await waiting == {"messages": []}
 
-    async def test_the_server_caps_it(self, house: House) -> None:
-        waiting = await self.wait(house, seconds=100_000)
-        await house.clock.advance(50.1)
+    async def test_the_server_caps_it(self, api: ApiServer) -> None:
+        waiting = await self.wait(api, seconds=100_000)
+        await api.clock.advance(50.1)
         assert await waiting == {"messages": []}
 
-    async def test_a_scheduled_message_ends_it_when_it_is_due(self, house: House) -> None:
-        await house.send(body="due", delay_seconds=5)
-        waiting = await self.wait(house)
-        await house.pass_time(5)
+    async def test_a_scheduled_message_ends_it_when_it_is_due(self, api: ApiServer) -> None:
+        await api.send(body="due", delay_seconds=5)
+        waiting = await self.wait(api)
+        await api.advance_time(5)
         assert (await waiting)["messages"][0]["body"] == "due"
 
-    async def test_what_is_abandoned_goes_to_whoever_waits(self, house: House) -> None:
-        await house.send(body="again")
-        (message,) = await house.receive()
-        waiting = await self.wait(house)
-        await house.settle(message, "abandon")
+    async def test_what_is_abandoned_goes_to_whoever_waits(self, api: ApiServer) -> None:
+        await api.send(body="again")
+        (message,) = await api.receive()
+        waiting = await self.wait(api)
+        await api.settle(message, "abandon")
         assert (await waiting)["messages"][0]["redelivered"] is True
 
-    async def test_each_message_ends_one_wait(self, house: House) -> None:
-        waiting = [await self.wait(house) for _ in range(3)]
+    async def test_each_message_ends_one_wait(self, api: ApiServer) -> None:
+        waiting = [await self.wait(api) for _ in range(3)]
         for n in range(3):
-            await house.send(body=n)
+            await api.send(body=n)
         answers = await asyncio.gather(*waiting)
         assert sorted(answer["messages"][0]["body"] for answer in answers) == [0, 1, 2]
 
-    async def test_a_stopping_server_lets_everybody_go(self, house: House) -> None:
-        waiting = await self.wait(house)
-        house.front.draining = True
-        house.broker.waiting.close()
+    async def test_a_stopping_server_lets_everybody_go(self, api: ApiServer) -> None:
+        waiting = await self.wait(api)
+        api.middleware.is_draining = True
+        api.broker.wait_queue.close()
         assert await waiting == {"messages": []}
-        assert (await house.call("GET", "/queues/orders")).headers["connection"] == "close"
+        assert (await api.request("GET", "/queues/orders")).headers["connection"] == "close"
 
-    async def test_those_who_wait_are_counted(self, house: House) -> None:
-        waiting = await self.wait(house)
-        assert "\npeeklock_waiting_receivers 1.0\n" in (await house.http.get("/metrics")).text
-        await house.send()
+    async def test_those_who_wait_are_counted(self, api: ApiServer) -> None:
+        waiting = await self.wait(api)
+        assert "\npeeklock_waiting_receivers 1.0\n" in (await api.http.get("/metrics")).text
+        await api.send()
         await waiting
-        assert "\npeeklock_waiting_receivers 0.0\n" in (await house.http.get("/metrics")).text
+        assert "\npeeklock_waiting_receivers 0.0\n" in (await api.http.get("/metrics")).text
 
 
 KEY = {"Idempotency-Key": "r-1"}
@@ -253,34 +253,34 @@ class TestIdempotencyKey:
 
     PATH = "/queues/orders/messages/receive"
 
-    async def test_a_repeat_hears_the_same_messages(self, house: House) -> None:
+    async def test_a_repeat_hears_the_same_messages(self, api: ApiServer) -> None:
         for _ in range(3):
-            await house.send()
-        first = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
-        again = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+            await api.send()
+        first = await api.request("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+        again = await api.request("POST", self.PATH, {"max_messages": 2}, headers=KEY)
         assert again.json() == first.json()
         assert again.headers["idempotency-replayed"] == "true"
         assert {message["delivery_count"] for message in again.json()["messages"]} == {1}
-        assert await house.counts() == {"available": 1, "locked": 2}
+        assert await api.counts() == {"available": 1, "locked": 2}
 
-    async def test_what_was_settled_meanwhile_is_left_out(self, house: House) -> None:
-        await house.send()
-        first = await house.ask("POST", self.PATH, {}, headers=KEY)
-        await house.settle(first["messages"][0], "complete")
-        assert await house.ask("POST", self.PATH, {}, headers=KEY) == {"messages": []}
+    async def test_what_was_settled_meanwhile_is_left_out(self, api: ApiServer) -> None:
+        await api.send()
+        first = await api.request_json("POST", self.PATH, {}, headers=KEY)
+        await api.settle(first["messages"][0], "complete")
+        assert await api.request_json("POST", self.PATH, {}, headers=KEY) == {"messages": []}
 
-    async def test_another_wish_under_the_key_is_refused(self, house: House) -> None:
-        await house.send()
-        await house.call("POST", self.PATH, {}, headers=KEY)
-        answer = await house.call("POST", self.PATH, {"max_messages": 2}, headers=KEY)
+    async def test_another_wish_under_the_key_is_refused(self, api: ApiServer) -> None:
+        await api.send()
+        await api.request("POST", self.PATH, {}, headers=KEY)
+        answer = await api.request("POST", self.PATH, {"max_messages": 2}, headers=KEY)
         problem(answer, 422, "idempotency-key-reused")
 
     @pytest.mark.parametrize("wanted", [{"mode": "receive_and_delete"}, {"filter": "true"}, {"sequence_numbers": [1]}])
-    async def test_it_goes_with_a_plain_receive(self, house: House, wanted: Any) -> None:
-        await house.send()
-        answer = await house.call("POST", self.PATH, wanted, headers=KEY)
+    async def test_it_goes_with_a_plain_receive(self, api: ApiServer, wanted: Any) -> None:
+        await api.send()
+        answer = await api.request("POST", self.PATH, wanted, headers=KEY)
         assert pointers(answer) == ["#/header/Idempotency-Key"]
-        assert await house.counts() == {"available": 1}
+        assert await api.counts() == {"available": 1}
 
 
 class TestSettlingFirst:
@@ -288,63 +288,63 @@ class TestSettlingFirst:
 
     PATH = "/queues/orders/messages/receive"
 
-    async def test_the_settlement_comes_before_the_receive(self, house: House) -> None:
-        await house.send(body="once")
-        (message,) = await house.receive()
+    async def test_the_settlement_comes_before_the_receive(self, api: ApiServer) -> None:
+        await api.send(body="once")
+        (message,) = await api.receive()
         settlements = [{"action": "abandon", "lock_token": message["lock_token"]}]
-        answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+        answer = await api.request_json("POST", "/queues/orders/messages/receive", {"settlements": settlements})
         assert answer["settled"][0]["outcome"] == "abandoned"
         assert answer["messages"][0]["body"] == "once"
         assert answer["messages"][0]["lock_token"] != message["lock_token"]
 
-    async def test_a_refused_settlement_does_not_keep_the_next_message_away(self, house: House) -> None:
-        await house.send()
+    async def test_a_refused_settlement_does_not_keep_the_next_message_away(self, api: ApiServer) -> None:
+        await api.send()
         settlements = [{"action": "complete", "lock_token": f"9.{'0' * 32}"}]
-        answer = await house.ask("POST", "/queues/orders/messages/receive", {"settlements": settlements})
+        answer = await api.request_json("POST", "/queues/orders/messages/receive", {"settlements": settlements})
         assert answer["settled"][0]["problem"]["code"] == "message-not-found"
         assert len(answer["messages"]) == 1
 
     @pytest.mark.parametrize(
         "wrong", [{"max_messages": 0}, {"filter": "message."}, {"sequence_numbers": [1], "filter": "true"}]
     )
-    async def test_nothing_is_settled_by_a_request_that_is_not_right(self, house: House, wrong: Any) -> None:
-        await house.send()
-        (message,) = await house.receive()
+    async def test_nothing_is_settled_by_a_request_that_is_not_right(self, api: ApiServer, wrong: Any) -> None:
+        await api.send()
+        (message,) = await api.receive()
         settlements = [{"action": "complete", "lock_token": message["lock_token"]}]
         for extra in ({}, {"headers": {"Idempotency-Key": ""}}):
             wanted = {"settlements": settlements, **({} if extra else wrong)}
-            pointers(await house.call("POST", "/queues/orders/messages/receive", wanted, **extra))
-        assert await house.counts() == {"locked": 1}
+            pointers(await api.request("POST", "/queues/orders/messages/receive", wanted, **extra))
+        assert await api.counts() == {"locked": 1}
 
-    async def test_nothing_is_settled_where_the_receive_is_refused(self, house: House) -> None:
-        await house.send()
-        (message,) = (await house.call("POST", self.PATH, {}, headers=KEY)).json()["messages"]
+    async def test_nothing_is_settled_where_the_receive_is_refused(self, api: ApiServer) -> None:
+        await api.send()
+        (message,) = (await api.request("POST", self.PATH, {}, headers=KEY)).json()["messages"]
         wanted = {"settlements": [{"action": "complete", "lock_token": message["lock_token"]}]}
-        problem(await house.call("POST", self.PATH, wanted, headers=KEY), 422, "idempotency-key-reused")
-        assert await house.counts() == {"locked": 1}
-        house.broker.catalogue.forget_all()
-        queue = await house.broker.catalogue.named("orders")
-        await house.broker.store.queues.change(queue, replace(queue.settings, status=QueueStatus.RECEIVE_DISABLED))
-        house.broker.catalogue.forget_all()
-        problem(await house.call("POST", self.PATH, wanted), 403, "receive-disabled")
-        assert await house.counts() == {"locked": 1}
+        problem(await api.request("POST", self.PATH, wanted, headers=KEY), 422, "idempotency-key-reused")
+        assert await api.counts() == {"locked": 1}
+        api.broker.queue_cache.clear()
+        queue = await api.broker.queue_cache.by_name("orders")
+        await api.broker.store.queues.change(queue, replace(queue.settings, status=QueueStatus.RECEIVE_DISABLED))
+        api.broker.queue_cache.clear()
+        problem(await api.request("POST", self.PATH, wanted), 403, "receive-disabled")
+        assert await api.counts() == {"locked": 1}
 
-    async def test_a_repeat_hears_its_settlements_and_messages_again(self, house: House) -> None:
-        await house.send()
-        (message,) = await house.receive()
-        await house.send()
+    async def test_a_repeat_hears_its_settlements_and_messages_again(self, api: ApiServer) -> None:
+        await api.send()
+        (message,) = await api.receive()
+        await api.send()
         wanted = {"settlements": [{"action": "complete", "lock_token": message["lock_token"]}]}
-        first = await house.ask("POST", self.PATH, wanted, headers=KEY)
-        again = await house.ask("POST", self.PATH, wanted, headers=KEY)
+        first = await api.request_json("POST", self.PATH, wanted, headers=KEY)
+        again = await api.request_json("POST", self.PATH, wanted, headers=KEY)
         assert again["messages"] == first["messages"]
         assert (first["settled"][0]["replayed"], again["settled"][0]["replayed"]) == (False, True)
 
 
-class TestGone:
+class TestClientDisconnects:
     """A client that goes before it is answered keeps nothing from the others."""
 
-    async def ask_and_go(
-        self, house: House, *, after: Callable[[], Awaitable[object]] | None = None, **wanted: Any
+    async def receive_and_disconnect(
+        self, api: ApiServer, *, after: Callable[[], Awaitable[object]] | None = None, **wanted: Any
     ) -> int:
         """Ask to receive and go; how many answers were begun."""
         told: list[Any] = []
@@ -367,29 +367,29 @@ class TestGone:
         path = "/v1/queues/orders/messages/receive"
         where = {"path": path, "raw_path": path.encode(), "query_string": b""}
         scope = {"type": "http", "method": "POST", **where, "headers": headers}
-        await house.front(scope, receive, send)
+        await api.middleware(scope, receive, send)
         return len(answers)
 
     @pytest.mark.behaviour("S3.28")
-    async def test_what_was_taken_for_it_is_given_back_uncounted(self, house: House) -> None:
+    async def test_what_was_taken_for_it_is_given_back_uncounted(self, api: ApiServer) -> None:
         for _ in range(3):
-            await house.send()
-        assert await self.ask_and_go(house, max_messages=2) == 0
-        assert await house.counts() == {"available": 3}
-        again = await house.receive(max_messages=3)
+            await api.send()
+        assert await self.receive_and_disconnect(api, max_messages=2) == 0
+        assert await api.counts() == {"available": 3}
+        again = await api.receive(max_messages=3)
         assert [message["sequence_number"] for message in again] == [1, 2, 3]
         assert [message["failure_count"] for message in again] == [0, 0, 0]
 
-    async def test_whoever_leaves_while_waiting_takes_nothing(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders")
-        assert await self.ask_and_go(house, wait_seconds=20) == 0
-        await house.send()
-        assert await house.counts() == {"available": 1}
-        assert house.broker.waiting.waiting() == []
-        assert house.clock.timers == 0
+    async def test_whoever_leaves_while_waiting_takes_nothing(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        assert await self.receive_and_disconnect(api, wait_seconds=20) == 0
+        await api.send()
+        assert await api.counts() == {"available": 1}
+        assert api.broker.wait_queue.wait_keys() == []
+        assert api.clock.timers == 0
 
     async def test_a_client_that_leaves_during_the_first_look_through_its_filter_ends_the_look(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ended: list[bool] = []
 
@@ -399,23 +399,23 @@ class TestGone:
             finally:
                 ended.append(True)
 
-        await house.send()
-        monkeypatch.setattr(house.broker.store, "candidates", look_for_ever)
-        async with asyncio.timeout(PATIENCE):
-            assert await self.ask_and_go(house, filter="message.priority == 1") == 0
+        await api.send()
+        monkeypatch.setattr(api.broker.store, "candidates", look_for_ever)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert await self.receive_and_disconnect(api, filter="message.priority == 1") == 0
         assert ended == [True]
 
-    async def test_a_message_that_comes_as_it_leaves_stays_for_others(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders")
-        assert await self.ask_and_go(house, after=house.send, wait_seconds=20) == 0
-        await settle()
-        assert await house.counts() == {"available": 1}
+    async def test_a_message_that_comes_as_it_leaves_stays_for_others(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        assert await self.receive_and_disconnect(api, after=api.send, wait_seconds=20) == 0
+        await run_ready_tasks()
+        assert await api.counts() == {"available": 1}
 
     async def test_what_comes_in_the_turn_in_which_its_request_is_cancelled_is_given_back(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await house.ask("PUT", "/queues/orders", {"max_delivery_count": 1})
-        claim = house.broker.store.claim
+        await api.request_json("PUT", "/queues/orders", {"max_delivery_count": 1})
+        claim = api.broker.store.claim
         asking: list[asyncio.Task[Any]] = []
 
         async def claim_as_the_request_is_cancelled(wish: Claim) -> list[Message]:
@@ -425,31 +425,31 @@ class TestGone:
                 receiving.add_done_callback(lambda _: asking[0].cancel())
             return messages
 
-        monkeypatch.setattr(house.broker.store, "claim", claim_as_the_request_is_cancelled)
-        asking.append(asyncio.create_task(house.receive(wait_seconds=20)))
-        await settle()
-        await house.send()
+        monkeypatch.setattr(api.broker.store, "claim", claim_as_the_request_is_cancelled)
+        asking.append(asyncio.create_task(api.receive(wait_seconds=20)))
+        await run_ready_tasks()
+        await api.send()
         await asyncio.wait(asking)
         assert asking[0].cancelled()
         monkeypatch.undo()
-        (message,) = await house.receive()
+        (message,) = await api.receive()
         assert (message["delivery_count"], message["failure_count"]) == (2, 0)
 
     @pytest.mark.behaviour("S3.12")
-    async def test_what_was_deleted_for_it_is_lost_and_counted(self, house: House) -> None:
-        await house.send()
-        assert await self.ask_and_go(house, mode="receive_and_delete") == 0
-        assert await house.counts() == {}
-        assert house.broker.tally["messages_lost"] == 1
+    async def test_what_was_deleted_for_it_is_lost_and_counted(self, api: ApiServer) -> None:
+        await api.send()
+        assert await self.receive_and_disconnect(api, mode="receive_and_delete") == 0
+        assert await api.counts() == {}
+        assert api.broker.counters["messages_lost"] == 1
 
-    async def test_an_attempt_can_still_fetch_what_it_took(self, house: House) -> None:
-        await house.send()
-        assert await self.ask_and_go(house, key="r-1") == 0
-        assert await house.counts() == {"locked": 1}
+    async def test_an_attempt_can_still_fetch_what_it_took(self, api: ApiServer) -> None:
+        await api.send()
+        assert await self.receive_and_disconnect(api, key="r-1") == 0
+        assert await api.counts() == {"locked": 1}
 
-    async def test_what_it_settled_first_is_settled(self, house: House) -> None:
-        await house.send()
-        (message,) = await house.receive()
+    async def test_what_it_settled_first_is_settled(self, api: ApiServer) -> None:
+        await api.send()
+        (message,) = await api.receive()
         settlements = [{"action": "complete", "lock_token": message["lock_token"]}]
-        await self.ask_and_go(house, settlements=settlements, wait_seconds=5)
-        assert await house.counts() == {}
+        await self.receive_and_disconnect(api, settlements=settlements, wait_seconds=5)
+        assert await api.counts() == {}

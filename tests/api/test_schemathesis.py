@@ -15,8 +15,8 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from app.api.document import openapi_document
-from tests.api.loose_batches import refuses_each_bad_message
-from tests.databases import Run
+from tests.api.non_atomic_batches import refuses_each_bad_message
+from tests.databases import RunResources
 from tests.faults.fleet import PeeklockServer
 
 KEY = "pk_" + "made-for-this-test" * 2
@@ -24,12 +24,12 @@ KEY = "pk_" + "made-for-this-test" * 2
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mariadb": "mariadb_url"}
 """The fixture that lends a database of each kind."""
 
-EVERYTHING = (list(HypothesisTestMode), 25)
+FULL_RUN = (list(HypothesisTestMode), 25)
 """The examples of the document, every limit of its schemas from both sides, and 25 random requests per operation."""
-LITTLE = ([HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING], 4)
+SHORT_RUN = ([HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING], 4)
 """What fits beside everything else in a run. A request beyond a limit is refused before it reaches a database."""
 
-NOT_HELD = [
+SKIPPED_CHECKS = [
     positive_data_acceptance,  # a schema cannot say which cursors, tags and filters are good
     negative_data_rejection,  # bad_data_is_refused stands for it
 ]
@@ -53,11 +53,11 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(run: Run, store: str, request: pytest.FixtureRequest) -> Iterator[PeeklockServer]:
+def server(run_resources: RunResources, store: str, request: pytest.FixtureRequest) -> Iterator[PeeklockServer]:
     """`peeklock serve` on an empty database, with one key, so that it needs one."""
     url = request.getfixturevalue(DATABASES[store])
     options = (f"PEEKLOCK_DATABASE_URL={url}", "PEEKLOCK_LONG_POLL_CAP_SECONDS=0.05", f"PEEKLOCK_BOOTSTRAP_KEY={KEY}")
-    server = PeeklockServer(run.new_directory(), *options)
+    server = PeeklockServer(run_resources.new_directory(), *options)
     server.start()
     yield server
     server.stop()
@@ -73,14 +73,14 @@ def document() -> BaseSchema:
 def test_no_request_finds_a_bug_or_a_broken_promise(
     operation: str, document: BaseSchema, server: PeeklockServer, store: str, pytestconfig: pytest.Config
 ) -> None:
-    modes, examples = EVERYTHING if store == "sqlite" or pytestconfig.getoption("--faults") == "all" else LITTLE
+    modes, examples = FULL_RUN if store == "sqlite" or pytestconfig.getoption("--faults") == "all" else SHORT_RUN
 
     def is_answered_well(case: schemathesis.Case) -> None:
         case.call_and_validate(
             base_url=server.url,
             headers={"Authorization": f"Bearer {KEY}"},
             additional_checks=[bad_data_is_refused],
-            excluded_checks=NOT_HELD,
+            excluded_checks=SKIPPED_CHECKS,
         )
 
     create_test(

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.document import openapi_document
 from app.domain.queue import QueueSettings
-from tests.api.house import House, open_house, pointers, problem
+from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 
 EVERYTHING = {
     "body": {"order": 17, "lines": [1, 2.5, None, "ü"]},
@@ -25,8 +25,8 @@ EVERYTHING = {
 
 
 @pytest.mark.behaviour("S3.1", "S3.4", "S2.1")
-async def test_a_send_is_answered_when_the_message_is_there(house: House) -> None:
-    answer = await house.call("POST", "/queues/orders/messages", {"body": 1})
+async def test_a_send_is_answered_when_the_message_is_there(api: ApiServer) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", {"body": 1})
     assert answer.status_code == 201
     assert answer.json() == {
         "sequence_number": 1,
@@ -35,47 +35,47 @@ async def test_a_send_is_answered_when_the_message_is_there(house: House) -> Non
         "state": "available",
         "duplicate": False,
     }
-    assert await house.counts() == {"available": 1}
+    assert await api.counts() == {"available": 1}
 
 
 @pytest.mark.behaviour("S3.30")
-async def test_what_was_sent_is_what_is_delivered(house: House) -> None:
-    await house.send(**EVERYTHING)
-    (first,) = await house.receive()
+async def test_what_was_sent_is_what_is_delivered(api: ApiServer) -> None:
+    await api.send(**EVERYTHING)
+    (first,) = await api.receive()
     assert first.items() >= EVERYTHING.items()
-    await house.settle(first, "abandon")
-    (second,) = await house.receive()
+    await api.settle(first, "abandon")
+    (second,) = await api.receive()
     assert second.items() >= EVERYTHING.items()
 
 
 @pytest.mark.parametrize("body", ["text", 1, 1.5, True, None, [], {}, {"deep": [{"deeper": [None]}]}, "\u0000 é 😀"])
-async def test_any_json_value_is_a_body(house: House, body: Any) -> None:
-    await house.send(body=body)
-    (message,) = await house.receive()
+async def test_any_json_value_is_a_body(api: ApiServer, body: Any) -> None:
+    await api.send(body=body)
+    (message,) = await api.receive()
     assert message["body"] == body
     assert "body_base64" not in message
 
 
-async def test_a_json_body_keeps_every_byte(house: House) -> None:
+async def test_a_json_body_keeps_every_byte(api: ApiServer) -> None:
     body = b'{"z": 1.10,  "a": 1e2, "big": 123456789012345678901234567890, "z": "twice"}'
-    await house.http.post("/v1/queues/orders/messages", content=b'{"body": ' + body + b"}")
-    assert (await house.call("GET", "/queues/orders/messages/1/body")).content == body
-    answer = await house.call("POST", "/queues/orders/messages/receive")
+    await api.http.post("/v1/queues/orders/messages", content=b'{"body": ' + body + b"}")
+    assert (await api.request("GET", "/queues/orders/messages/1/body")).content == body
+    answer = await api.request("POST", "/queues/orders/messages/receive")
     assert body in answer.content
 
 
-async def test_bytes_travel_as_base64(house: House) -> None:
+async def test_bytes_travel_as_base64(api: ApiServer) -> None:
     content = bytes(range(256))
-    await house.send(body_base64=base64.b64encode(content).decode(), content_type="image/png")
-    (message,) = await house.receive()
+    await api.send(body_base64=base64.b64encode(content).decode(), content_type="image/png")
+    (message,) = await api.receive()
     assert base64.b64decode(message["body_base64"]) == content
     assert "body" not in message
 
 
-async def test_a_body_may_be_left_out(house: House) -> None:
-    await house.send(subject="tick")
-    await house.call("POST", "/queues/orders/messages")
-    first, second = await house.receive(max_messages=2)
+async def test_a_body_may_be_left_out(api: ApiServer) -> None:
+    await api.send(subject="tick")
+    await api.request("POST", "/queues/orders/messages")
+    first, second = await api.receive(max_messages=2)
     assert first["subject"] == "tick"
     assert not {"body", "body_base64"} & {*first, *second}
 
@@ -116,11 +116,11 @@ async def test_a_body_may_be_left_out(house: House) -> None:
     ],
 )
 async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
-    house: House, message: dict[str, Any], pointer: str
+    api: ApiServer, message: dict[str, Any], pointer: str
 ) -> None:
-    answer = await house.call("POST", "/queues/orders/messages", message)
+    answer = await api.request("POST", "/queues/orders/messages", message)
     assert pointers(answer) == [pointer]
-    problem(await house.call("GET", "/queues/orders"), 404, "queue-not-found")
+    problem(await api.request("GET", "/queues/orders"), 404, "queue-not-found")
 
 
 @pytest.mark.parametrize(
@@ -135,95 +135,95 @@ async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
     ],
 )
 async def test_a_property_that_cannot_be_found_again_is_looked_for_in_its_map(
-    house: House, content: bytes, pointer: str
+    api: ApiServer, content: bytes, pointer: str
 ) -> None:
-    assert pointers(await house.http.post("/v1/queues/orders/messages", content=content)) == [pointer]
+    assert pointers(await api.http.post("/v1/queues/orders/messages", content=content)) == [pointer]
 
 
-async def test_a_pattern_is_told_as_the_document_has_it(house: House) -> None:
-    answer = await house.call("POST", "/queues/orders/messages", {"message_id": "line\n"})
+async def test_a_pattern_is_told_as_the_document_has_it(api: ApiServer) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", {"message_id": "line\n"})
     pattern = openapi_document()["components"]["schemas"]["SendMessage"]["properties"]["message_id"]["anyOf"][0][
         "pattern"
     ]
     assert problem(answer, 422, "invalid-request")["detail"] == f"Expected `str` matching regex '{pattern}'."
 
 
-async def test_a_scheduled_message_comes_when_it_is_due(house: House) -> None:
-    assert (await house.send(body="later", delay_seconds=10))["state"] == "scheduled"
-    assert (await house.send(body="then", available_at="2027-01-15T08:00:20Z"))["state"] == "scheduled"
-    assert (await house.send(body="past", available_at="2020-01-01T00:00:00Z"))["state"] == "available"
-    assert [message["body"] for message in await house.receive(max_messages=9)] == ["past"]
-    await house.pass_time(10)
-    assert [message["body"] for message in await house.receive(max_messages=9)] == ["later"]
-    await house.pass_time(10)
-    assert [message["body"] for message in await house.receive(max_messages=9)] == ["then"]
+async def test_a_scheduled_message_comes_when_it_is_due(api: ApiServer) -> None:
+    assert (await api.send(body="later", delay_seconds=10))["state"] == "scheduled"
+    assert (await api.send(body="then", available_at="2027-01-15T08:00:20Z"))["state"] == "scheduled"
+    assert (await api.send(body="past", available_at="2020-01-01T00:00:00Z"))["state"] == "available"
+    assert [message["body"] for message in await api.receive(max_messages=9)] == ["past"]
+    await api.advance_time(10)
+    assert [message["body"] for message in await api.receive(max_messages=9)] == ["later"]
+    await api.advance_time(10)
+    assert [message["body"] for message in await api.receive(max_messages=9)] == ["then"]
 
 
-async def test_a_message_past_its_life_goes_to_the_archive_or_the_dead_letters(house: House) -> None:
-    await house.ask("PUT", "/queues/kept", {"dead_letter_on_expiry": True, "default_ttl_seconds": 5})
-    await house.send("kept")
-    await house.send("orders", ttl_seconds=5)
-    await house.pass_time(6)
-    assert await house.counts("kept") == {"dead_lettered": 1}
-    assert await house.counts("orders") == {}
-    (dead,) = await house.receive("kept", source="dead_letter")
+async def test_a_message_past_its_life_goes_to_the_archive_or_the_dead_letters(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/kept", {"dead_letter_on_expiry": True, "default_ttl_seconds": 5})
+    await api.send("kept")
+    await api.send("orders", ttl_seconds=5)
+    await api.advance_time(6)
+    assert await api.counts("kept") == {"dead_lettered": 1}
+    assert await api.counts("orders") == {}
+    (dead,) = await api.receive("kept", source="dead_letter")
     assert dead["dead_letter_reason"] == "ttl_expired"
 
 
 @pytest.mark.behaviour("S3.31")
-async def test_a_queue_that_looks_for_duplicates_stores_a_message_id_once(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
-    first = await house.send(body=1, message_id="same")
-    second = await house.send(body=2, message_id="same")
+async def test_a_queue_that_looks_for_duplicates_stores_a_message_id_once(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
+    first = await api.send(body=1, message_id="same")
+    second = await api.send(body=2, message_id="same")
     assert second == {**first, "duplicate": True}
-    assert await house.counts() == {"available": 1}
-    await house.pass_time(61)
-    assert (await house.send(message_id="same"))["duplicate"] is False
+    assert await api.counts() == {"available": 1}
+    await api.advance_time(61)
+    assert (await api.send(message_id="same"))["duplicate"] is False
 
 
 @pytest.mark.behaviour("S3.9")
-async def test_a_volatile_message_is_answered_before_it_is_stored(house: House) -> None:
-    answer = await house.call("POST", "/queues/orders/messages", {"body": 1, "durability": "volatile"})
+async def test_a_volatile_message_is_answered_before_it_is_stored(api: ApiServer) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", {"body": 1, "durability": "volatile"})
     assert (answer.status_code, answer.json()) == (202, {"message_id": "made-1", "durability": "volatile"})
-    await house.broker.outbox.close()
-    assert [message["message_id"] for message in await house.receive()] == ["made-1"]
+    await api.broker.volatile_buffer.close()
+    assert [message["message_id"] for message in await api.receive()] == ["made-1"]
 
 
-async def test_a_batch_is_stored_whole_and_in_order(house: House) -> None:
+async def test_a_batch_is_stored_whole_and_in_order(api: ApiServer) -> None:
     batch = {"messages": [{"body": n} for n in range(5)]}
-    answer = await house.call("POST", "/queues/orders/messages/batch", batch)
+    answer = await api.request("POST", "/queues/orders/messages/batch", batch)
     results = answer.json()["results"]
     assert answer.status_code == 201
     assert [result["sequence_number"] for result in results] == [1, 2, 3, 4, 5]
     assert {result["result"] for result in results} == {"sent"}
-    assert [message["body"] for message in await house.receive(max_messages=10)] == [0, 1, 2, 3, 4]
+    assert [message["body"] for message in await api.receive(max_messages=10)] == [0, 1, 2, 3, 4]
 
 
-async def test_a_batch_is_refused_whole(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"max_message_bytes": 10})
+async def test_a_batch_is_refused_whole(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"max_message_bytes": 10})
     batch = {"messages": [{"body": 1}, {"body": "far too long"}]}
-    problem(await house.call("POST", "/queues/orders/messages/batch", batch), 413, "message-too-large")
-    assert await house.counts() == {}
+    problem(await api.request("POST", "/queues/orders/messages/batch", batch), 413, "message-too-large")
+    assert await api.counts() == {}
 
 
-async def test_each_message_of_a_loose_batch_stands_for_itself(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"max_message_bytes": 10})
+async def test_each_message_of_a_loose_batch_stands_for_itself(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"max_message_bytes": 10})
     batch = {"messages": [{"body": 1}, {"body": "far too long"}, {"body": 2}], "atomic": False}
-    results = (await house.ask("POST", "/queues/orders/messages/batch", batch))["results"]
+    results = (await api.request_json("POST", "/queues/orders/messages/batch", batch))["results"]
     assert [result["result"] for result in results] == ["sent", "refused", "sent"]
     assert results[1]["problem"]["code"] == "message-too-large"
-    assert await house.counts() == {"available": 2}
+    assert await api.counts() == {"available": 2}
 
 
-async def test_a_loose_batch_takes_the_room_there_is(house: House) -> None:
-    await house.ask("PUT", "/queues/orders", {"max_messages": 2, "max_message_bytes": 10})
+async def test_a_loose_batch_takes_the_room_there_is(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"max_messages": 2, "max_message_bytes": 10})
     bodies = [1, "far too long", 2, 3]
     batch = {"messages": [{"body": body} for body in bodies], "atomic": False}
-    results = (await house.ask("POST", "/queues/orders/messages/batch", batch))["results"]
+    results = (await api.request_json("POST", "/queues/orders/messages/batch", batch))["results"]
     assert [result.get("problem", {}).get("code") for result in results] == [
         None, "message-too-large", None, "queue-full",
     ]  # fmt: skip
-    assert [message["body"] for message in await house.receive(max_messages=9)] == [1, 2]
+    assert [message["body"] for message in await api.receive(max_messages=9)] == [1, 2]
 
 
 BATCH = "/queues/orders/messages/batch"
@@ -242,65 +242,65 @@ MALFORMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("bad", "pointer"), [*MALFORMED, ({"durability": "volatile"}, "/durability")])
-async def test_an_atomic_batch_with_a_malformed_entry_stores_nothing(house: House, bad: Any, pointer: str) -> None:
+async def test_an_atomic_batch_with_a_malformed_entry_stores_nothing(api: ApiServer, bad: Any, pointer: str) -> None:
     batch = {"messages": [{"body": 1}, bad]}
-    assert pointers(await house.call("POST", BATCH, batch)) == [f"/messages/1{pointer}"]
-    assert (await house.ask("GET", "/queues"))["items"] == []
+    assert pointers(await api.request("POST", BATCH, batch)) == [f"/messages/1{pointer}"]
+    assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
 @pytest.mark.parametrize(("bad", "pointer"), MALFORMED)
 async def test_a_malformed_entry_of_a_batch_has_the_problem_of_a_single_send(
-    house: House, bad: Any, pointer: str
+    api: ApiServer, bad: Any, pointer: str
 ) -> None:
     batch = {"messages": [{"body": 1}, bad, {"body": 2}], "atomic": False}
-    results = (await house.ask("POST", BATCH, batch))["results"]
+    results = (await api.request_json("POST", BATCH, batch))["results"]
     assert [result["result"] for result in results] == ["sent", "refused", "sent"]
-    single = await house.call("POST", "/queues/orders/messages", content=json.dumps(bad))
+    single = await api.request("POST", "/queues/orders/messages", content=json.dumps(bad))
     alone = problem(single, 422, "invalid-request")
     assert results[1]["problem"] == {**alone, "tracking_id": results[1]["problem"]["tracking_id"]}
     assert [fault["pointer"] for fault in alone["errors"]] == [pointer]
-    assert [message["body"] for message in await house.receive(max_messages=9)] == [1, 2]
+    assert [message["body"] for message in await api.receive(max_messages=9)] == [1, 2]
 
 
-async def test_a_message_of_a_batch_is_never_volatile(house: House) -> None:
+async def test_a_message_of_a_batch_is_never_volatile(api: ApiServer) -> None:
     batch = {"messages": [{"durability": "volatile"}, {"body": 2}], "atomic": False}
-    refused, stored = (await house.ask("POST", BATCH, batch))["results"]
+    refused, stored = (await api.request_json("POST", BATCH, batch))["results"]
     assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/durability"]
     assert stored["result"] == "sent"
 
 
-async def test_a_batch_of_malformed_entries_makes_no_queue(house: House) -> None:
-    results = (await house.ask("POST", BATCH, {"messages": [{"priority": 99}] * 3, "atomic": False}))["results"]
+async def test_a_batch_of_malformed_entries_makes_no_queue(api: ApiServer) -> None:
+    results = (await api.request_json("POST", BATCH, {"messages": [{"priority": 99}] * 3, "atomic": False}))["results"]
     assert [result["problem"]["code"] for result in results] == ["invalid-request"] * 3
-    assert (await house.ask("GET", "/queues"))["items"] == []
+    assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
-async def test_problems_of_a_batch_do_not_repeat_long_parts_of_the_request(house: House) -> None:
+async def test_problems_of_a_batch_do_not_repeat_long_parts_of_the_request(api: ApiServer) -> None:
     long = "x" * 3000
     for bad in ({long: 1}, {"durability": long}, {"properties": {long: [1]}}, {"properties": {long + "/" + long: [1]}}):
         batch = {"messages": [bad] * 100, "atomic": False}
-        answer = await house.call("POST", BATCH, batch)
+        answer = await api.request("POST", BATCH, batch)
         assert len(answer.content) < 100 * 2500
         assert {result["problem"]["status"] for result in answer.json()["results"]} == {422}
 
 
-async def test_a_batch_has_one_to_a_thousand_messages(house: House) -> None:
+async def test_a_batch_has_one_to_a_thousand_messages(api: ApiServer) -> None:
     for messages in ([], [{}] * 1001):
-        answer = await house.call("POST", "/queues/orders/messages/batch", {"messages": messages})
+        answer = await api.request("POST", "/queues/orders/messages/batch", {"messages": messages})
         assert pointers(answer) == ["/messages"]
 
 
-async def test_a_queue_that_is_full_or_closed_takes_nothing(house: House) -> None:
-    await house.ask("PUT", "/queues/small", {"max_messages": 1})
-    await house.send("small")
-    full = problem(await house.call("POST", "/queues/small/messages"), 507, "queue-full")
+async def test_a_queue_that_is_full_or_closed_takes_nothing(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/small", {"max_messages": 1})
+    await api.send("small")
+    full = problem(await api.request("POST", "/queues/small/messages"), 507, "queue-full")
     assert full["retryable"] is True
     for status in ("send_disabled", "disabled"):
-        await house.ask("PUT", "/queues/closed", {"status": status})
-        problem(await house.call("POST", "/queues/closed/messages"), 403, "send-disabled")
+        await api.request_json("PUT", "/queues/closed", {"status": status})
+        problem(await api.request("POST", "/queues/closed/messages"), 403, "send-disabled")
         for atomic in (True, False):
             batch = {"messages": [{"body": 1}], "atomic": atomic}
-            problem(await house.call("POST", "/queues/closed/messages/batch", batch), 403, "send-disabled")
+            problem(await api.request("POST", "/queues/closed/messages/batch", batch), 403, "send-disabled")
 
 
 KEY = {"Idempotency-Key": "5f2b"}
@@ -312,15 +312,15 @@ class TestIdempotencyKey:
     @pytest.mark.parametrize(
         ("path", "body"), [("messages", {"body": 1}), ("messages/batch", {"messages": [{"body": 1}, {"body": 2}]})]
     )
-    async def test_a_repeat_hears_the_first_answer(self, house: House, path: str, body: Any) -> None:
-        first = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
-        before = await house.counts()
-        again = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+    async def test_a_repeat_hears_the_first_answer(self, api: ApiServer, path: str, body: Any) -> None:
+        first = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
+        before = await api.counts()
+        again = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
         assert again.json() == first.json()
         assert again.status_code == 201
         assert again.headers["idempotency-replayed"] == "true"
         assert "idempotency-replayed" not in first.headers
-        assert await house.counts() == before
+        assert await api.counts() == before
 
     @pytest.mark.parametrize(
         ("path", "body"), [("messages", {"body": 1}), ("messages/batch", {"messages": [{"body": 1}, {"body": 2}]})]
@@ -329,80 +329,80 @@ class TestIdempotencyKey:
         "settings", [{"max_messages": 1}, {"status": "send_disabled"}, {"max_message_bytes": 1024}], ids=str
     )
     async def test_a_repeat_hears_it_whatever_has_changed_since(
-        self, house: House, path: str, body: Any, settings: Any
+        self, api: ApiServer, path: str, body: Any, settings: Any
     ) -> None:
         body = body | {"properties": {"long": "x" * 2000}} if path == "messages" else body
-        first = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
-        await house.ask("PUT", "/queues/orders", settings)
-        again = await house.call("POST", f"/queues/orders/{path}", body, headers=KEY)
+        first = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
+        await api.request_json("PUT", "/queues/orders", settings)
+        again = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
         assert (again.status_code, again.json()) == (201, first.json())
         assert again.headers["idempotency-replayed"] == "true"
 
     async def test_a_repeat_hears_it_though_the_queue_is_gone(self) -> None:
-        async with open_house(auto_create=False) as house:
-            await house.broker.store.queues.create("orders", QueueSettings())
-            first = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
-            await house.ask("DELETE", "/queues/orders")
-            again = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        async with open_api_server(auto_create=False) as api:
+            await api.broker.store.queues.create("orders", QueueSettings())
+            first = await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+            await api.request_json("DELETE", "/queues/orders")
+            again = await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
             assert again.json() == first.json()
 
-    async def test_a_refusal_is_not_remembered(self, house: House) -> None:
-        await house.ask("PUT", "/queues/orders", {"status": "send_disabled"})
-        refused = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+    async def test_a_refusal_is_not_remembered(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders", {"status": "send_disabled"})
+        refused = await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
         problem(refused, 403, "send-disabled")
-        await house.ask("PUT", "/queues/orders", {})
-        answer = await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        await api.request_json("PUT", "/queues/orders", {})
+        answer = await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
         assert (answer.status_code, answer.json()["sequence_number"]) == (201, 1)
         assert "idempotency-replayed" not in answer.headers
 
-    async def test_another_payload_under_the_key_is_refused(self, house: House) -> None:
-        await house.call("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
-        answer = await house.call("POST", "/queues/orders/messages", {"body": 2}, headers=KEY)
+    async def test_another_payload_under_the_key_is_refused(self, api: ApiServer) -> None:
+        await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
+        answer = await api.request("POST", "/queues/orders/messages", {"body": 2}, headers=KEY)
         problem(answer, 422, "idempotency-key-reused")
-        assert await house.counts() == {"available": 1}
+        assert await api.counts() == {"available": 1}
 
-    async def test_a_key_counts_for_one_queue(self, house: House) -> None:
+    async def test_a_key_counts_for_one_queue(self, api: ApiServer) -> None:
         for queue in ("orders", "invoices"):
-            answer = await house.call("POST", f"/queues/{queue}/messages", {"body": 1}, headers=KEY)
+            answer = await api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=KEY)
             assert "idempotency-replayed" not in answer.headers
 
-    async def test_a_raw_send_is_another_one_with_other_headers(self, house: House) -> None:
+    async def test_a_raw_send_is_another_one_with_other_headers(self, api: ApiServer) -> None:
         path = "/queues/orders/messages/raw"
-        await house.call("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "a"})
-        answer = await house.call("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "b"})
+        await api.request("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "a"})
+        answer = await api.request("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "b"})
         problem(answer, 422, "idempotency-key-reused")
 
     @pytest.mark.parametrize("key", ["", "x" * 256])
-    async def test_a_key_has_a_length(self, house: House, key: str) -> None:
-        answer = await house.call("POST", "/queues/orders/messages", {}, headers={"Idempotency-Key": key})
+    async def test_a_key_has_a_length(self, api: ApiServer, key: str) -> None:
+        answer = await api.request("POST", "/queues/orders/messages", {}, headers={"Idempotency-Key": key})
         assert pointers(answer) == ["#/header/Idempotency-Key"]
 
     @pytest.mark.parametrize("second", ["5f2b", "another"])
-    async def test_a_key_comes_once(self, house: House, second: str) -> None:
+    async def test_a_key_comes_once(self, api: ApiServer, second: str) -> None:
         twice = [("Idempotency-Key", "5f2b"), ("Idempotency-Key", second)]
-        answer = await house.call("POST", "/queues/orders/messages", {}, headers=twice)
+        answer = await api.request("POST", "/queues/orders/messages", {}, headers=twice)
         assert pointers(answer) == ["#/header/Idempotency-Key"]
-        assert (await house.ask("GET", "/queues"))["items"] == []
+        assert (await api.request_json("GET", "/queues"))["items"] == []
 
-    async def test_it_does_not_go_with_what_cannot_be_remembered(self, house: House) -> None:
-        volatile = await house.call("POST", "/queues/q/messages", {"durability": "volatile"}, headers=KEY)
+    async def test_it_does_not_go_with_what_cannot_be_remembered(self, api: ApiServer) -> None:
+        volatile = await api.request("POST", "/queues/q/messages", {"durability": "volatile"}, headers=KEY)
         loose = {"messages": [{}], "atomic": False}
-        batch = await house.call("POST", "/queues/q/messages/batch", loose, headers=KEY)
+        batch = await api.request("POST", "/queues/q/messages/batch", loose, headers=KEY)
         assert pointers(volatile) == pointers(batch) == ["#/header/Idempotency-Key"]
         assert volatile.json()["detail"] == "An Idempotency-Key is only accepted with a durable message."
         assert batch.json()["detail"] == "An Idempotency-Key is only accepted with an atomic batch."
 
 
-async def test_the_trace_context_is_kept_with_the_message(house: House) -> None:
+async def test_the_trace_context_is_kept_with_the_message(api: ApiServer) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    await house.call("POST", "/queues/orders/messages", {}, headers={"traceparent": trace})
-    await house.call("POST", "/queues/orders/messages", {}, headers={"traceparent": "garbled"})
-    first, second = await house.receive(max_messages=2)
+    await api.request("POST", "/queues/orders/messages", {}, headers={"traceparent": trace})
+    await api.request("POST", "/queues/orders/messages", {}, headers={"traceparent": "garbled"})
+    first, second = await api.receive(max_messages=2)
     assert first["traceparent"] == trace
     assert "traceparent" not in second
 
 
-async def test_an_unknown_queue_is_not_made_where_the_server_does_not_make_queues(house: House) -> None:
-    house.broker.catalogue._auto_create = False
-    problem(await house.call("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
-    assert (await house.ask("GET", "/queues"))["items"] == []
+async def test_an_unknown_queue_is_not_made_where_the_server_does_not_make_queues(api: ApiServer) -> None:
+    api.broker.queue_cache._auto_create = False
+    problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
+    assert (await api.request_json("GET", "/queues"))["items"] == []

@@ -11,20 +11,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.databases import Run
+from tests.databases import RunResources
 from tests.faults.fleet import PeeklockServer
-from tests.servers import GLANCE, PATIENCE
+from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 WAITING = "peeklock_waiting_receivers"
 
 
 @pytest.fixture(scope="module")
-def server(run: Run) -> Iterator[PeeklockServer]:
+def server(run_resources: RunResources) -> Iterator[PeeklockServer]:
     """`peeklock serve` with its embedded database."""
-    server = PeeklockServer(run.new_directory(), "PEEKLOCK_DATA_DIR=store", f"PEEKLOCK_MAX_REQUEST_BYTES={LARGEST}")
+    server = PeeklockServer(
+        run_resources.new_directory(), "PEEKLOCK_DATA_DIR=store", f"PEEKLOCK_MAX_REQUEST_BYTES={MAX_BYTES}"
+    )
     server.start()
     yield server
     server.stop()
@@ -34,7 +36,7 @@ def server(run: Run) -> Iterator[PeeklockServer]:
 async def http(server: PeeklockServer) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the server."""
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=f"{server.url}/v1", timeout=PATIENCE, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=f"{server.url}/v1", timeout=TIMEOUT_SECONDS, limits=limits) as http:
         yield http
 
 
@@ -49,7 +51,7 @@ class Socket:
     async def open(cls, server: PeeklockServer) -> "Socket":
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
 
-    async def say(self, *lines: str, body: bytes = b"") -> None:
+    async def send(self, *lines: str, body: bytes = b"") -> None:
         self._writer.write("\r\n".join((*lines, "Host: localhost", "", "")).encode() + body)
         await self._writer.drain()
 
@@ -57,8 +59,8 @@ class Socket:
         self._writer.write(content)
         await self._writer.drain()
 
-    async def hear(self) -> tuple[int, dict[str, str]]:
-        head = (await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), PATIENCE)).decode().split("\r\n")
+    async def read_response(self) -> tuple[int, dict[str, str]]:
+        head = (await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         return int(head[0].split()[1]), headers
 
@@ -66,37 +68,37 @@ class Socket:
         return json.loads(await self._reader.readexactly(int(headers["content-length"])))
 
     async def is_closed(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(1), PATIENCE) == b""
+        return await asyncio.wait_for(self._reader.read(1), TIMEOUT_SECONDS) == b""
 
     async def close(self) -> None:
         self._writer.close()
         await self._writer.wait_closed()
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def wait_until(condition: Callable[[], Any]) -> None:
     """Return once it holds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not await condition():
         assert time.monotonic() < deadline, "it did not come to be"
-        await asyncio.sleep(GLANCE)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def metrics(http: httpx.AsyncClient) -> str:
     return (await http.get(http.base_url.copy_with(path="/metrics"))).text
 
 
-async def meter(http: httpx.AsyncClient, line: str) -> float:
+async def metric_value(http: httpx.AsyncClient, line: str) -> float:
     """The value of one line of the metrics; nought where there is none."""
     lines = (await metrics(http)).splitlines()
     return next((float(found.rpartition(" ")[2]) for found in lines if found.startswith(f"{line} ")), 0.0)
 
 
-async def somebody_waits(http: httpx.AsyncClient) -> bool:
-    return await meter(http, WAITING) > 0
+async def receiver_is_waiting(http: httpx.AsyncClient) -> bool:
+    return await metric_value(http, WAITING) > 0
 
 
-async def nobody_waits(http: httpx.AsyncClient) -> bool:
-    return await meter(http, WAITING) == 0
+async def no_receiver_is_waiting(http: httpx.AsyncClient) -> bool:
+    return await metric_value(http, WAITING) == 0
 
 
 async def counts(http: httpx.AsyncClient, queue: str) -> dict[str, int]:
@@ -114,29 +116,29 @@ async def test_a_body_may_come_in_chunks(http: httpx.AsyncClient) -> None:
 
 async def test_a_body_that_never_ends_is_refused_on_its_way(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
-    await socket.say("POST /v1/queues/endless/messages/raw HTTP/1.1", "Transfer-Encoding: chunked")
+    await socket.send("POST /v1/queues/endless/messages/raw HTTP/1.1", "Transfer-Encoding: chunked")
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    for _ in range(LARGEST // 0x10000 + 2):
+    for _ in range(MAX_BYTES // 0x10000 + 2):
         await socket.add(chunk)
-    status, headers = await socket.hear()
+    status, headers = await socket.read_response()
     assert (status, (await socket.body(headers))["code"]) == (413, "message-too-large")
     await socket.close()
 
 
 async def test_a_caller_who_asks_first_is_told_to_go_on(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
-    await socket.say("POST /v1/queues/first/messages/raw HTTP/1.1", "Content-Length: 5", "Expect: 100-continue")
-    assert (await socket.hear())[0] == 100
+    await socket.send("POST /v1/queues/first/messages/raw HTTP/1.1", "Content-Length: 5", "Expect: 100-continue")
+    assert (await socket.read_response())[0] == 100
     await socket.add(b"hello")
-    assert (await socket.hear())[0] == 201
+    assert (await socket.read_response())[0] == 201
     await socket.close()
 
 
 async def test_a_caller_who_asks_first_for_too_much_is_refused_at_once(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     length = "Content-Length: 99999999999"
-    await socket.say("POST /v1/queues/first/messages/raw HTTP/1.1", length, "Expect: 100-continue")
-    status, headers = await socket.hear()
+    await socket.send("POST /v1/queues/first/messages/raw HTTP/1.1", length, "Expect: 100-continue")
+    status, headers = await socket.read_response()
     assert (status, (await socket.body(headers))["code"]) == (413, "message-too-large")
     assert await socket.is_closed()
     await socket.close()
@@ -145,15 +147,15 @@ async def test_a_caller_who_asks_first_for_too_much_is_refused_at_once(server: P
 async def test_a_connection_serves_one_request_after_the_other(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     for method in ("HEAD", "GET", "HEAD", "DELETE"):
-        await socket.say(f"{method} /livez HTTP/1.1")
-        status, headers = await socket.hear()
+        await socket.send(f"{method} /livez HTTP/1.1")
+        status, headers = await socket.read_response()
         assert status == (405 if method == "DELETE" else 200)
         if method != "HEAD":
             await socket.body(headers)
     for _ in range(3):
-        await socket.say("POST /v1/queues/pipelined/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+        await socket.send("POST /v1/queues/pipelined/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
     for _ in range(3):
-        status, headers = await socket.hear()
+        status, headers = await socket.read_response()
         assert (status, (await socket.body(headers))["state"]) == (201, "available")
     await socket.close()
 
@@ -163,8 +165,8 @@ async def test_a_connection_serves_one_request_after_the_other(server: PeeklockS
 )
 async def test_a_path_that_is_badly_written_is_answered(server: PeeklockServer, line: str) -> None:
     socket = await Socket.open(server)
-    await socket.say(line)
-    status, headers = await socket.hear()
+    await socket.send(line)
+    status, headers = await socket.read_response()
     assert (status in (404, 422), (await socket.body(headers))["status"]) == (True, status)
     await socket.close()
 
@@ -183,19 +185,19 @@ async def test_a_receiver_that_goes_while_it_waits_holds_nothing(
     for leaves_first in (True, False) * 3:
         receiver, sender = await Socket.open(server), await Socket.open(server)
         length = f"Content-Length: {len(asked)}"
-        await receiver.say("POST /v1/queues/left/messages/receive HTTP/1.1", length, body=asked)
-        await until(partial(somebody_waits, http))
+        await receiver.send("POST /v1/queues/left/messages/receive HTTP/1.1", length, body=asked)
+        await wait_until(partial(receiver_is_waiting, http))
         server.pause()
         if leaves_first:
             await receiver.close()
-        await sender.say("POST /v1/queues/left/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+        await sender.send("POST /v1/queues/left/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
         if not leaves_first:
             await receiver.close()
         server.resume()
-        assert (await sender.hear())[0] == 201
+        assert (await sender.read_response())[0] == 201
         await sender.close()
-        await until(partial(nobody_waits, http))
-        await until(nothing_is_held)
+        await wait_until(partial(no_receiver_is_waiting, http))
+        await wait_until(nothing_is_held)
         (message,) = (await http.post("/queues/left/messages/receive")).json()["messages"]
         assert message["failure_count"] == 0
         await http.post(f"/queues/left/locks/{message['lock_token']}/complete")
@@ -206,11 +208,11 @@ async def test_a_waiting_receiver_is_woken_by_the_send_itself(http: httpx.AsyncC
     await http.put("/queues/woken")
     for _ in range(50):
         waiting = asyncio.create_task(http.post("/queues/woken/messages/receive", json={"wait_seconds": 50}))
-        await until(partial(somebody_waits, http))
-        looks = await meter(http, 'peeklock_passes_total{name="look",outcome="ok"}')
+        await wait_until(partial(receiver_is_waiting, http))
+        looks = await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}')
         await http.post("/queues/woken/messages", json={"body": 1})
         assert len((await waiting).json()["messages"]) == 1
-        if await meter(http, 'peeklock_passes_total{name="look",outcome="ok"}') == looks:
+        if await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}') == looks:
             return
     pytest.fail("only looks have woken it")
 
@@ -228,9 +230,9 @@ async def test_many_sends_at_once_share_their_way_to_the_disk(server: PeeklockSe
     before = await statements()
     server.pause()  # so that it finds them all at once
     for socket in sockets:
-        await socket.say("POST /v1/queues/many/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
+        await socket.send("POST /v1/queues/many/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
     server.resume()
-    answers = [await socket.hear() for socket in sockets]
+    answers = [await socket.read_response() for socket in sockets]
     bodies = [await socket.body(headers) for socket, (_, headers) in zip(sockets, answers, strict=True)]
     assert {status for status, _ in answers} == {201}
     assert len({body["sequence_number"] for body in bodies}) == 100

@@ -11,8 +11,8 @@ TESTS = Path(__file__).resolve().parent.parent
 TABLE = TESTS.parent / "docs" / "behaviours.md"
 LISTS = {"S0": 26, "S1": 88, "S2": 35, "S3": 35, "S4": 24}  # how many rows each source has
 PROMISED_NOW = ("S0.", "S2.", "S3.")
-MAY_COME_LATER = ("later: the Python client", "later: the pipeline", "later: transactions")
-STANDING = re.compile(r"tested|(decision|later): \S.*")
+ALLOWED_LATER = ("later: the Python client", "later: the pipeline", "later: transactions")
+STATUS_TEXT = re.compile(r"tested|(decision|later): \S.*")
 
 
 def table() -> dict[str, str]:
@@ -47,7 +47,7 @@ def test_every_row_has_one_line() -> None:
 
 
 def test_every_row_says_where_it_stands() -> None:
-    unclear = [f"{number}: {standing}" for number, standing in table().items() if not STANDING.fullmatch(standing)]
+    unclear = [f"{number}: {standing}" for number, standing in table().items() if not STATUS_TEXT.fullmatch(standing)]
     assert not unclear
 
 
@@ -66,7 +66,7 @@ def test_what_the_server_promises_is_not_put_off() -> None:
     put_off = [
         f"{number}: {standing}"
         for number, standing in table().items()
-        if number.startswith(PROMISED_NOW) and standing.startswith("later") and standing not in MAY_COME_LATER
+        if number.startswith(PROMISED_NOW) and standing.startswith("later") and standing not in ALLOWED_LATER
     ]
     assert not put_off
 

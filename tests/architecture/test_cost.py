@@ -22,32 +22,32 @@ import pytest
 from msgspec import inspect
 
 import app
-from app.api.bodies import Event
-from app.api.cloudevents import event_letter
+from app.api.cloudevents import event_message
 from app.api.decoding import body_decoder, is_json, query_decoder
-from app.api.desk import Call
-from app.api.open_access import LOCAL_ADMIN
-from app.api.raw import identity, outside
+from app.api.local_access import LOCAL_ADMIN
+from app.api.raw_send import header_fields, idempotency_payload
+from app.api.request import Request
+from app.api.request_body import Event
 from app.api.routes import OPERATIONS
 from app.broker.filters import CelFilter
-from app.domain.access import OPEN_HOUSE, Grant, Right
-from app.domain.message import LARGEST_FILTER, Envelope, MessageState, Outline
+from app.domain.access import ANONYMOUS, Grant, Right
+from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
-from app.store.mysql_text import literal
-from app.wire.complaints import pointer_and_detail
+from app.store.mysql_templates import literal
+from app.wire.decode_errors import pointer_and_detail
 from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
-from app.wire.values import base64_bytes, says_json, step
-from tests.api.house import House, open_house, problem
+from app.wire.values import base64_bytes, is_json_media_type, pointer_segment
+from tests.api.api_server import ApiServer, open_api_server, problem
 
 FACTOR = 2.5
-ENOUGH_SECONDS = 0.001
+MEASURABLE_SECONDS = 0.001
 """The clock of a thread measures this much work well."""
-LARGEST = 1 << 19
+MAX_SIZE = 1 << 19
 RUNS = 3
 FEWEST_ROUNDS = 3
-MOST_ROUNDS = 4
+MAX_ROUNDS = 4
 
 Maker = Callable[[int], Any]
 
@@ -62,13 +62,13 @@ def seconds(work: Callable[[Any], object], given: Any) -> float:
     return least
 
 
-def growth(work: Callable[[Any], object], make: Maker) -> float:
+def cost_growth(work: Callable[[Any], object], make: Maker) -> float:
     """How many times more work twice the input is, at the least of three sizes: where caches end, it may look like more."""
     gc.disable()
     try:
         size = 64
-        while seconds(work, make(size)) < ENOUGH_SECONDS:
-            if size == LARGEST:
+        while seconds(work, make(size)) < MEASURABLE_SECONDS:
+            if size == MAX_SIZE:
                 return 0.0  # half a million characters cost less than can be measured
             size *= 2
         least = float("inf")
@@ -87,7 +87,7 @@ def ratio(work: Callable[[Any], object], one: Any, other: Any) -> float:
     Both are measured in turn, so that a load that lasts for a while falls on both.
     """
     once = twice = float("inf")
-    for rounds in range(1, MOST_ROUNDS + 1):
+    for rounds in range(1, MAX_ROUNDS + 1):
         once, twice = min(once, seconds(work, one)), min(twice, seconds(work, other))
         if rounds >= FEWEST_ROUNDS and twice / once <= FACTOR:
             break
@@ -95,8 +95,8 @@ def ratio(work: Callable[[Any], object], one: Any, other: Any) -> float:
 
 
 def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one() -> None:
-    assert growth(re.compile("(?:a)*(?:a)*b").fullmatch, "a".__mul__) > FACTOR
-    assert growth(re.compile("[ab]*c").fullmatch, "a".__mul__) <= FACTOR
+    assert cost_growth(re.compile("(?:a)*(?:a)*b").fullmatch, "a".__mul__) > FACTOR
+    assert cost_growth(re.compile("[ab]*c").fullmatch, "a".__mul__) <= FACTOR
 
 
 # ---- compiled patterns -----------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one() -> None:
 SLASHES = "\\"
 DATE = "2026-01-01T00:00:00"
 PATTERNS: dict[str, tuple[str, list[Maker]]] = {
-    "app.api.cloudevents.NAME": ("fullmatch", [lambda n: "a" * n + "-"]),
-    "app.api.cloudevents.NO_CHARACTERS": ("search", [lambda n: "a" * n, lambda n: "\ud7ff" * n]),
+    "app.api.cloudevents.ATTRIBUTE_NAME": ("fullmatch", [lambda n: "a" * n + "-"]),
+    "app.api.cloudevents.FORBIDDEN_CHARACTERS": ("search", [lambda n: "a" * n, lambda n: "\ud7ff" * n]),
     "app.api.cloudevents.URI_REFERENCE": (
         "fullmatch",
         [
@@ -121,9 +121,9 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: "//a" * n + "?" + "/?" * n + "#" + "/?" * n + "<",
         ],
     ),
-    "app.api.cloudevents.TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
-    "app.api.decoding.WHOLE": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
-    "app.api.decoding.HALF_A_PAIR": (
+    "app.api.cloudevents.RFC3339_TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
+    "app.api.decoding.INTEGER": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
+    "app.api.decoding.LONE_SURROGATE": (
         "search",
         [
             lambda n: (SLASHES * n).encode(),
@@ -133,7 +133,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\\ud8" * n,
         ],
     ),
-    "app.api.desk.WAIT": (
+    "app.api.request.PREFER_WAIT": (
         "search",
         [
             lambda n: "wait=" + "1" * n + "x",
@@ -146,13 +146,13 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: ",wait=1 " * n + "x",
         ],
     ),
-    "app.api.desk.ENTITY_TAG": (
+    "app.api.request.ENTITY_TAG": (
         "findall",
         [lambda n: '"' + "a" * n, lambda n: '"' * n, lambda n: '" ' * n, lambda n: 'W/"a",' * n],
     ),
-    "app.api.desk.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
-    "app.api.front.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
-    "app.domain.expressions.TOKEN": (
+    "app.api.request.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.api.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
+    "app.domain.filter_expression.TOKEN_PATTERN": (
         "match",  # once for each token, up to the first that is none
         [
             lambda n: "'" * n,
@@ -167,12 +167,12 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: " " * n + "\v",
         ],
     ),
-    "app.domain.queue.NAME": ("fullmatch", [lambda n: "a" * n, lambda n: "a" + "-" * n, lambda n: "a-" * n]),
-    "app.domain.settlement.WRITTEN_TOKEN": (
+    "app.domain.queue.NAME_PATTERN": ("fullmatch", [lambda n: "a" * n, lambda n: "a" + "-" * n, lambda n: "a-" * n]),
+    "app.domain.settlement.TOKEN_PATTERN": (
         "fullmatch",
         [lambda n: "1" * n, lambda n: "1." + "a" * n, lambda n: "1." * n],
     ),
-    "app.store.mysql_text.INSERT": (
+    "app.store.mysql_templates.INSERT": (
         "fullmatch",
         [
             lambda n: b"a" * n,
@@ -186,13 +186,16 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
     ),
     "app.store.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
-    "app.store.statements.OUTLINES": ("findall", [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n]),
-    "app.store.statements.WHOLE": ("findall", [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.statements.WEIGHTS": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.statements.LIST": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
-    "app.store.statements.COLUMN_LIST": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.statements.OUTLINES_MACRO": ("findall", [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n]),
+    "app.store.statements.MESSAGE_MACRO": (
+        "findall",
+        [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n],
+    ),
+    "app.store.statements.WEIGHT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
+    "app.store.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
     "app.store.statements.PARAMETER": ("findall", [lambda n: ":" * n, lambda n: ":" + "a" * n, lambda n: ":a" * n]),
-    "app.wire.complaints.PATH": (
+    "app.wire.decode_errors.PATH_PATTERN": (
         "match",
         [
             lambda n: " - at `$" + ".a" * n,
@@ -201,11 +204,11 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: " - at `$[" + "1" * n,
         ],
     ),
-    "app.wire.complaints.FIELD": (
+    "app.wire.decode_errors.FIELD_PATTERN": (
         "fullmatch",
         [lambda n: "Object contains unknown field `" + "`" * n + "x", lambda n: "Object contains unknown field " * n],
     ),
-    "app.wire.complaints.PATTERN": ("sub", [lambda n: "Expected `str` matching regex '" + "x" * n + "'"]),
+    "app.wire.decode_errors.REGEX_PATTERN": ("sub", [lambda n: "Expected `str` matching regex '" + "x" * n + "'"]),
 }
 """By the place where each is compiled: how it is used, and the inputs that would cost it most."""
 
@@ -254,7 +257,7 @@ def test_a_pattern_takes_time_in_proportion_to_its_input(place: str) -> None:
     pattern = compiled()[place]
     work = (lambda text: pattern.sub("", text)) if act == "sub" else getattr(pattern, act)
     for number, make in enumerate(makers):
-        assert growth(work, make) <= FACTOR, f"{place}, input {number}"
+        assert cost_growth(work, make) <= FACTOR, f"{place}, input {number}"
 
 
 # ---- the patterns and containers of the shapes -----------------------------------------------------------------------
@@ -303,7 +306,7 @@ HOSTILE: list[Maker] = [
 @pytest.mark.parametrize("pattern", SHAPE_PATTERNS)
 def test_the_pattern_of_a_field_takes_time_in_proportion_to_its_input(pattern: str) -> None:
     for make in HOSTILE:
-        assert growth(re.compile(pattern).search, make) <= FACTOR
+        assert cost_growth(re.compile(pattern).search, make) <= FACTOR
 
 
 def test_no_shape_builds_an_object_of_any_number_of_members() -> None:
@@ -324,7 +327,7 @@ def test_every_list_of_a_request_has_a_limit() -> None:
 # ---- scans that are written by hand ----------------------------------------------------------------------------------
 
 
-def refused(read: Callable[[Any], object]) -> Callable[[Any], None]:
+def ignoring_refusals(read: Callable[[Any], object]) -> Callable[[Any], None]:
     """Read what may well be refused."""
 
     def work(given: Any) -> None:
@@ -339,10 +342,10 @@ def refused(read: Callable[[Any], object]) -> Callable[[Any], None]:
 def body_of(name: str) -> Callable[[Any], None]:
     """What reads the body of this operation."""
     (found,) = [one for one in OPERATIONS if one.name == name]
-    return refused(body_decoder(found.body))
+    return ignoring_refusals(body_decoder(found.body))
 
 
-def numbered(n: int) -> bytes:
+def numbered_members(n: int) -> bytes:
     """Members of different names."""
     return b",".join(b'"k%d":1' % number for number in range(n))
 
@@ -362,7 +365,7 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
         body_of("send_message"),
         lambda n: b"{" + b'"properties":{"a":1},' * n + b'"to":""}',
     ),
-    "many properties": (body_of("send_message"), lambda n: b'{"properties":{' + numbered(n) + b"}}"),
+    "many properties": (body_of("send_message"), lambda n: b'{"properties":{' + numbered_members(n) + b"}}"),
     "many messages": (body_of("send_batch"), lambda n: b'{"messages":[' + b"{}," * n + b"{}]}"),
     "many settlements": (body_of("settle_messages"), lambda n: b'{"settlements":[' + b"{}," * n + b"{}]}"),
     "many numbers": (body_of("receive_messages"), lambda n: b'{"sequence_numbers":[' + b"1," * n + b"1]}"),
@@ -373,21 +376,24 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
     ),
     "many batches": (body_of("trim_archive"), lambda n: b'{"batches":[' + b"{}," * n + b"{}]}"),
     "JSON of any kind": (is_json, lambda n: b"[" + b"1," * n + b"1]"),
-    "query of many states": (refused(query_decoder(BrowseMessages)), lambda n: b"&".join([b"state=locked"] * n)),
+    "query of many states": (
+        ignoring_refusals(query_decoder(BrowseMessages)),
+        lambda n: b"&".join([b"state=locked"] * n),
+    ),
     "query of many names": (
-        refused(query_decoder(BrowseMessages)),
+        ignoring_refusals(query_decoder(BrowseMessages)),
         lambda n: b"&".join(b"a%d=" % number for number in range(n)),
     ),
-    "query of escapes": (refused(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%41" * n),
-    "query of broken escapes": (refused(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%" * n),
+    "query of escapes": (ignoring_refusals(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%41" * n),
+    "query of broken escapes": (ignoring_refusals(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%" * n),
     "many property headers": (
-        outside,
+        header_fields,
         lambda n: [(b"peeklock-property-%d" % number, b"x") for number in range(n)],
     ),
-    "lock token": (refused(LockToken.parse), lambda n: "1" * n + "." + "0" * n),
-    "base64": (refused(lambda text: base64_bytes(text, "")), lambda n: "A" * n + "!"),
-    "media type": (says_json, lambda n: " " * n + "+json"),
-    "name in a pointer": (step, lambda n: "~/" * n),
+    "lock token": (ignoring_refusals(LockToken.parse), lambda n: "1" * n + "." + "0" * n),
+    "base64": (ignoring_refusals(lambda text: base64_bytes(text, "")), lambda n: "A" * n + "!"),
+    "media type": (is_json_media_type, lambda n: " " * n + "+json"),
+    "name in a pointer": (pointer_segment, lambda n: "~/" * n),
     "text in a statement": (literal, lambda n: "'\\" * n),
     "bytes in a statement": (literal, lambda n: b"'\\" * n),
     "many grants": (
@@ -400,14 +406,14 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
 
 @pytest.mark.parametrize("scan", SCANS)
 def test_a_scan_takes_time_in_proportion_to_its_input(scan: str) -> None:
-    assert growth(*SCANS[scan]) <= FACTOR
+    assert cost_growth(*SCANS[scan]) <= FACTOR
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def api() -> AsyncIterator[ApiServer]:
     """A server that needs no key."""
-    async with open_house() as house:
-        yield house
+    async with open_api_server() as api:
+        yield api
 
 
 # ---- CloudEvents -----------------------------------------------------------------------------------------------------
@@ -420,8 +426,8 @@ async def _receive_nothing() -> Event:
     return {"type": "http.disconnect"}
 
 
-def event_call(house: House, raw: bytes, headers: list[tuple[bytes, bytes]]) -> Call[bytes]:
-    return Call(house.desk, OPEN_HOUSE, "id", {"queue": "orders"}, None, headers, _receive_nothing, raw, raw)
+def event_request(api: ApiServer, raw: bytes, headers: list[tuple[bytes, bytes]]) -> Request[bytes]:
+    return Request(api.context, ANONYMOUS, "id", {"queue": "orders"}, None, headers, _receive_nothing, raw, raw)
 
 
 def structured(**members: Any) -> bytes:
@@ -429,7 +435,7 @@ def structured(**members: Any) -> bytes:
 
 
 def with_members(n: int) -> bytes:
-    return structured()[:-1] + b"," + numbered(n) + b"}"
+    return structured()[:-1] + b"," + numbered_members(n) + b"}"
 
 
 EVENTS: dict[str, Maker] = {
@@ -445,16 +451,16 @@ EVENTS: dict[str, Maker] = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-async def test_a_structured_event_takes_time_in_proportion_to_its_size(house: House, event: str) -> None:
+async def test_a_structured_event_takes_time_in_proportion_to_its_size(api: ApiServer, event: str) -> None:
     def read(raw: bytes) -> None:
-        event_letter(event_call(house, raw, [STRUCTURED]))
+        event_message(event_request(api, raw, [STRUCTURED]))
 
-    assert growth(refused(read), EVENTS[event]) <= FACTOR
+    assert cost_growth(ignoring_refusals(read), EVENTS[event]) <= FACTOR
 
 
-async def test_a_binary_event_takes_time_in_proportion_to_its_size(house: House) -> None:
+async def test_a_binary_event_takes_time_in_proportion_to_its_size(api: ApiServer) -> None:
     def read(headers: list[tuple[bytes, bytes]]) -> None:
-        event_letter(event_call(house, b"", headers))
+        event_message(event_request(api, b"", headers))
 
     known = [(b"ce-specversion", b"1.0"), (b"ce-id", b"1"), (b"ce-type", b"t")]
     makers: list[Maker] = [
@@ -464,12 +470,12 @@ async def test_a_binary_event_takes_time_in_proportion_to_its_size(house: House)
         lambda n: [*known, *((b"ce-a%d" % number, b"x") for number in range(n))],
     ]
     for make in makers:
-        assert growth(refused(read), make) <= FACTOR
-        assert growth(lambda headers: identity(event_call(house, b"", headers)), make) <= FACTOR
+        assert cost_growth(ignoring_refusals(read), make) <= FACTOR
+        assert cost_growth(lambda headers: idempotency_payload(event_request(api, b"", headers)), make) <= FACTOR
 
 
-async def test_a_filter_is_measured_before_it_is_compiled(house: House) -> None:
-    assert growth(refused(CelFilter), lambda n: "(" * (n + LARGEST_FILTER)) <= FACTOR
+async def test_a_filter_is_measured_before_it_is_compiled(api: ApiServer) -> None:
+    assert cost_growth(ignoring_refusals(CelFilter), lambda n: "(" * (n + MAX_FILTER_BYTES)) <= FACTOR
 
 
 LARGE_PROPERTIES: dict[str, dict[str, Any]] = {
@@ -480,22 +486,22 @@ LARGE_PROPERTIES: dict[str, dict[str, Any]] = {
     "digits": {"k": "1" * 31_000},
     "a time": {"k": f"{DATE}.{'0' * 30_000}Z"},
 }
-ONE = "message.properties.k"
+ONE_PROPERTY = "message.properties.k"
 EXPENSIVE = {
-    "comparisons": "||".join([f"{ONE}<{ONE}"] * 23),
-    "properties": "||".join([f"{ONE}=='a'"] * 35),
+    "comparisons": "||".join([f"{ONE_PROPERTY}<{ONE_PROPERTY}"] * 23),
+    "properties": "||".join([f"{ONE_PROPERTY}=='a'"] * 35),
     "names": "||".join(["'z' in message.properties"] * 35),
-    "searches": "&&".join([f"{ONE}.contains({ONE})"] * 18),
-    "ends": "||".join([f"{ONE}.endsWith('y')"] * 25),
-    "numbers": "||".join([f"double({ONE})<1.0"] * 25),
-    "times": "||".join([f"timestamp({ONE})<message.enqueued_at"] * 18),
-    "sums": "string(" * 50 + "+".join([ONE] * 5) + ")" * 50 + "=='a'",
-    "conditions": "(true?" * 30 + ONE + ":1)" * 30 + "==1",
-    "a list": f"{ONE} in [" + ",".join(["'xxx'"] * 120) + "]",
+    "searches": "&&".join([f"{ONE_PROPERTY}.contains({ONE_PROPERTY})"] * 18),
+    "ends": "||".join([f"{ONE_PROPERTY}.endsWith('y')"] * 25),
+    "numbers": "||".join([f"double({ONE_PROPERTY})<1.0"] * 25),
+    "times": "||".join([f"timestamp({ONE_PROPERTY})<message.enqueued_at"] * 18),
+    "sums": "string(" * 50 + "+".join([ONE_PROPERTY] * 5) + ")" * 50 + "=='a'",
+    "conditions": "(true?" * 30 + ONE_PROPERTY + ":1)" * 30 + "==1",
+    "a list": f"{ONE_PROPERTY} in [" + ",".join(["'xxx'"] * 120) + "]",
 }
 """Filters at the limits of what is accepted."""
 
-MOST_EXPENSIVE = 50
+MAX_COST = 50
 """Times the cost of a filter that reads one property. Measured are 4, and 20 for a time of 30,000 digits; before
 expressions were bounded, lists of messages cost 5,000."""
 
@@ -503,38 +509,40 @@ expressions were bounded, lists of messages cost 5,000."""
 @pytest.mark.parametrize("properties", LARGE_PROPERTIES)
 async def test_the_most_expensive_filter_costs_not_much_more_than_a_plain_one(properties: str) -> None:
     envelope = Envelope("id", properties=json.dumps(LARGE_PROPERTIES[properties]).encode())
-    outline = Outline(1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, None, 0, 0, None, None, None, None, None)
+    outline = MessageMetadata(
+        1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, None, 0, 0, None, None, None, None, None
+    )
 
     async def cost(source: str) -> float:
         selecting = CelFilter(source)
         least = float("inf")
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             began = time.thread_time()
             await selecting.select([outline] * 20)
             least = min(least, time.thread_time() - began)
         return least
 
-    plain = await cost(f"{ONE} == 'a'")
+    plain = await cost(f"{ONE_PROPERTY} == 'a'")
     for name, source in EXPENSIVE.items():
-        assert await cost(source) <= MOST_EXPENSIVE * plain, name
+        assert await cost(source) <= MAX_COST * plain, name
 
 
 def test_a_filter_is_compiled_once_for_many_requests() -> None:
-    assert seconds(CelFilter, EXPENSIVE["properties"]) < ENOUGH_SECONDS
+    assert seconds(CelFilter, EXPENSIVE["properties"]) < MEASURABLE_SECONDS
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 BODY_BYTES = 3 << 20
-MOST_MEMORY = 4
+MAX_MEMORY = 4
 """Times the size of a body. Its text, and one copy of each of its parts, are three."""
 
 LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "messages": ("send_batch", lambda: b'{"messages":[' + b"{}," * (BODY_BYTES // 3) + b"{}]}"),
-    "properties": ("send_message", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
+    "properties": ("send_message", lambda: b'{"properties":{' + numbered_members(BODY_BYTES // 11) + b"}}"),
     "properties of a batch": (
         "send_batch",
-        lambda: b'{"messages":[{"properties":{' + numbered(BODY_BYTES // 11) + b"}}]}",
+        lambda: b'{"messages":[{"properties":{' + numbered_members(BODY_BYTES // 11) + b"}}]}",
     ),
     "settlements": ("settle_messages", lambda: b'{"settlements":[' + b"{}," * (BODY_BYTES // 3) + b"{}]}"),
     "sequence numbers": (
@@ -554,31 +562,34 @@ LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
         "create_key",
         lambda: b'{"principal":"a","rights":["send"],"patterns":[' + b'"ab",' * (BODY_BYTES // 5) + b'"a"]}',
     ),
-    "properties of a settlement": ("defer_lock", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
-    "properties of an edit": ("edit_message", lambda: b'{"properties":{' + numbered(BODY_BYTES // 11) + b"}}"),
+    "properties of a settlement": (
+        "defer_lock",
+        lambda: b'{"properties":{' + numbered_members(BODY_BYTES // 11) + b"}}",
+    ),
+    "properties of an edit": ("edit_message", lambda: b'{"properties":{' + numbered_members(BODY_BYTES // 11) + b"}}"),
     "attributes": ("send_raw", lambda: with_members(BODY_BYTES // 11)),
 }
 PATHS = {one.name: (one.method, one.path) for one in OPERATIONS}
 
 
 @pytest.mark.parametrize("large", LARGE)
-async def test_millions_of_entries_are_refused_before_they_are_built(house: House, large: str) -> None:
+async def test_millions_of_entries_are_refused_before_they_are_built(api: ApiServer, large: str) -> None:
     name, make = LARGE[large]
     method, path = PATHS[name]
-    await house.send()
-    await house.receive()
+    await api.send()
+    await api.receive()
     path = path.removeprefix("/v1").format(queue="orders", sequence_number=1, lock_token=f"1.{'0' * 32}")
     content = make()
     media = "application/cloudevents+json" if name == "send_raw" else "application/json"
     tracemalloc.start()
     try:
-        answer = await house.call(method, path, content=content, headers={"content-type": media, LOCAL_ADMIN: "true"})
+        answer = await api.request(method, path, content=content, headers={"content-type": media, LOCAL_ADMIN: "true"})
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     (fault,) = problem(answer, 422, "invalid-request")["errors"]
     assert "at most" in fault["detail"]
-    assert most <= MOST_MEMORY * len(content)
+    assert most <= MAX_MEMORY * len(content)
     assert len(answer.content) < 4096
 
 

@@ -6,21 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from developing.parts import side_by_side
+from developing.parallel import run_parallel
 
 ROOT = Path(__file__).parents[2]
-PASSES = "print('1 passed')"
-FAILS = "import sys; print('FAILED tests/test_one.py::test_it - because'); print('1 failed'); sys.exit(3)"
+PASSING_SCRIPT = "print('1 passed')"
+FAILING_SCRIPT = "import sys; print('FAILED tests/test_one.py::test_it - because'); print('1 failed'); sys.exit(3)"
 
 
-@pytest.mark.parametrize(("first", "second", "code"), [(PASSES, PASSES, 0), (FAILS, PASSES, 3), (PASSES, FAILS, 3)])
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [(PASSING_SCRIPT, PASSING_SCRIPT, 0), (FAILING_SCRIPT, PASSING_SCRIPT, 3), (PASSING_SCRIPT, FAILING_SCRIPT, 3)],
+)
 def test_the_exit_code_is_that_of_the_part_that_failed(first: str, second: str, code: int) -> None:
     commands = {"first": (sys.executable, "-c", first), "second": (sys.executable, "-c", second)}
-    assert side_by_side(commands) == code
+    assert run_parallel(commands) == code
 
 
 def test_the_last_lines_name_each_part_and_the_tests_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    side_by_side({"first": (sys.executable, "-c", FAILS), "second": (sys.executable, "-c", PASSES)})
+    run_parallel({"first": (sys.executable, "-c", FAILING_SCRIPT), "second": (sys.executable, "-c", PASSING_SCRIPT)})
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["---- first", "FAILED tests/test_one.py::test_it - because", "1 failed", ""]
     assert lines[4:7] == ["---- second", "1 passed", ""]
@@ -41,7 +44,7 @@ def test_the_parts_run_at_the_same_time(tmp_path: Path) -> None:
     )
     one, two = tmp_path / "one", tmp_path / "two"
     commands = {"one": (sys.executable, "-c", meets, one, two), "two": (sys.executable, "-c", meets, two, one)}
-    assert side_by_side(commands) == 0
+    assert run_parallel(commands) == 0
 
 
 def test_it_needs_nothing_but_python() -> None:

@@ -4,21 +4,21 @@ from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
-from peeklock_pipeline.columns import STORED as EXPORTED
+from peeklock_pipeline.table_specs import ARCHIVE_COLUMNS as EXPORTED
 from sqlalchemy import Integer, LargeBinary, String
 
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.digest import content_digest
 from app.domain.instant import SECOND
-from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState, Outline, Receipt
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
-from app.domain.settlement import Held, LockToken, Outcome, Tombstone
-from app.store import digested, documents, rows, tables
+from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
+from app.store import digest_columns, json_columns, rows, tables
 
 MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
 ENVELOPE = Envelope(MESSAGE_ID, "type", "correlation", "subject", "reply to", "to", GROUP_ID, "trace", PROPERTIES)
-HEADERS = documents.write_headers(ENVELOPE)
+HEADERS = json_columns.write_headers(ENVELOPE)
 SECRET = bytes(range(16))
 SETTINGS = QueueSettings(
     lock_duration=1 * SECOND,
@@ -43,12 +43,12 @@ POLICIES = [
     ListedDelays((9, 10)),
 ]
 # What one domain field is made of, where it is not a column of the same name and value.
-SPELLED = {
+ENCODED_VALUES = {
     "state": (MessageState.LOCKED, 2),
     "home_state": (MessageState.DEFERRED, 4),
     "body_kind": (BodyKind.BYTES, 2),
     "outcome": (Outcome.ABANDONED, "abandoned"),
-    "settings": (SETTINGS, documents.write_settings(SETTINGS)),
+    "settings": (SETTINGS, json_columns.write_settings(SETTINGS)),
     "properties": (PROPERTIES, PROPERTIES.decode()),
     "secret_hash": (SECRET * 2, SECRET * 2),
     "lock_token": (SECRET, SECRET),
@@ -73,12 +73,12 @@ def names_of(kind: type[Any]) -> set[str]:
 
 def stored(columns: tuple[str, ...]) -> tuple[Any, ...]:
     """A row in which every column holds something that no other one holds."""
-    return tuple(SPELLED.get(name, (0, f"<{name}>"))[1] for name in columns)
+    return tuple(ENCODED_VALUES.get(name, (0, f"<{name}>"))[1] for name in columns)
 
 
 def expected(kind: type[Any], **made_of_several: Any) -> Any:
     """The domain value of that row: every field holds what the column of its name held."""
-    values = {name: SPELLED.get(name, (f"<{name}>", 0))[0] for name in names_of(kind) - set(made_of_several)}
+    values = {name: ENCODED_VALUES.get(name, (f"<{name}>", 0))[0] for name in names_of(kind) - set(made_of_several)}
     return kind(**values, **made_of_several)
 
 
@@ -87,20 +87,20 @@ def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
         ENVELOPE_COLUMNS.get(name, value)
         for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
     ]
-    assert rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_after=7.0)
+    assert rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0)
 
 
 def test_every_column_of_an_outline_lands_in_the_field_of_its_name() -> None:
     row = [
         ENVELOPE_COLUMNS.get(name, value)
-        for name, value in zip(rows.OUTLINE_COLUMNS, stored(rows.OUTLINE_COLUMNS), strict=True)
+        for name, value in zip(rows.METADATA_COLUMNS, stored(rows.METADATA_COLUMNS), strict=True)
     ]
-    assert rows.outline(row) == expected(Outline, envelope=ENVELOPE)
+    assert rows.metadata(row) == expected(MessageMetadata, envelope=ENVELOPE)
 
 
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
     token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
-    assert rows.held(stored(rows.HELD_COLUMNS)) == expected(Held, token=token)
+    assert rows.locked_message(stored(rows.LOCKED_COLUMNS)) == expected(LockedMessage, token=token)
 
 
 def test_every_column_of_a_tombstone_lands_in_the_field_of_its_name() -> None:
@@ -114,7 +114,7 @@ def test_every_column_of_a_queue_lands_in_the_field_of_its_name() -> None:
 
 def test_every_column_of_an_api_key_lands_in_the_field_of_its_name() -> None:
     row = [
-        documents.write_rights(GRANT) if name == "rights" else value
+        json_columns.write_rights(GRANT) if name == "rights" else value
         for name, value in zip(rows.API_KEY_COLUMNS, stored(rows.API_KEY_COLUMNS), strict=True)
     ]
     assert rows.api_key(row) == expected(ApiKey, grant=GRANT)
@@ -132,11 +132,11 @@ def test_a_draft_keeps_every_field_that_is_stored() -> None:
 
 
 def test_headers_and_columns_together_hold_the_whole_envelope() -> None:
-    assert set(documents.Headers.__struct_fields__) | {"message_id", "group_id", "properties"} == names_of(Envelope)
+    assert set(json_columns.Headers.__struct_fields__) | {"message_id", "group_id", "properties"} == names_of(Envelope)
 
 
 def test_an_envelope_without_headers_has_none_stored() -> None:
-    assert documents.write_headers(Envelope("id", group_id="group", properties=b"{}")) is None
+    assert json_columns.write_headers(Envelope("id", group_id="group", properties=b"{}")) is None
 
 
 @pytest.mark.parametrize(
@@ -158,48 +158,56 @@ def test_every_column_of_a_table_is_read(
 
 def test_what_the_archive_takes_over_a_message_has() -> None:
     assert set(rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
-    assert set(rows.HELD_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
+    assert set(rows.LOCKED_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
 
 
 def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:
-    assert set(digested.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {"queue_id", "remove_at", "export_batch"}
-    assert set(digested.DIGESTED_COLUMNS) == set(EXPORTED) - {"export_batch"}
+    assert set(digest_columns.DIGESTED_COLUMNS) == columns_of(tables.ArchiveRow) - {
+        "queue_id",
+        "remove_at",
+        "export_batch",
+    }
+    assert set(digest_columns.DIGESTED_COLUMNS) == set(EXPORTED) - {"export_batch"}
 
 
 def test_the_digest_of_a_row_takes_each_column_as_what_it_is() -> None:
-    kinds = {Integer: digested.Kind.NUMBER, String: digested.Kind.TEXT, LargeBinary: digested.Kind.BYTES}
+    kinds = {
+        Integer: digest_columns.DigestKind.NUMBER,
+        String: digest_columns.DigestKind.TEXT,
+        LargeBinary: digest_columns.DigestKind.BYTES,
+    }
     columns = tables.SQLModel.metadata.tables["archive"].columns
-    for name, taken_as in digested.DIGESTED_COLUMNS.items():
+    for name, taken_as in digest_columns.DIGESTED_COLUMNS.items():
         stored_as = next(kind for base, kind in kinds.items() if isinstance(columns[name].type, base))
-        assert taken_as is (digested.Kind.BODY if name == "body" else stored_as), name
+        assert taken_as is (digest_columns.DigestKind.BODY if name == "body" else stored_as), name
 
 
 def test_settings_come_back_as_they_were_written() -> None:
     assert all(getattr(SETTINGS, name) != getattr(QueueSettings(), name) for name in names_of(QueueSettings))
-    assert documents.read_settings(documents.write_settings(SETTINGS)) == SETTINGS
+    assert json_columns.read_settings(json_columns.write_settings(SETTINGS)) == SETTINGS
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_retry_policy_comes_back_as_it_was_written(policy: RetryPolicy) -> None:
     settings = QueueSettings(retry=policy)
-    assert documents.read_settings(documents.write_settings(settings)) == settings
+    assert json_columns.read_settings(json_columns.write_settings(settings)) == settings
 
 
 def test_every_kind_of_retry_policy_has_a_stored_name() -> None:
-    assert {type(policy) for policy in POLICIES} == set(get_args(RetryPolicy)) == set(documents.RETRY_KINDS.values())
+    assert {type(policy) for policy in POLICIES} == set(get_args(RetryPolicy)) == set(json_columns.RETRY_KINDS.values())
 
 
 def test_settings_of_other_versions_are_understood() -> None:
-    assert documents.read_settings('{"max_delivery_count": 3, "of_a_newer_version": 1}') == QueueSettings(
+    assert json_columns.read_settings('{"max_delivery_count": 3, "of_a_newer_version": 1}') == QueueSettings(
         max_delivery_count=3
     )
 
 
 def test_answers_of_attempts_come_back_as_they_were_written() -> None:
     receipts = [Receipt(1, "a", 2, MessageState.SCHEDULED), Receipt(3, "b", 4, MessageState.AVAILABLE, duplicate=True)]
-    assert documents.read_receipts(documents.write_receipts(receipts)) == receipts
+    assert json_columns.read_receipts(json_columns.write_receipts(receipts)) == receipts
     messages = [rows.message(stored_message(number)) for number in (5, 6)]
-    assert documents.read_tokens(documents.write_tokens(messages)) == [LockToken(5, SECRET), LockToken(6, SECRET)]
+    assert json_columns.read_tokens(json_columns.write_tokens(messages)) == [LockToken(5, SECRET), LockToken(6, SECRET)]
 
 
 def stored_message(number: int) -> list[Any]:

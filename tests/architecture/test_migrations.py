@@ -14,18 +14,18 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-from app.store import current
+from app.store import schema_check
 from app.store.migrate import (
-    ONE_AT_A_TIME,
+    ALEMBIC_LOCK,
     DatabaseIsNewer,
-    Standing,
+    SchemaStatus,
     configuration,
     migrate,
-    on_connection,
-    standing,
+    run_on_connection,
+    schema_status,
 )
 from app.store.tables import SQLModel
-from tests.databases import Run
+from tests.databases import RunResources
 
 ENGINES = ["sqlite", "postgresql", "mariadb"]
 # SQLAlchemy reads no DESC back from these two, so Alembic believes this index to be another one; what the engine
@@ -36,25 +36,25 @@ DESCENDING = {"message_next"}
 @pytest.fixture(params=ENGINES)
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database without tables."""
-    yield from lend(request, tmp_path / "migrated.sqlite3")
+    yield from empty_database(request, tmp_path / "migrated.sqlite3")
 
 
 @pytest.fixture
 def modelled(request: pytest.FixtureRequest, empty: str, tmp_path: Path) -> Iterator[str]:
     """The address of a database on the same engine with the tables as the models describe them."""
-    for url in lend(request, tmp_path / "modelled.sqlite3"):
-        on_connection(url, create_from_models)
+    for url in empty_database(request, tmp_path / "modelled.sqlite3"):
+        run_on_connection(url, create_from_models)
         yield url
 
 
-def lend(request: pytest.FixtureRequest, file: Path) -> Iterator[str]:
+def empty_database(request: pytest.FixtureRequest, file: Path) -> Iterator[str]:
     """Lend an empty database of the engine that the test runs on."""
     kind = request.node.callspec.params["empty"]
     if kind == "sqlite":
         yield f"sqlite:///{file}"
         return
-    run: Run = request.getfixturevalue("run")
-    with run.empty_database(request.getfixturevalue("wanted")(kind)) as url:
+    run: RunResources = request.getfixturevalue("run_resources")
+    with run.empty_database(request.getfixturevalue("require_server")(kind)) as url:
         yield url
 
 
@@ -102,35 +102,35 @@ def description(connection: Connection) -> list[Any]:
 
 def is_current(url: str) -> bool:
     """What a server asks when it starts."""
-    return asyncio.run(current.is_current(url))
+    return asyncio.run(schema_check.is_current(url))
 
 
 def test_the_newest_migration_is_known_by_its_name_as_alembic_knows_it() -> None:
-    assert ScriptDirectory.from_config(configuration()).get_heads() == [current.newest_migration()]
+    assert ScriptDirectory.from_config(configuration()).get_heads() == [schema_check.newest_migration()]
 
 
 def test_the_tables_are_those_of_the_models(empty: str, modelled: str) -> None:
     migrate(empty)
-    assert on_connection(empty, differences) == []
-    assert on_connection(empty, description) == on_connection(modelled, description)
+    assert run_on_connection(empty, differences) == []
+    assert run_on_connection(empty, description) == run_on_connection(modelled, description)
 
 
 def test_a_database_is_current_once_it_was_migrated_and_stays_so(empty: str) -> None:
-    assert standing(empty) is Standing.BEHIND
+    assert schema_status(empty) is SchemaStatus.BEHIND
     assert not is_current(empty)
     migrate(empty)
-    assert standing(empty) is Standing.CURRENT
+    assert schema_status(empty) is SchemaStatus.CURRENT
     assert is_current(empty)
     migrate(empty)
-    assert standing(empty) is Standing.CURRENT
+    assert schema_status(empty) is SchemaStatus.CURRENT
 
 
 def test_several_who_migrate_at_once_take_turns(empty: str) -> None:
     with ProcessPoolExecutor(3, get_context("spawn")) as several:
         for done in [several.submit(migrate, empty) for _ in range(3)]:
             done.result()
-    assert standing(empty) is Standing.CURRENT
-    assert on_connection(empty, differences) == []
+    assert schema_status(empty) is SchemaStatus.CURRENT
+    assert run_on_connection(empty, differences) == []
 
 
 def test_a_migration_that_was_cut_off_is_made_good_by_the_next_one(empty: str) -> None:
@@ -141,13 +141,13 @@ def test_a_migration_that_was_cut_off_is_made_good_by_the_next_one(empty: str) -
         connection.execute(text("DROP TABLE api_key"))
         connection.commit()
 
-    on_connection(empty, forget_that_it_ended)
-    assert standing(empty) is Standing.BEHIND
+    run_on_connection(empty, forget_that_it_ended)
+    assert schema_status(empty) is SchemaStatus.BEHIND
     migrate(empty)
-    assert on_connection(empty, differences) == []
+    assert run_on_connection(empty, differences) == []
 
 
-ARCHIVED = """
+INSERT_ARCHIVED = """
 INSERT INTO archive (
     sequence_number, queue_id, queue, outcome, settled_at, remove_at, priority, enqueued_at, available_at,
     delivery_count, failure_count, message_id, body_kind, body
@@ -160,42 +160,42 @@ def move_to(revision: str) -> Callable[[Connection], None]:
     """Upgrade or downgrade to a revision, as `alembic` does from its command line."""
 
     def move(connection: Connection) -> None:
-        with ONE_AT_A_TIME:
-            step = command.upgrade if standing_at(connection) < revision else command.downgrade
+        with ALEMBIC_LOCK:
+            step = command.upgrade if revision_of(connection) < revision else command.downgrade
             step(configuration(connection), revision)
         connection.commit()
 
     return move
 
 
-def standing_at(connection: Connection) -> str:
+def revision_of(connection: Connection) -> str:
     """The revision of the tables, before all others where there are none."""
     return MigrationContext.configure(connection).get_current_revision() or ""
 
 
 def test_what_the_first_release_has_archived_is_unsealed(empty: str) -> None:
-    on_connection(empty, move_to("0001"))
-    first = on_connection(empty, description)
+    run_on_connection(empty, move_to("0001"))
+    first = run_on_connection(empty, description)
 
     def fill(connection: Connection) -> None:
-        connection.execute(text(ARCHIVED))
+        connection.execute(text(INSERT_ARCHIVED))
         connection.commit()
 
     def archived(connection: Connection) -> list[tuple[Any, ...]]:
         found = connection.execute(text("SELECT sequence_number, message_id, export_batch FROM archive"))
         return [tuple(row) for row in found]
 
-    on_connection(empty, fill)
+    run_on_connection(empty, fill)
     migrate(empty)
-    assert on_connection(empty, differences) == []
-    assert on_connection(empty, archived) == [(7, "id", None)]
-    on_connection(empty, move_to("0001"))
-    assert on_connection(empty, description) == first
+    assert run_on_connection(empty, differences) == []
+    assert run_on_connection(empty, archived) == [(7, "id", None)]
+    run_on_connection(empty, move_to("0001"))
+    assert run_on_connection(empty, description) == first
     migrate(empty)
-    assert on_connection(empty, archived) == [(7, "id", None)]
+    assert run_on_connection(empty, archived) == [(7, "id", None)]
 
 
-OLD_SERVER = (
+OLD_SERVER_STATEMENTS = (
     """
     INSERT INTO message (
         sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, delivery_count,
@@ -203,7 +203,7 @@ OLD_SERVER = (
     )
     VALUES (8, 1, 1, 1, 4, 1, 1, 0, 0, 0, 'id', 1, '{}')
     """,
-    ARCHIVED,
+    INSERT_ARCHIVED,
     "UPDATE archive SET export_batch = 1 WHERE sequence_number = 7",
     """
     INSERT INTO export_batch (number, row_count, digest, sealed_at, remove_at, removed_at, removal)
@@ -214,15 +214,15 @@ OLD_SERVER = (
 
 
 def test_a_server_that_knows_no_digests_goes_on_after_their_migration(empty: str) -> None:
-    on_connection(empty, move_to("0003"))
-    before = on_connection(empty, description)
+    run_on_connection(empty, move_to("0003"))
+    before = run_on_connection(empty, description)
     migrate(empty)
-    on_connection(empty, move_to("0003"))
-    assert on_connection(empty, description) == before
+    run_on_connection(empty, move_to("0003"))
+    assert run_on_connection(empty, description) == before
     migrate(empty)
 
     def work_as_before(connection: Connection) -> None:
-        for statement in OLD_SERVER:
+        for statement in OLD_SERVER_STATEMENTS:
             connection.execute(text(statement))
         connection.commit()
 
@@ -230,11 +230,11 @@ def test_a_server_that_knows_no_digests_goes_on_after_their_migration(empty: str
         questions = ("content_digest FROM message", "content_digest FROM archive", "digest_version FROM export_batch")
         return [connection.execute(text(f"SELECT {question}")).scalar_one() for question in questions]
 
-    on_connection(empty, work_as_before)
-    assert on_connection(empty, marks) == [None, None, 1]
+    run_on_connection(empty, work_as_before)
+    assert run_on_connection(empty, marks) == [None, None, 1]
 
 
-def grow(connection: Connection) -> None:
+def add_unknown_objects(connection: Connection) -> None:
     """What a newer version's migration may do while this one still serves: add."""
     connection.execute(text("CREATE TABLE topic (id INTEGER)"))
     connection.execute(text("ALTER TABLE queue ADD COLUMN colour INTEGER"))
@@ -244,10 +244,10 @@ def grow(connection: Connection) -> None:
 
 def test_a_database_that_a_newer_version_migrated_is_served_and_left_alone(empty: str) -> None:
     migrate(empty)
-    on_connection(empty, grow)
-    before = on_connection(empty, description)
-    assert standing(empty) is Standing.AHEAD
+    run_on_connection(empty, add_unknown_objects)
+    before = run_on_connection(empty, description)
+    assert schema_status(empty) is SchemaStatus.AHEAD
     with pytest.raises(DatabaseIsNewer):
         migrate(empty)
-    assert on_connection(empty, description) == before
-    assert standing(empty) is Standing.AHEAD
+    assert run_on_connection(empty, description) == before
+    assert schema_status(empty) is SchemaStatus.AHEAD

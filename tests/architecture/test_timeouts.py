@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-HANGING = """
+HANGING_TESTS = """
 import asyncio
 import threading
 
@@ -31,7 +31,7 @@ NAMES = ("coroutine_that_waits_for_ever", "loop_that_never_ends", "thread_that_i
 
 
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
-    (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "test_hanging.py").write_text(HANGING_TESTS)
     quick = ["--timeout=2", "--override-ini=faulthandler_timeout=1", "-n1", "--dist=worksteal"]
     quiet = ["-p", "no:cacheprovider", "-p", "no:schemathesis", f"--config-file={ROOT / 'pyproject.toml'}"]
     command = [sys.executable, "-m", "pytest", *quick, *quiet, str(tmp_path)]

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.measure import percentile
-from benchmarks.soaking import Account
-from benchmarks.table import Row, at_least, at_most, none
+from benchmarks.soak_load import MessageLog
+from benchmarks.table import Row, at_least, at_most, expect_none
 
 
 @pytest.mark.parametrize(
@@ -13,14 +13,14 @@ from benchmarks.table import Row, at_least, at_most, none
     ids=["whole", "lost", "completed and still there", "sent by nobody", "handed out again", "one for another"],
 )
 def test_a_soak_finds_each_message_that_is_astray(there: set[int], seen_again: int, astray: int) -> None:
-    account = Account(accepted={1, 2, 3}, completed={1, 2}, seen_again=seen_again)
-    assert account.astray(there) == astray
+    account = MessageLog(accepted={1, 2, 3}, completed={1, 2}, seen_again=seen_again)
+    assert account.unaccounted(there) == astray
 
 
 def test_a_row_is_met_when_all_its_aims_are() -> None:
     held, missed = at_most(2, " ms", 2.0), at_least(8000, "/s", 7999.9)
     assert (held.text, held.met, missed.text, missed.met) == ("≤ 2 ms", True, "≥ 8,000/s", False)
-    assert (none("loss", 0).met, none("loss", 1).met) == (True, False)
+    assert (expect_none("loss", 0).met, expect_none("loss", 1).met) == (True, False)
     assert Row("row", "none", "1", "itself", [held]).met
     assert not Row("row", "none", "1", "itself", [held, missed]).met
 

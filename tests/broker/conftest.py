@@ -6,8 +6,8 @@ import pytest
 
 from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueSettings
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.fixture

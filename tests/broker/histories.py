@@ -15,83 +15,90 @@ from app.broker.defer import defer
 from app.broker.edit import cancel, edit
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt, Edit
-from app.broker.purge import Choice, purge, redrive
+from app.broker.purge import MessageSelection, purge, redrive
 from app.broker.queues import delete_queue, put_queue
-from app.broker.receive import Wish, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
 from app.broker.renew import renew
 from app.broker.send import send, send_each, send_once
-from app.broker.settling import Ask, settle
+from app.broker.settle import SettlementRequest, settle
 from app.domain.instant import MINUTE, SECOND, Duration
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, Refusal
-from app.domain.sending import Letter
+from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, Settled
 from app.maintenance.expiry import expire_locks
-from app.maintenance.retention import retire_messages
-from app.maintenance.schedule import awaken_scheduled
-from tests.broker.model import Letter as Expected
-from tests.broker.model import Model
-from tests.contract.subject import Subject
-from tests.rooms import assemble
+from app.maintenance.retention import expire_overdue
+from app.maintenance.schedule import promote_scheduled
+from tests.broker.reference_model import Model
+from tests.broker.reference_model import ModelMessage as Expected
+from tests.brokers import build_broker
+from tests.contract.store_fixture import StoreFixture
 
 NAME = "orders"
-LIMIT = 2
-ROOM = 8
-UNIT: Duration = 20 * MINUTE
+MAX_DELIVERY_COUNT = 2
+MAX_MESSAGES = 8
+TIME_UNIT: Duration = 20 * MINUTE
 """All times of a history are multiples of this: far more than a server's own clock moves while one runs."""
-LOCK = 30 * UNIT
-KEEP = 35 * UNIT
-LARGEST = 100
-SETTINGS = QueueSettings(max_delivery_count=LIMIT, lock_duration=LOCK, max_messages=ROOM, max_message_bytes=LARGEST)
-BODIES = {"fits": b"x" * LARGEST, "is too large": b"x" * (LARGEST + 1)}
+LOCK_DURATION = 30 * TIME_UNIT
+ATTEMPT_RETENTION = 35 * TIME_UNIT
+MAX_MESSAGE_BYTES = 100
+SETTINGS = QueueSettings(
+    max_delivery_count=MAX_DELIVERY_COUNT,
+    lock_duration=LOCK_DURATION,
+    max_messages=MAX_MESSAGES,
+    max_message_bytes=MAX_MESSAGE_BYTES,
+)
+BODIES = {"fits": b"x" * MAX_MESSAGE_BYTES, "is too large": b"x" * (MAX_MESSAGE_BYTES + 1)}
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 priorities = st.integers(0, 9)
-lowest = st.sampled_from([0, 0, 5])
+lowest_priorities = st.sampled_from([0, 0, 5])
 limits = st.sampled_from([None, None, 1, 2])
 keys = st.integers(1, 2)
 picks = st.integers(0, 1000)
-stale = st.sampled_from([False, False, False, True])
+is_stale_choices = st.sampled_from([False, False, False, True])
 
 
-class Histories(RuleBasedStateMachine):
+class VerbHistories(RuleBasedStateMachine):
     """Every verb of one queue; time moves only when a rule moves it."""
 
     tokens = Bundle("tokens")
 
-    def __init__(self, make_subject: Callable[[], Subject]) -> None:
+    def __init__(self, make_store_fixture: Callable[[], StoreFixture]) -> None:
         super().__init__()
-        self.make_subject = make_subject
+        self.make_store_fixture = make_store_fixture
 
     @initialize()
     def open(self) -> None:
         self.runner = asyncio.Runner()
-        self.subject = self.make_subject()
-        self.run(self.subject.begin())
+        self.subject = self.make_store_fixture()
+        self.run(self.subject.open())
         self.clock = self.subject.clock
-        self.broker = assemble(self.subject.store, self.clock)
+        self.broker = build_broker(self.subject.store, self.clock)
         self.queue: Queue
         self.queue, _ = self.run(put_queue(self.broker, NAME, SETTINGS))
-        self.model = Model(LIMIT, ROOM, self.clock.now())
-        self._fill()
+        self.model = Model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now())
+        self._send_initial_messages()
 
     def teardown(self) -> None:
         if hasattr(self, "broker"):
-            self.run(self.broker.outbox.close())
-            self.run(self.broker.catalogue.close())
-            self.run(self.subject.end())
+            self.run(self.broker.volatile_buffer.close())
+            self.run(self.broker.queue_cache.close())
+            self.run(self.subject.close())
             self.runner.close()
 
-    def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.runner.run(work)
 
-    def _fill(self) -> None:
+    def _send_initial_messages(self) -> None:
         """Begin with a message in every unlocked state, or few histories are long enough to come to all of them."""
         for set_aside in (self.dead_letter, self.defer):
-            (receipt,) = self.run(send(self.broker, self.queue, [Letter(Envelope(""))]))
+            (receipt,) = self.run(send(self.broker, self.queue, [NewMessage(Envelope(""))]))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
-            (token,) = self._locked(self.run(receive(self.broker, self.queue, Wish())), [receipt.sequence_number])
+            (token,) = self._locked(
+                self.run(receive(self.broker, self.queue, ReceiveRequest())), [receipt.sequence_number]
+            )
             set_aside(token)
         self.send([2, 7], 0, None)
         self.send([5], 10, 40)
@@ -104,26 +111,26 @@ class Histories(RuleBasedStateMachine):
         ttl=st.sampled_from([None, None, 40]),
     )
     def send(self, priorities: list[int], delay: int, ttl: int | None) -> None:
-        life = None if ttl is None else ttl * UNIT
-        letters = [Letter(Envelope(""), priority=one, delay=delay * UNIT, ttl=life) for one in priorities]
-        said = self._said(send(self.broker, self.queue, letters))
+        life = None if ttl is None else ttl * TIME_UNIT
+        letters = [NewMessage(Envelope(""), priority=one, delay=delay * TIME_UNIT, ttl=life) for one in priorities]
+        said = self._result_or_code(send(self.broker, self.queue, letters))
         if not self.model.has_room(len(letters)):
             assert said == "queue-full"
             return
         assert not isinstance(said, str)
         for receipt, priority in zip(said, priorities, strict=True):
-            self.model.sent(receipt.sequence_number, priority, delay * UNIT, life)
+            self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, life)
 
     @rule(batch=st.lists(st.tuples(priorities, st.sampled_from([*BODIES, "fits"])), min_size=1, max_size=4))
     def send_each(self, batch: list[tuple[int, str]]) -> None:
         """Each message of a batch has its own receipt or refusal."""
-        letters = [Letter(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
+        letters = [NewMessage(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
         said = self.run(send_each(self.broker, self.queue, letters))
         for one, (priority, size) in zip(said, batch, strict=True):
             if size == "is too large":
-                assert _word(one) == "message-too-large"
+                assert _result_code(one) == "message-too-large"
             elif not self.model.has_room(1):
-                assert _word(one) == "queue-full"
+                assert _result_code(one) == "queue-full"
             else:
                 assert isinstance(one, Receipt)
                 self.model.sent(one.sequence_number, priority, 0, None)
@@ -131,82 +138,86 @@ class Histories(RuleBasedStateMachine):
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def send_once(self, key: int, priority: int) -> None:
         """A repeat under the same key hears the first answer and stores nothing."""
-        letters = [Letter(Envelope(""), priority=priority)]
-        said = self._said(send_once(self.broker, NAME, letters, _attempt("send", key, priority)))
-        match self.model.earlier("send", key, priority):
+        letters = [NewMessage(Envelope(""), priority=priority)]
+        said = self._result_or_code(send_once(self.broker, NAME, letters, _attempt("send", key, priority)))
+        match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
                 assert said == "queue-full"
             case None:
                 assert not isinstance(said, str)
                 assert not said.replayed
-                (receipt,) = said.answer
+                (receipt,) = said.result
                 self.model.sent(receipt.sequence_number, priority, 0, None)
-                self.model.keep("send", key, priority, [receipt.sequence_number], KEEP)
+                self.model.remember("send", key, priority, [receipt.sequence_number], ATTEMPT_RETENTION)
             case str(refusal):
                 assert said == refusal
             case numbers:
                 assert not isinstance(said, str)
                 assert said.replayed
-                assert [receipt.sequence_number for receipt in said.answer] == numbers
+                assert [receipt.sequence_number for receipt in said.result] == numbers
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.next(1))
     @rule(target=tokens, most=st.integers(1, 3))
     def receive(self, most: int) -> Any:
-        return self._receive(Wish(most=most), self.model.next(most))
+        return self._receive(ReceiveRequest(max_messages=most), self.model.next(most))
 
     @rule(target=tokens, most=st.integers(1, 3), lowest_priority=st.integers(1, 9))
     def receive_through_a_filter(self, most: int, lowest_priority: int) -> Any:
-        wish = Wish(most=most, matching=_at_least(lowest_priority))
-        return self._receive(wish, self.model.next(most, lowest_priority))
+        wanted = ReceiveRequest(max_messages=most, message_filter=_at_least(lowest_priority))
+        return self._receive(wanted, self.model.next(most, lowest_priority))
 
     @precondition(lambda self: self.model.deferred())
     @rule(target=tokens)
     def receive_deferred(self) -> Any:
         numbers = self.model.deferred()
-        return self._receive(Wish(most=len(numbers), numbers=numbers), numbers)
+        return self._receive(ReceiveRequest(max_messages=len(numbers), sequence_numbers=numbers), numbers)
 
     @precondition(lambda self: self.model.dead())
     @rule(target=tokens, most=st.integers(1, 2))
-    def receive_dead(self, most: int) -> Any:
-        return self._receive(Wish(most=most, source=MessageState.DEAD_LETTERED), self.model.dead()[:most])
+    def receive_dead_lettered(self, most: int) -> Any:
+        return self._receive(
+            ReceiveRequest(max_messages=most, source=MessageState.DEAD_LETTERED), self.model.dead()[:most]
+        )
 
     @rule(target=tokens, key=keys, most=st.integers(1, 3))
     def receive_once(self, key: int, most: int) -> Any:
         """A repeat under the same key gets what is still locked for the first one, and counts no delivery."""
-        said = self._said(receive_once(self.broker, self.queue, Wish(most=most), _attempt("receive", key, most)))
-        match self.model.earlier("receive", key, most):
+        said = self._result_or_code(
+            receive_once(self.broker, self.queue, ReceiveRequest(max_messages=most), _attempt("receive", key, most))
+        )
+        match self.model.earlier_answer("receive", key, most):
             case None:
                 assert not isinstance(said, str)
                 assert not said.replayed
-                tokens = self._locked(said.answer, self.model.next(most))
+                tokens = self._locked(said.result, self.model.next(most))
                 if tokens:
-                    self.model.keep("receive", key, most, tokens, KEEP)
+                    self.model.remember("receive", key, most, tokens, ATTEMPT_RETENTION)
                 return multiple(*tokens)
             case str(refusal):
                 assert said == refusal
             case tokens:
                 assert not isinstance(said, str)
                 assert said.replayed
-                assert [_token(message) for message in said.answer] == self.model.receive_again(tokens, LOCK)
+                assert [_token(message) for message in said.result] == self.model.receive_again(tokens, LOCK_DURATION)
         return multiple()
 
-    @precondition(lambda self: self.model.remembered("receive"))
+    @precondition(lambda self: self.model.remembered_attempts("receive"))
     @rule(target=tokens, pick=picks)
     def repeat_a_receive(self, pick: int) -> Any:
         """By chance alone, few histories make an attempt twice while it is remembered."""
-        attempts = self.model.remembered("receive")
+        attempts = self.model.remembered_attempts("receive")
         key, most = attempts[pick % len(attempts)]
         return self.receive_once(key, most)
 
     @rule(most=st.integers(1, 2))
     def receive_and_delete(self, most: int) -> None:
         expected = self.model.next(most)
-        messages = self.run(receive_and_delete(self.broker, self.queue, Wish(most=most)))
+        messages = self.run(receive_and_delete(self.broker, self.queue, ReceiveRequest(max_messages=most)))
         assert [message.sequence_number for message in messages] == expected
         for number in expected:
-            self.model.taken(number)
+            self.model.received_and_deleted(number)
 
     # ---- ending deliveries -------------------------------------------------------------------------------------------
 
@@ -224,69 +235,69 @@ class Histories(RuleBasedStateMachine):
 
     @rule(token=tokens, delay=st.sampled_from([0, 0, 10]), counted=st.sampled_from([True, True, False]))
     def abandon(self, token: str, delay: int, counted: bool) -> None:
-        said = Abandonment(counted=counted, delay=delay * UNIT)
-        ask = abandon(self.broker, self.queue, LockToken.parse(token), said)
-        self._settle(ask, self.model.abandon(token, delay * UNIT, counted))
+        said = Abandonment(counted=counted, delay=delay * TIME_UNIT)
+        request = abandon(self.broker, self.queue, LockToken.parse(token), said)
+        self._settle(request, self.model.abandon(token, delay * TIME_UNIT, counted))
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        said = self._said(renew(self.broker, self.queue, LockToken.parse(token)))
-        assert (said if isinstance(said, str) else "renewed") == self.model.renew(token, LOCK)
+        said = self._result_or_code(renew(self.broker, self.queue, LockToken.parse(token)))
+        assert (said if isinstance(said, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
 
     # ---- what time does ----------------------------------------------------------------------------------------------
 
     @rule(units=st.sampled_from([1, 11, 31]), sweeps=st.booleans())
     def time_passes(self, units: int, sweeps: bool) -> None:
         """Time moves, and the background passes run or are late."""
-        self.run(self.subject.pass_time(units * UNIT / SECOND))
+        self.run(self.subject.advance_time(units * TIME_UNIT / SECOND))
         self.model.now = self.clock.now()
         if sweeps:
             self.run(self._sweep())
             self.model.sweep()
-            self.model.awaken()
-            self.model.retire()
+            self.model.promote()
+            self.model.expire()
 
     # ---- what an administrator does ----------------------------------------------------------------------------------
 
-    @rule(states=st.sets(st.sampled_from(MessageState), min_size=1), lowest_priority=lowest, limit=limits)
+    @rule(states=st.sets(st.sampled_from(MessageState), min_size=1), lowest_priority=lowest_priorities, limit=limits)
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
-        chosen = self.model.chosen(states, lowest_priority, limit)
-        choice = Choice(sorted(states), _at_least(lowest_priority), limit)
+        chosen = self.model.select(states, lowest_priority, limit)
+        choice = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
         assert self.run(purge(self.broker, self.queue, choice)) == self.model.purge(chosen)
 
     @precondition(lambda self: self.model.dead())
-    @rule(lowest_priority=lowest, limit=limits)
+    @rule(lowest_priority=lowest_priorities, limit=limits)
     def redrive(self, lowest_priority: int, limit: int | None) -> None:
         dead = [MessageState.DEAD_LETTERED]
-        chosen = self.model.chosen(dead, lowest_priority, limit)
-        choice = Choice(dead, _at_least(lowest_priority), limit)
+        chosen = self.model.select(dead, lowest_priority, limit)
+        choice = MessageSelection(dead, _at_least(lowest_priority), limit)
         assert self.run(redrive(self.broker, self.queue, self.queue, choice, None)) == self.model.redrive(chosen)
 
-    @precondition(lambda self: self.model.known())
+    @precondition(lambda self: self.model.known_numbers())
     @rule(
         pick=picks,
-        is_stale=stale,
+        is_stale=is_stale_choices,
         priority=st.none() | priorities,
         delay=st.sampled_from([None, None, 0, 10]),
     )
     def edit(self, pick: int, is_stale: bool, priority: int | None, delay: int | None) -> None:
         number = self._picked(pick)
-        due_in = None if delay is None else delay * UNIT
+        due_in = None if delay is None else delay * TIME_UNIT
 
         def change(seen: Message) -> Edit:
             return Edit(seen, delay=due_in, priority=priority)
 
-        said = self._said(edit(self.broker, self.queue, number, change, _wanted(is_stale)))
+        said = self._result_or_code(edit(self.broker, self.queue, number, change, _if_match(is_stale)))
         assert (said if isinstance(said, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
 
-    @precondition(lambda self: self.model.known())
-    @rule(pick=picks, is_stale=stale)
+    @precondition(lambda self: self.model.known_numbers())
+    @rule(pick=picks, is_stale=is_stale_choices)
     def cancel(self, pick: int, is_stale: bool) -> None:
         number = self._picked(pick)
-        said = self._said(cancel(self.broker, self.queue, number, _wanted(is_stale)))
+        said = self._result_or_code(cancel(self.broker, self.queue, number, _if_match(is_stale)))
         assert (said or "cancelled") == self.model.cancel(number, is_stale)
 
-    @precondition(lambda self: len(self.model.known()) > ROOM)
+    @precondition(lambda self: len(self.model.known_numbers()) > MAX_MESSAGES)
     @rule()
     def delete_the_queue_and_make_it_again(self) -> None:
         self.run(delete_queue(self.broker, self.queue))
@@ -310,19 +321,19 @@ class Histories(RuleBasedStateMachine):
                 message.delivery_count,
                 message.failure_count,
                 _token(message) if message.lock_token else None,
-                _life(message),
+                _lifetime(message),
             )
             for message in stored
         } == {
             letter.number: (
                 letter.state,
                 letter.priority,
-                letter.deliveries,
-                letter.failures,
+                letter.delivery_count,
+                letter.failure_count,
                 letter.token,
-                _life(letter),
+                _lifetime(letter),
             )
-            for letter in self.model.letters.values()
+            for letter in self.model.messages.values()
         }
         # Two steps are never at the same time, as on a server.
         self.run(self.clock.advance(0.000_001))
@@ -331,51 +342,51 @@ class Histories(RuleBasedStateMachine):
     # ---- steps of these ----------------------------------------------------------------------------------------------
 
     def _picked(self, pick: int) -> int:
-        known = self.model.known()
+        known = self.model.known_numbers()
         return known[pick % len(known)]
 
     async def _sweep(self) -> None:
         await expire_locks(self.broker)
-        await awaken_scheduled(self.broker)
-        await retire_messages(self.broker)
+        await promote_scheduled(self.broker)
+        await expire_overdue(self.broker)
 
-    def _said(self, work: Coroutine[Any, Any, Answer]) -> Answer | str:
+    def _result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
         """What a verb answers, or the code of its refusal."""
         try:
             return self.run(work)
         except Refusal as refusal:
-            return _word(refusal)
+            return _result_code(refusal)
 
-    def _receive(self, wish: Wish, expected: list[int]) -> Any:
-        return multiple(*self._locked(self.run(receive(self.broker, self.queue, wish)), expected))
+    def _receive(self, wanted: ReceiveRequest, expected: list[int]) -> Any:
+        return multiple(*self._locked(self.run(receive(self.broker, self.queue, wanted)), expected))
 
     def _locked(self, messages: list[Message], expected: list[int]) -> list[str]:
         """The tokens of received messages, which must be those expected."""
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
-            self.model.locked(message.sequence_number, _token(message), LOCK)
+            self.model.locked(message.sequence_number, _token(message), LOCK_DURATION)
         return [_token(message) for message in messages]
 
-    def _settle(self, ask: Ask, expected: str) -> None:
-        (answer,) = self.run(settle(self.broker, self.queue, [ask]))
-        assert _word(answer) == expected
+    def _settle(self, request: SettlementRequest, expected: str) -> None:
+        (answer,) = self.run(settle(self.broker, self.queue, [request]))
+        assert _result_code(answer) == expected
 
 
 def _attempt(verb: str, key: int, payload: object) -> Attempt:
     key_digest, payload_digest = (hashlib.sha256(repr(one).encode()).digest() for one in ((verb, key), payload))
-    return Attempt(key_digest, payload_digest, KEEP)
+    return Attempt(key_digest, payload_digest, ATTEMPT_RETENTION)
 
 
 def _at_least(lowest_priority: int) -> CelFilter:
     return CelFilter(f"message.priority >= {lowest_priority}")
 
 
-def _life(message: Message | Expected) -> int | None:
+def _lifetime(message: Message | Expected) -> int | None:
     """The units from when the message can be received to the end of its life; a server's clock moves less than one."""
-    return None if message.expires_at is None else round((message.expires_at - message.available_at) / UNIT)
+    return None if message.expires_at is None else round((message.expires_at - message.available_at) / TIME_UNIT)
 
 
-def _wanted(is_stale: bool) -> set[str] | None:
+def _if_match(is_stale: bool) -> set[str] | None:
     return {"the edition before the last"} if is_stale else None
 
 
@@ -383,7 +394,7 @@ def _token(message: Message) -> str:
     return str(LockToken(message.sequence_number, message.lock_token or b""))
 
 
-def _word(answer: Receipt | Settled | Refusal) -> str:
+def _result_code(answer: Receipt | Settled | Refusal) -> str:
     match answer:
         case Settled(replayed=True):
             return f"{answer.outcome} replayed"

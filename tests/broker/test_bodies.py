@@ -8,20 +8,20 @@ import pytest
 
 from app.broker.broker import Broker
 from app.broker.browse import browse
-from app.broker.filters import CelFilter, Everything
-from app.broker.purge import Choice, purge, redrive
-from app.broker.receive import Wish, receive
+from app.broker.filters import CelFilter, MatchAll
+from app.broker.purge import MessageSelection, purge, redrive
+from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
 from app.domain.message import BodyKind, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.sending import Letter
-from tests.clock import VirtualClock
-from tests.rooms import dead_letter_all, sqlite_broker
+from app.domain.sending import NewMessage
+from tests.brokers import dead_letter_all, sqlite_broker
+from tests.virtual_clock import VirtualClock
 
 AVAILABLE = [MessageState.AVAILABLE]
 
 
-class Weighed:
+class BodyRecordingStore:
     """A store, and the bodies of what it gave away."""
 
     def __init__(self, store: Any) -> None:
@@ -32,12 +32,12 @@ class Weighed:
         return getattr(self._store, name)
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> list[Message]:
-        return self._weigh(await self._store.browse(queue_id, states, after, most))
+        return self._record_bodies(await self._store.browse(queue_id, states, after, most))
 
-    async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-        return self._weigh(await self._store.read_these(queue_id, numbers))
+    async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+        return self._record_bodies(await self._store.read_many(queue_id, numbers))
 
-    def _weigh(self, messages: list[Message]) -> list[Message]:
+    def _record_bodies(self, messages: list[Message]) -> list[Message]:
         self.bodies += [message.body for message in messages]
         return messages
 
@@ -47,20 +47,20 @@ class Scene:
     """A queue of eight messages, each with its place as a property and a body by which it is known."""
 
     broker: Broker
-    store: Weighed
+    store: BodyRecordingStore
     queue: Queue
 
 
-def letter(place: int) -> Letter:
-    return Letter(Envelope("", properties=b'{"place":%d}' % place), b"%d" % place * 1000, BodyKind.BYTES)
+def new_message(index: int) -> NewMessage:
+    return NewMessage(Envelope("", properties=b'{"place":%d}' % index), b"%d" % index * 1000, BodyKind.BYTES)
 
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [letter(place) for place in range(8)])
-        store = Weighed(broker.store)
+        await send(broker, queue, [new_message(index) for index in range(8)])
+        store = BodyRecordingStore(broker.store)
         yield Scene(replace(broker, store=store), store, queue)
 
 
@@ -75,7 +75,7 @@ async def test_a_filtered_page_reads_the_bodies_that_it_shows(scene: Scene) -> N
 
 
 async def test_a_filter_may_go_by_the_length_of_the_body(scene: Scene) -> None:
-    short = Letter(Envelope("short"), b"x", BodyKind.BYTES)
+    short = NewMessage(Envelope("short"), b"x", BodyKind.BYTES)
     await send(scene.broker, scene.queue, [short])
     found, _ = await browse(scene.broker, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5)
     assert [message.envelope.message_id for message in found] == ["short"]
@@ -83,10 +83,10 @@ async def test_a_filter_may_go_by_the_length_of_the_body(scene: Scene) -> None:
 
 
 async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> None:
-    class Late(Weighed):
-        async def read_these(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-            await receive(scene.broker, scene.queue, Wish(most=2))
-            return await super().read_these(queue_id, numbers)
+    class Late(BodyRecordingStore):
+        async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+            await receive(scene.broker, scene.queue, ReceiveRequest(max_messages=2))
+            return await super().read_many(queue_id, numbers)
 
     late = replace(scene.broker, store=Late(scene.store))
     found, _ = await browse(late, scene.queue, AVAILABLE, CelFilter("message.properties.place < 4"), 0, 5)
@@ -95,15 +95,15 @@ async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> N
 
 async def test_nobody_reads_what_is_purged_or_sent_back(scene: Scene) -> None:
     first = CelFilter("message.properties.place < 3")
-    assert await purge(scene.broker, scene.queue, Choice(AVAILABLE, first)) == 3
+    assert await purge(scene.broker, scene.queue, MessageSelection(AVAILABLE, first)) == 3
     assert await dead_letter_all(scene.broker.store, scene.queue) == 5
-    dead = Choice([MessageState.DEAD_LETTERED], Everything())
+    dead = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
     assert await redrive(scene.broker, scene.queue, scene.queue, dead, None) == 5
     assert scene.store.bodies == []
 
 
 async def test_a_filtered_receive_reads_what_it_hands_out(scene: Scene) -> None:
-    wish = Wish(most=1, matching=CelFilter("message.properties.place == 6"))
+    wish = ReceiveRequest(max_messages=1, message_filter=CelFilter("message.properties.place == 6"))
     (message,) = await receive(scene.broker, scene.queue, wish)
     assert message.body[:1] == b"6"
     assert scene.store.bodies == []

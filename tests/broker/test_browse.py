@@ -8,22 +8,22 @@ import pytest
 
 from app.broker import browse as browsing
 from app.broker.broker import Broker
-from app.broker.browse import BATCH_SIZE, MOST_SECONDS, browse, look
-from app.broker.filters import CelFilter, Everything, Filter
+from app.broker.browse import BATCH_SIZE, MAX_SECONDS, browse, read_message
+from app.broker.filters import CelFilter, Filter, MatchAll
 from app.broker.ports import Store
 from app.broker.send import send
-from app.domain.message import Envelope, MessageState, Outline
+from app.domain.message import Envelope, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageNotFound
-from app.domain.sending import Letter
-from app.domain.weight import ROW_BYTES
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
+from app.domain.sending import NewMessage
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
 
 COUNT = 8
 
 
-class Looked:
+class SlowStore:
     """A store whose looks take their time; it notes how many messages each asks for."""
 
     def __init__(self, store: Any, clock: VirtualClock) -> None:
@@ -35,10 +35,12 @@ class Looked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def outlines(self, queue_id: int, states: Sequence[MessageState], after: int, most: int) -> Sequence[Outline]:
+    async def browse_metadata(
+        self, queue_id: int, states: Sequence[MessageState], after: int, most: int
+    ) -> Sequence[MessageMetadata]:
         self.sizes.append(most)
         await self._clock.advance(self.seconds)
-        return await self._store.outlines(queue_id, states, after, most)
+        return await self._store.browse_metadata(queue_id, states, after, most)
 
 
 @dataclass
@@ -46,13 +48,13 @@ class Scene:
     """A queue of eight messages, numbered from one."""
 
     broker: Broker
-    store: Looked
+    store: SlowStore
     queue: Queue
 
     async def page(self, most: int, after: int = 0, matching: Filter | None = None) -> tuple[list[int], int | None]:
         """The numbers of the messages of a page, and where the next one begins."""
         states = [MessageState.AVAILABLE]
-        found, following = await browse(self.broker, self.queue, states, matching or Everything(), after, most)
+        found, following = await browse(self.broker, self.queue, states, matching or MatchAll(), after, most)
         return [message.sequence_number for message in found], following
 
 
@@ -61,12 +63,12 @@ async def scene() -> AsyncIterator[Scene]:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [Letter(Envelope(""))] * COUNT)
-        store = Looked(broker.store, clock)
+        await send(broker, queue, [NewMessage(Envelope(""))] * COUNT)
+        store = SlowStore(broker.store, clock)
         yield Scene(replace(broker, store=cast("Store", store)), store, queue)
 
 
-@pytest.mark.parametrize("matching", [Everything(), CelFilter("true")], ids=["all", "filtered"])
+@pytest.mark.parametrize("matching", [MatchAll(), CelFilter("true")], ids=["all", "filtered"])
 async def test_pages_go_on_where_the_one_before_ends(scene: Scene, matching: Filter) -> None:
     assert await scene.page(5, 0, matching) == ([1, 2, 3, 4, 5], 5)
     assert await scene.page(2, 5, matching) == ([6, 7], 7)
@@ -82,7 +84,7 @@ async def test_a_page_reads_one_message_more_than_it_shows_and_behind_a_filter_a
 
 
 async def test_a_page_weighs_no_more_than_an_answer_may(scene: Scene) -> None:
-    scene.broker = replace(scene.broker, largest_answer=3 * ROW_BYTES)
+    scene.broker = replace(scene.broker, max_response_bytes=3 * MESSAGE_OVERHEAD_BYTES)
     assert await scene.page(5) == ([1, 2, 3], 3)
     assert await scene.page(5, 3) == ([4, 5, 6], 6)
     assert await scene.page(5, 6) == ([7, 8], None)
@@ -91,20 +93,22 @@ async def test_a_page_weighs_no_more_than_an_answer_may(scene: Scene) -> None:
 
 async def test_a_page_ends_with_its_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
-    scene.store.seconds = MOST_SECONDS / 2
+    scene.store.seconds = MAX_SECONDS / 2
     assert await scene.page(COUNT) == ([1, 2, 3, 4], 4)
 
 
-@pytest.mark.parametrize(("most_bytes", "count"), [(4 * ROW_BYTES, 4), (4 * ROW_BYTES + 1, 6)])
+@pytest.mark.parametrize(
+    ("most_bytes", "count"), [(4 * MESSAGE_OVERHEAD_BYTES, 4), (4 * MESSAGE_OVERHEAD_BYTES + 1, 6)]
+)
 async def test_a_page_ends_with_the_bytes_that_it_may_read(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, most_bytes: int, count: int
 ) -> None:
     monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
-    monkeypatch.setattr(browsing, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(browsing, "MAX_BYTES", most_bytes)
     assert await scene.page(COUNT) == (list(range(1, count + 1)), count)
 
 
 async def test_a_message_is_shown_by_its_number(scene: Scene) -> None:
-    assert (await look(scene.broker, scene.queue, 3)).sequence_number == 3
+    assert (await read_message(scene.broker, scene.queue, 3)).sequence_number == 3
     with pytest.raises(MessageNotFound, match=f"holds no message {COUNT + 1}"):
-        await look(scene.broker, scene.queue, COUNT + 1)
+        await read_message(scene.broker, scene.queue, COUNT + 1)

@@ -9,101 +9,108 @@ import pytest
 from app.broker.broker import Broker
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
-from app.broker.edit import TRIES, Change, cancel, edit
+from app.broker.edit import MAX_TRIES, MessageChange, cancel, edit
 from app.broker.ports import Edit, Store
-from app.broker.receive import Wish, receive
+from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
-from app.broker.settling import settle_one
+from app.broker.settle import settle_one
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
-from app.domain.sending import Letter
+from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, token_of
 
 
-class Interrupted:
+class InterruptedStore:
     """A store in which something happens right after the message was looked at, once."""
 
-    def __init__(self, store: Any, happens: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, store: Any, interrupt: Callable[[], Awaitable[object]]) -> None:
         self._store = store
-        self._happens: Callable[[], Awaitable[object]] | None = happens
+        self._interrupt: Callable[[], Awaitable[object]] | None = interrupt
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def read(self, queue_id: int, sequence_number: int) -> Message | None:
         found = await self._store.read(queue_id, sequence_number)
-        if self._happens is not None:
-            happens, self._happens = self._happens, None
-            await happens()
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            await interrupt()
         return found
 
 
 @pytest.fixture
-async def seen(broker: Broker, queue: Queue) -> Message:
-    await send(broker, queue, [Letter(Envelope(""))])
+async def message(broker: Broker, queue: Queue) -> Message:
+    await send(broker, queue, [NewMessage(Envelope(""))])
     (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return message
 
 
-def adding(letter: bytes) -> Change:
+def append_to_properties(letter: bytes) -> MessageChange:
     """A change that adds a letter to the properties as they stand."""
-    return lambda seen: Edit(seen, properties=seen.envelope.properties + letter)
+    return lambda message: Edit(message, properties=message.envelope.properties + letter)
 
 
-async def test_of_two_changes_at_once_none_is_lost(broker: Broker, queue: Queue, seen: Message) -> None:
-    number = seen.sequence_number
-    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
-    assert (await edit(late, queue, number, adding(b"b"))).envelope.properties == b"ab"
+async def test_of_two_changes_at_once_none_is_lost(broker: Broker, queue: Queue, message: Message) -> None:
+    number = message.sequence_number
+    late = replace(
+        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+    )
+    assert (await edit(late, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
 
 
 async def test_a_change_that_insists_on_what_was_seen_is_refused_when_another_was_faster(
-    broker: Broker, queue: Queue, seen: Message
+    broker: Broker, queue: Queue, message: Message
 ) -> None:
-    number = seen.sequence_number
-    for act in (edit(broker, queue, number, adding(b"a")), edit(broker, queue, number, adding(b"c"))):
+    number = message.sequence_number
+    for act in (
+        edit(broker, queue, number, append_to_properties(b"a")),
+        edit(broker, queue, number, append_to_properties(b"c")),
+    ):
         current = await broker.store.read(queue.id, number)
         assert current is not None
-        late = replace(broker, store=Interrupted(broker.store, lambda act=act: act))
+        late = replace(broker, store=InterruptedStore(broker.store, lambda act=act: act))
         with pytest.raises(PreconditionFailed):
-            await edit(late, queue, number, adding(b"b"), [current.edition])
+            await edit(late, queue, number, append_to_properties(b"b"), [current.etag])
     left = await broker.store.read(queue.id, number)
     assert left is not None
     assert left.envelope.properties == b"ac"
 
 
-async def test_a_cancellation_that_insists_on_what_was_seen_is_refused_when_a_change_was_faster(
-    broker: Broker, queue: Queue, seen: Message
-) -> None:
-    number = seen.sequence_number
-    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
+async def test_cancel_with_a_stale_etag_is_refused(broker: Broker, queue: Queue, message: Message) -> None:
+    number = message.sequence_number
+    late = replace(
+        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+    )
     with pytest.raises(PreconditionFailed):
-        await cancel(late, queue, number, [seen.edition])
+        await cancel(late, queue, number, [message.etag])
     assert await broker.store.read(queue.id, number) is not None
 
 
 async def test_a_cancellation_without_a_condition_takes_the_message_as_it_is(
-    broker: Broker, queue: Queue, seen: Message
+    broker: Broker, queue: Queue, message: Message
 ) -> None:
-    number = seen.sequence_number
-    late = replace(broker, store=Interrupted(broker.store, lambda: edit(broker, queue, number, adding(b"a"))))
+    number = message.sequence_number
+    late = replace(
+        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+    )
     await cancel(late, queue, number)
     assert await broker.store.read(queue.id, number) is None
 
 
 async def test_what_is_received_meanwhile_is_neither_edited_nor_cancelled(
-    broker: Broker, queue: Queue, seen: Message
+    broker: Broker, queue: Queue, message: Message
 ) -> None:
-    number = seen.sequence_number
-    late = replace(broker, store=Interrupted(broker.store, lambda: receive(broker, queue, Wish())))
+    number = message.sequence_number
+    late = replace(broker, store=InterruptedStore(broker.store, lambda: receive(broker, queue, ReceiveRequest())))
     with pytest.raises(MessageLocked):
-        await edit(late, queue, number, adding(b"b"))
+        await edit(late, queue, number, append_to_properties(b"b"))
     with pytest.raises(MessageLocked):
         await cancel(broker, queue, number)
 
 
-class Busy:
+class BusyStore:
     """A store in which another was always faster; it counts the tries."""
 
     def __init__(self, store: Any) -> None:
@@ -121,56 +128,58 @@ class Busy:
         return False
 
 
-ACTS = pytest.mark.parametrize("act", [lambda *asked: edit(*asked, adding(b"a")), cancel], ids=["edit", "cancellation"])
+EDIT_AND_CANCEL = pytest.mark.parametrize(
+    "act", [lambda *asked: edit(*asked, append_to_properties(b"a")), cancel], ids=["edit", "cancellation"]
+)
 
 
-@ACTS
+@EDIT_AND_CANCEL
 async def test_a_message_that_keeps_changing_is_busy(
-    broker: Broker, queue: Queue, seen: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: Broker, queue: Queue, message: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
 ) -> None:
-    store = Busy(broker.store)
+    store = BusyStore(broker.store)
     with pytest.raises(MessageLocked, match="kept changing"):
-        await act(replace(broker, store=cast("Store", store)), queue, seen.sequence_number)
-    assert store.tries == TRIES
+        await act(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
+    assert store.tries == MAX_TRIES
 
 
-@ACTS
+@EDIT_AND_CANCEL
 async def test_a_locked_message_is_refused_at_once(
-    broker: Broker, queue: Queue, seen: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: Broker, queue: Queue, message: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
 ) -> None:
-    await receive(broker, queue, Wish())
-    store = Busy(broker.store)
+    await receive(broker, queue, ReceiveRequest())
+    store = BusyStore(broker.store)
     with pytest.raises(MessageLocked):
-        await act(replace(broker, store=cast("Store", store)), queue, seen.sequence_number)
+        await act(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
     assert store.tries == 0
 
 
-async def test_what_is_as_it_was_seen_is_edited_and_cancelled(broker: Broker, queue: Queue, seen: Message) -> None:
-    number = seen.sequence_number
-    edited = await edit(broker, queue, number, adding(b"a"), [seen.edition])
+async def test_what_is_as_it_was_seen_is_edited_and_cancelled(broker: Broker, queue: Queue, message: Message) -> None:
+    number = message.sequence_number
+    edited = await edit(broker, queue, number, append_to_properties(b"a"), [message.etag])
     assert edited.envelope.properties == b"a"
-    await cancel(broker, queue, number, [edited.edition])
+    await cancel(broker, queue, number, [edited.etag])
     assert await broker.store.read(queue.id, number) is None
 
 
 @pytest.mark.parametrize("due", [{"delay": HOUR}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
 async def test_what_is_available_or_scheduled_has_a_due_time(
-    broker: Broker, queue: Queue, seen: Message, due: dict[str, int]
+    broker: Broker, queue: Queue, message: Message, due: dict[str, int]
 ) -> None:
-    number = seen.sequence_number
+    number = message.sequence_number
     for _ in range(2):
-        edited = await edit(broker, queue, number, lambda seen: Edit(seen, **due))
+        edited = await edit(broker, queue, number, lambda message: Edit(message, **due))
         assert edited.state is MessageState.SCHEDULED
 
 
 @pytest.mark.parametrize("due", [{"delay": 0}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
 @pytest.mark.parametrize("set_aside", [defer, lambda queue, token: dead_letter(queue, token, None, None)])
 async def test_what_is_set_aside_has_no_due_time(
-    broker: Broker, queue: Queue, seen: Message, due: dict[str, int], set_aside: Callable[[Queue, LockToken], Any]
+    broker: Broker, queue: Queue, message: Message, due: dict[str, int], set_aside: Callable[[Queue, LockToken], Any]
 ) -> None:
-    number = seen.sequence_number
-    (message,) = await receive(broker, queue, Wish())
-    await settle_one(broker, queue, set_aside(queue, token_of(message)))
+    number = message.sequence_number
+    (received,) = await receive(broker, queue, ReceiveRequest())
+    await settle_one(broker, queue, set_aside(queue, token_of(received)))
     with pytest.raises(Conflict):
-        await edit(broker, queue, number, lambda seen: Edit(seen, **due))
-    assert (await edit(broker, queue, number, adding(b"a"))).envelope.properties == b"a"
+        await edit(broker, queue, number, lambda message: Edit(message, **due))
+    assert (await edit(broker, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"

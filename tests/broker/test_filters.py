@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.broker.filters import FIELDS, PORTION_SIZE, CelFilter, Everything
+from app.broker.filters import BATCH_SIZE, FIELDS, CelFilter, MatchAll
 from app.domain.instant import HOUR
-from app.domain.message import LARGEST_FILTER, Envelope, MessageState, Outline
+from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import InvalidRequest
 
 SENT = 1_800_000_000_000_000
@@ -15,15 +15,15 @@ SENT = 1_800_000_000_000_000
 NESTED = ".map(message, message.map(message, [1, 2, 3, 4, 5, 6, 7, 8, 9]))"
 
 
-def outline(subject: str = "s", properties: bytes = b"") -> Outline:
+def outline(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
     """A message that is available."""
     envelope = Envelope("id", subject=subject, properties=properties)
-    return Outline(
+    return MessageMetadata(
         1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None
     )
 
 
-async def matches(source: str, message: Outline) -> bool:
+async def matches(source: str, message: MessageMetadata) -> bool:
     """Whether the filter lets the message through."""
     return await CelFilter(source).select([message]) == [message]
 
@@ -51,7 +51,7 @@ async def matches(source: str, message: Outline) -> bool:
         f"'http://' == '' || message.to{NESTED} == ['//']",
     ],
 )
-def test_macros_are_refused_wherever_they_stand_and_whatever_their_variable_is_called(source: str) -> None:
+def test_macros_are_refused_everywhere(source: str) -> None:
     with pytest.raises(InvalidRequest, match=r"A filter cannot call (all|exists|exists_one|existsOne|filter|map)\."):
         CelFilter(source)
 
@@ -153,9 +153,9 @@ async def test_fields_and_properties_are_compared(source: str) -> None:
 
 async def test_a_filter_is_bounded_in_bytes() -> None:
     source = "message.subject == 'é'"
-    longest = source + " " * (LARGEST_FILTER - len(source.encode()))
+    longest = source + " " * (MAX_FILTER_BYTES - len(source.encode()))
     assert await matches(longest, outline("é"))
-    with pytest.raises(InvalidRequest, match=f"at most {LARGEST_FILTER} bytes"):
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_FILTER_BYTES} bytes"):
         CelFilter(longest + " ")
 
 
@@ -164,7 +164,7 @@ def test_filters_of_one_text_are_equal() -> None:
     one, same, other = (CelFilter(f"message.priority == {priority}") for priority in (4, 4, 5))
     assert (one, hash(one)) == (same, hash(same))
     assert one != other
-    assert one != Everything()
+    assert one != MatchAll()
 
 
 async def test_every_field_is_known() -> None:
@@ -188,7 +188,7 @@ async def test_others_get_a_turn_within_one_look() -> None:
         assert await CelFilter("message.priority == 4").select(seen) == seen
     finally:
         other.cancel()
-    assert turns >= 200 // PORTION_SIZE - 1
+    assert turns >= 200 // BATCH_SIZE - 1
 
 
 def test_no_other_name_than_message_is_known() -> None:

@@ -9,38 +9,38 @@ import pytest
 
 from app.broker.broker import Broker
 from app.broker.keys import (
-    KEEP_SECONDS,
-    LONGEST_KEY,
-    Doorkeeper,
-    FreshKey,
+    CACHE_SECONDS,
+    MAX_SECRET_LENGTH,
+    Authenticator,
+    NewApiKey,
     adopt_key,
     create_key,
-    digest,
+    hash_secret,
     revoke_key,
 )
-from app.domain.access import KEY_BYTES, KEY_PREFIX, LIVE_KEYS_PER_PRINCIPAL, OPEN_HOUSE, ApiKey, Grant, Right
+from app.domain.access import ANONYMOUS, KEY_BYTES, KEY_PREFIX, MAX_LIVE_KEYS_PER_PRINCIPAL, ApiKey, Grant, Right
 from app.domain.instant import MINUTE, SECOND
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
-from tests.clock import VirtualClock, settle
+from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 GRANT = Grant(frozenset({Right.SEND}), ("orders",))
 
 
 @pytest.fixture
-async def doorkeeper(broker: Broker, clock: VirtualClock) -> AsyncIterator[Doorkeeper]:
-    doorkeeper = Doorkeeper(broker.store.keys, clock, open_without_keys=False)
-    yield doorkeeper
-    await doorkeeper.close()
+async def authenticator(broker: Broker, clock: VirtualClock) -> AsyncIterator[Authenticator]:
+    authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=False)
+    yield authenticator
+    await authenticator.close()
 
 
-async def made(broker: Broker, principal: str = "shop", lasting: int | None = None) -> FreshKey:
+async def create(broker: Broker, principal: str = "shop", lasting: int | None = None) -> NewApiKey:
     now = broker.clock.now()
     return await create_key(broker.store.keys, principal, GRANT, now, None if lasting is None else now + lasting)
 
 
-async def is_refused(doorkeeper: Doorkeeper, secret: str | None) -> bool:
+async def is_refused(authenticator: Authenticator, secret: str | None) -> bool:
     try:
-        await doorkeeper.recognise(secret)
+        await authenticator.authenticate(secret)
     except Unauthenticated:
         return True
     return False
@@ -50,25 +50,25 @@ async def is_refused(doorkeeper: Doorkeeper, secret: str | None) -> bool:
 
 
 async def test_of_a_new_key_only_the_digest_of_its_secret_is_stored(broker: Broker) -> None:
-    first, second = await made(broker, lasting=MINUTE), await made(broker)
+    first, second = await create(broker, lasting=MINUTE), await create(broker)
     assert first.secret.startswith(KEY_PREFIX)
     assert len(first.secret) >= len(KEY_PREFIX) + KEY_BYTES
     assert first.secret != second.secret
     assert first.key.id != second.key.id
-    assert await broker.store.keys.by_hash(digest(first.secret)) == first.key
+    assert await broker.store.keys.by_hash(hash_secret(first.secret)) == first.key
     assert first.key.expires_at == broker.clock.now() + MINUTE
 
 
 async def test_a_principal_has_so_many_live_keys_and_no_more(broker: Broker) -> None:
-    keys = [await made(broker) for _ in range(LIVE_KEYS_PER_PRINCIPAL)]
+    keys = [await create(broker) for _ in range(MAX_LIVE_KEYS_PER_PRINCIPAL)]
     with pytest.raises(TooManyKeys):
-        await made(broker)
+        await create(broker)
     await revoke_key(broker.store.keys, keys[0].key.id)
-    await made(broker)
+    await create(broker)
 
 
 async def test_a_key_that_does_not_live_cannot_be_revoked(broker: Broker) -> None:
-    fresh = await made(broker)
+    fresh = await create(broker)
     await revoke_key(broker.store.keys, fresh.key.id)
     for key_id in (fresh.key.id, "none"):
         with pytest.raises(KeyNotFound, match=key_id):
@@ -78,61 +78,61 @@ async def test_a_key_that_does_not_live_cannot_be_revoked(broker: Broker) -> Non
 # ---- who speaks ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_live_key_speaks_for_its_principal(broker: Broker, doorkeeper: Doorkeeper) -> None:
-    fresh = await made(broker)
-    principal = await doorkeeper.recognise(fresh.secret)
+async def test_a_live_key_speaks_for_its_principal(broker: Broker, authenticator: Authenticator) -> None:
+    fresh = await create(broker)
+    principal = await authenticator.authenticate(fresh.secret)
     assert (principal.name, principal.grant, principal.key_id) == ("shop", GRANT, fresh.key.id)
     for secret in (None, "", "pk_unknown"):
-        assert await is_refused(doorkeeper, secret)
+        assert await is_refused(authenticator, secret)
 
 
-async def test_a_secret_has_256_characters_at_most(broker: Broker, doorkeeper: Doorkeeper) -> None:
-    for secret in ("x" * LONGEST_KEY, "x" * (LONGEST_KEY + 1)):
+async def test_a_secret_has_256_characters_at_most(broker: Broker, authenticator: Authenticator) -> None:
+    for secret in ("x" * MAX_SECRET_LENGTH, "x" * (MAX_SECRET_LENGTH + 1)):
         await adopt_key(broker.store.keys, secret, secret[-300:], GRANT, broker.clock.now())
-        assert await is_refused(doorkeeper, secret) is (len(secret) > LONGEST_KEY)
+        assert await is_refused(authenticator, secret) is (len(secret) > MAX_SECRET_LENGTH)
 
 
-async def test_a_key_ends_with_its_time(broker: Broker, doorkeeper: Doorkeeper, clock: VirtualClock) -> None:
-    fresh = await made(broker, lasting=SECOND)
-    assert not await is_refused(doorkeeper, fresh.secret)
+async def test_a_key_ends_with_its_time(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
+    fresh = await create(broker, lasting=SECOND)
+    assert not await is_refused(authenticator, fresh.secret)
     await clock.advance(1)
-    assert await is_refused(doorkeeper, fresh.secret), "although it is remembered"
+    assert await is_refused(authenticator, fresh.secret), "although it is remembered"
 
 
 async def test_a_key_that_another_process_revokes_ends_within_seconds(
-    broker: Broker, doorkeeper: Doorkeeper, clock: VirtualClock
+    broker: Broker, authenticator: Authenticator, clock: VirtualClock
 ) -> None:
-    fresh = await made(broker)
-    assert not await is_refused(doorkeeper, fresh.secret)
+    fresh = await create(broker)
+    assert not await is_refused(authenticator, fresh.secret)
     await revoke_key(broker.store.keys, fresh.key.id)
-    await clock.advance(KEEP_SECONDS)
-    assert await is_refused(doorkeeper, fresh.secret)
+    await clock.advance(CACHE_SECONDS)
+    assert await is_refused(authenticator, fresh.secret)
 
 
-async def test_a_key_that_this_process_revokes_ends_at_once(broker: Broker, doorkeeper: Doorkeeper) -> None:
-    fresh = await made(broker)
-    assert not await is_refused(doorkeeper, fresh.secret)
+async def test_a_key_that_this_process_revokes_ends_at_once(broker: Broker, authenticator: Authenticator) -> None:
+    fresh = await create(broker)
+    assert not await is_refused(authenticator, fresh.secret)
     await revoke_key(broker.store.keys, fresh.key.id)
-    doorkeeper.forget()
-    assert await is_refused(doorkeeper, fresh.secret)
+    authenticator.clear_cache()
+    assert await is_refused(authenticator, fresh.secret)
 
 
 async def test_a_key_of_another_secret_is_not_taken_for_this_one(broker: Broker, clock: VirtualClock) -> None:
-    fresh = await made(broker)
+    fresh = await create(broker)
 
     class Loose:
         """Keys that are found by a part of their digest."""
 
         async def by_hash(self, _hashed: bytes) -> ApiKey:
-            return replace(fresh.key, secret_hash=digest(fresh.secret))
+            return replace(fresh.key, secret_hash=hash_secret(fresh.secret))
 
-        async def page(self) -> Sequence[ApiKey]:
+        async def list_all(self) -> Sequence[ApiKey]:
             return [fresh.key]
 
     keys: Any = Loose()
-    doorkeeper = Doorkeeper(keys, clock, open_without_keys=False)
-    assert not await is_refused(doorkeeper, fresh.secret)
-    assert await is_refused(doorkeeper, "pk_another")
+    authenticator = Authenticator(keys, clock, anonymous_without_keys=False)
+    assert not await is_refused(authenticator, fresh.secret)
+    assert await is_refused(authenticator, "pk_another")
 
 
 # ---- without keys ----------------------------------------------------------------------------------------------------
@@ -141,27 +141,27 @@ async def test_a_key_of_another_secret_is_not_taken_for_this_one(broker: Broker,
 async def test_a_server_is_open_until_its_first_key_and_does_not_open_again(
     broker: Broker, clock: VirtualClock
 ) -> None:
-    doorkeeper = Doorkeeper(broker.store.keys, clock, open_without_keys=True)
-    assert await doorkeeper.recognise(None) == OPEN_HOUSE
-    fresh = await made(broker, lasting=SECOND)
-    doorkeeper.forget()
-    assert await is_refused(doorkeeper, None)
+    authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=True)
+    assert await authenticator.authenticate(None) == ANONYMOUS
+    fresh = await create(broker, lasting=SECOND)
+    authenticator.clear_cache()
+    assert await is_refused(authenticator, None)
     await revoke_key(broker.store.keys, fresh.key.id)
-    await clock.advance(2 * KEEP_SECONDS)
-    assert await is_refused(doorkeeper, None)
+    await clock.advance(2 * CACHE_SECONDS)
+    assert await is_refused(authenticator, None)
 
 
 # ---- upkeep ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_use_of_keys_is_noted_once(broker: Broker, doorkeeper: Doorkeeper, clock: VirtualClock) -> None:
-    used, unused = await made(broker), await made(broker)
+async def test_the_use_of_keys_is_noted_once(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
+    used, unused = await create(broker), await create(broker)
     await clock.advance(1)
-    await doorkeeper.recognise(used.secret)
+    await authenticator.authenticate(used.secret)
     noted = clock.now()
     for _ in range(2):
-        await doorkeeper.note_use()
-        keys = {key.id: key.last_used_at for key in await broker.store.keys.page()}
+        await authenticator.record_use()
+        keys = {key.id: key.last_used_at for key in await broker.store.keys.list_all()}
         assert keys == {used.key.id: noted, unused.key.id: None}
         await clock.advance(1)
 
@@ -171,13 +171,13 @@ async def test_closing_ends_the_look_ups_under_way(clock: VirtualClock) -> None:
         async def by_hash(self, _hashed: bytes) -> None:
             await asyncio.Event().wait()
 
-        async def page(self) -> None:
+        async def list_all(self) -> None:
             await asyncio.Event().wait()
 
     keys: Any = Hanging()
-    doorkeeper = Doorkeeper(keys, clock, open_without_keys=True)
-    asking = [asyncio.ensure_future(doorkeeper.recognise(secret)) for secret in ("pk_some", None)]
-    await settle()
-    await doorkeeper.close()
-    await settle()
+    authenticator = Authenticator(keys, clock, anonymous_without_keys=True)
+    asking = [asyncio.ensure_future(authenticator.authenticate(secret)) for secret in ("pk_some", None)]
+    await run_ready_tasks()
+    await authenticator.close()
+    await run_ready_tasks()
     assert [one.cancelled() for one in asking] == [True, True]

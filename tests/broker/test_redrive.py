@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from app.broker.broker import Broker
-from app.broker.filters import CelFilter, Everything
-from app.broker.purge import BATCH_SIZE, Choice, redrive
+from app.broker.filters import CelFilter, MatchAll
+from app.broker.purge import BATCH_SIZE, MessageSelection, redrive
 from app.broker.send import send
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
-from app.domain.sending import Letter
+from app.domain.sending import NewMessage
 from tests.bounds import bounded
-from tests.clock import VirtualClock
-from tests.rooms import Counted, dead_letter_all, sqlite_broker
-from tests.servers import PATIENCE
+from tests.brokers import CountingTally, dead_letter_all, sqlite_broker
+from tests.servers import TIMEOUT_SECONDS
+from tests.virtual_clock import VirtualClock
 
-ALL = Choice([MessageState.DEAD_LETTERED], Everything())
+ALL = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
 ANSWER_SECONDS = 50.0
 
 
@@ -33,8 +33,8 @@ class Scene:
     queue: Queue
     other: Queue
 
-    async def bury(self, count: int, body: bytes = b"") -> None:
-        await send(self.broker, self.queue, [Letter(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count)
+    async def send_dead_lettered(self, count: int, body: bytes = b"") -> None:
+        await send(self.broker, self.queue, [NewMessage(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count)
         assert await dead_letter_all(self.broker.store, self.queue) == count
 
     async def set_other(self, **settings: Any) -> None:
@@ -43,17 +43,19 @@ class Scene:
         assert changed is not None
         self.other = changed
 
-    def redrive(self, rate: float | None = None, choice: Choice = ALL, seconds: float = ANSWER_SECONDS) -> Any:
-        return redrive(self.broker, self.queue, self.queue, choice, rate, seconds)
+    def redrive(
+        self, rate: float | None = None, selection: MessageSelection = ALL, seconds: float = ANSWER_SECONDS
+    ) -> Any:
+        return redrive(self.broker, self.queue, self.queue, selection, rate, seconds)
 
-    def redrive_to_other(self, choice: Choice = ALL) -> Any:
-        return redrive(self.broker, self.queue, self.other, choice, None, ANSWER_SECONDS)
+    def redrive_to_other(self, selection: MessageSelection = ALL) -> Any:
+        return redrive(self.broker, self.queue, self.other, selection, None, ANSWER_SECONDS)
 
     async def timed(self, work: Awaitable[int]) -> tuple[int, float]:
         """What the work answers, and the seconds that it takes."""
         begun = self.clock.monotonic()
         task = asyncio.ensure_future(work)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not task.done():
                 await (self.clock.advance(0.25) if self.clock.timers else asyncio.sleep(0.001))
         return await task, self.clock.monotonic() - begun
@@ -75,10 +77,10 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_without_a_rate_all_go_at_once(scene: Scene) -> None:
-    await scene.bury(BATCH_SIZE + 1)
+    await scene.send_dead_lettered(BATCH_SIZE + 1)
     assert await scene.timed(scene.redrive()) == (BATCH_SIZE + 1, 0)
-    tally: Any = scene.broker.tally
-    assert isinstance(tally, Counted)
+    tally: Any = scene.broker.counters
+    assert isinstance(tally, CountingTally)
     assert tally["messages_redriven"] == BATCH_SIZE + 1
 
 
@@ -90,7 +92,7 @@ async def test_without_a_rate_all_go_at_once(scene: Scene) -> None:
 async def test_the_answer_comes_when_the_next_message_may_go(
     scene: Scene, count: int, rate: float, moved: int, seconds: float
 ) -> None:
-    await scene.bury(count)
+    await scene.send_dead_lettered(count)
     assert await scene.timed(scene.redrive(rate)) == (moved, seconds)
 
 
@@ -98,7 +100,7 @@ async def test_the_answer_comes_when_the_next_message_may_go(
 async def test_a_second_of_messages_goes_at_a_time_or_what_a_shorter_call_has_time_for(
     scene: Scene, rate: float, seconds: float, first: int
 ) -> None:
-    await scene.bury(10)
+    await scene.send_dead_lettered(10)
     redriving = asyncio.ensure_future(scene.redrive(rate, seconds=seconds))
     for _ in bounded("the redrive waits"):
         if scene.clock.timers:
@@ -110,17 +112,17 @@ async def test_a_second_of_messages_goes_at_a_time_or_what_a_shorter_call_has_ti
 
 
 async def test_a_walk_that_finds_nothing_more_does_not_wait(scene: Scene) -> None:
-    await scene.bury(2)
+    await scene.send_dead_lettered(2)
     assert await scene.timed(scene.redrive(4, replace(ALL, limit=1))) == (1, 0.25)
-    none = Choice([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'other'"))
+    none = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'other'"))
     assert await scene.timed(scene.redrive(4, none)) == (0, 0)
 
 
 async def test_a_rate_at_which_not_one_message_can_go_is_refused(scene: Scene) -> None:
-    await scene.bury(1)
+    await scene.send_dead_lettered(1)
     with pytest.raises(InvalidRequest) as refused:
         await scene.redrive(0.99 / ANSWER_SECONDS)
-    assert [fault.pointer for fault in refused.value.faults] == ["/rate_per_second"]
+    assert [fault.pointer for fault in refused.value.field_errors] == ["/rate_per_second"]
     assert await scene.available(scene.queue) == 0
 
 
@@ -128,7 +130,7 @@ async def test_a_rate_at_which_not_one_message_can_go_is_refused(scene: Scene) -
 
 
 async def test_another_queue_takes_the_first_of_them_for_which_it_has_room(scene: Scene) -> None:
-    await scene.bury(3)
+    await scene.send_dead_lettered(3)
     await scene.set_other(max_messages=2)
     assert await scene.redrive_to_other() == 2
     assert [message.sequence_number for message in await browsed(scene, scene.other)] == [1, 2]
@@ -137,7 +139,7 @@ async def test_another_queue_takes_the_first_of_them_for_which_it_has_room(scene
 
 
 async def test_a_full_queue_has_room_for_what_is_its_own(scene: Scene) -> None:
-    await scene.bury(2)
+    await scene.send_dead_lettered(2)
     changed = await scene.broker.store.queues.change(scene.queue, replace(scene.queue.settings, max_messages=1))
     assert changed is not None
     assert await redrive(scene.broker, changed, changed, ALL, None) == 2
@@ -145,8 +147,8 @@ async def test_a_full_queue_has_room_for_what_is_its_own(scene: Scene) -> None:
 
 async def test_what_is_too_large_for_another_queue_stays(scene: Scene) -> None:
     await scene.set_other(max_message_bytes=100)
-    await scene.bury(1, b"x" * 101)
-    await scene.bury(1, b"x" * 100)
+    await scene.send_dead_lettered(1, b"x" * 101)
+    await scene.send_dead_lettered(1, b"x" * 100)
     assert await scene.redrive_to_other() == 1
     assert [message.sequence_number for message in await browsed(scene, scene.other)] == [2]
     assert await scene.redrive() == 1, "in its own queue it has its place already"
@@ -154,14 +156,14 @@ async def test_what_is_too_large_for_another_queue_stays(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 async def test_a_queue_that_is_closed_to_senders_takes_none(scene: Scene, count: int) -> None:
-    await scene.bury(count)
+    await scene.send_dead_lettered(count)
     await scene.set_other(status=QueueStatus.SEND_DISABLED)
     with pytest.raises(SendDisabled):
         await scene.redrive_to_other()
 
 
 async def test_a_queue_that_was_made_again_and_closed_to_senders_takes_none(scene: Scene) -> None:
-    await scene.bury(1)
+    await scene.send_dead_lettered(1)
     assert await scene.broker.store.queues.delete(scene.other)
     await scene.broker.store.queues.create(scene.other.name, QueueSettings(status=QueueStatus.SEND_DISABLED))
     with pytest.raises(SendDisabled):

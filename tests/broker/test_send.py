@@ -9,17 +9,17 @@ import pytest
 from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, delete_queue
-from app.broker.send import post, send, send_each, send_once
+from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.instant import HOUR
 from app.domain.message import BodyKind, Envelope, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import MessageTooLarge, QueueFull, QueueNotFound, Refusal, SendDisabled
-from app.domain.sending import Letter
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
+from app.domain.sending import NewMessage
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
 
-LETTER = Letter(Envelope(""))
-TOO_LARGE = Letter(Envelope(""), b"xx", BodyKind.BYTES)
+NEW_MESSAGE = NewMessage(Envelope(""))
+TOO_LARGE = NewMessage(Envelope(""), b"xx", BodyKind.BYTES)
 CLOSED = {"status": QueueStatus.SEND_DISABLED}
 
 
@@ -44,15 +44,15 @@ async def changed(broker: Broker, queue: Queue, **settings: Any) -> Queue:
 
 
 async def test_all_letters_are_stored_or_none(broker: Broker, queue: Queue) -> None:
-    for letters, refusal in (([LETTER] * 4, QueueFull), ([LETTER, TOO_LARGE], MessageTooLarge)):
+    for letters, refusal in (([NEW_MESSAGE] * 4, QueueFull), ([NEW_MESSAGE, TOO_LARGE], MessageTooLarge)):
         with pytest.raises(refusal):
             await send(broker, queue, letters)
     assert await broker.store.queues.total(queue.id) == 0
-    assert len(await send(broker, queue, [LETTER] * 3)) == 3
+    assert len(await send(broker, queue, [NEW_MESSAGE] * 3)) == 3
 
 
 async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker, queue: Queue) -> None:
-    answers = await send_each(broker, queue, [TOO_LARGE, LETTER, LETTER, TOO_LARGE, LETTER, LETTER])
+    answers = await send_each(broker, queue, [TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE, TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE])
     kinds = [type(answer) for answer in answers]
     assert kinds == [MessageTooLarge, Receipt, Receipt, MessageTooLarge, Receipt, QueueFull]
     stored = [answer.sequence_number for answer in answers if isinstance(answer, Receipt)]
@@ -63,10 +63,10 @@ async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker
 async def test_a_closed_queue_takes_no_message(broker: Broker, queue: Queue) -> None:
     closed = await changed(broker, queue, **CLOSED)
     for sending in (
-        send(broker, closed, [LETTER]),
-        send_each(broker, closed, [LETTER]),
-        send_once(broker, closed.name, [LETTER], attempt(b"k")),
-        post(broker, closed, LETTER),
+        send(broker, closed, [NEW_MESSAGE]),
+        send_each(broker, closed, [NEW_MESSAGE]),
+        send_once(broker, closed.name, [NEW_MESSAGE], attempt(b"k")),
+        send_volatile(broker, closed, NEW_MESSAGE),
     ):
         with pytest.raises(SendDisabled):
             await sending
@@ -88,19 +88,19 @@ async def is_full(broker: Broker, queue: Queue) -> None:
 async def test_a_repeat_hears_the_first_answer_although_its_queue_takes_no_more(
     broker: Broker, queue: Queue, happens: Any, refusal: type[Refusal]
 ) -> None:
-    first = await send_once(broker, queue.name, [LETTER], attempt(b"k"))
+    first = await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert not first.replayed
     await happens(broker, queue)
-    repeat = await send_once(broker, queue.name, [LETTER], attempt(b"k"))
-    assert (repeat.replayed, repeat.answer) == (True, first.answer)
+    repeat = await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    assert (repeat.replayed, repeat.result) == (True, first.result)
     with pytest.raises(refusal):
-        await send_once(broker, queue.name, [LETTER], attempt(b"o"))
+        await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"o"))
 
 
 async def test_a_volatile_message_is_known_by_its_own_id_or_one_that_is_made(broker: Broker, queue: Queue) -> None:
-    own = await post(broker, queue, Letter(Envelope("own")))
-    made = await post(broker, queue, LETTER)
+    own = await send_volatile(broker, queue, NewMessage(Envelope("own")))
+    made = await send_volatile(broker, queue, NEW_MESSAGE)
     assert own == "own"
     assert made.startswith("made-")
-    await broker.outbox.close()
+    await broker.volatile_buffer.close()
     assert await broker.store.queues.total(queue.id) == 2

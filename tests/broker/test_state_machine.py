@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.broker.histories import Histories
-from tests.contract.subject import MariaSubject, PostgresSubject, Subject, sqlite_file
-from tests.databases import Run
+from tests.broker.histories import VerbHistories
+from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file
+from tests.databases import RunResources
 
 EXAMPLES = {"sqlite": 60, "postgresql": 12, "mariadb": 12}
 """Histories of each run; a server's store takes several times as long for one."""
-TIMES_MORE = 10
+EXAMPLES_FACTOR = 10
 """With --faults=all."""
 
 
@@ -24,25 +24,27 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_subject(store: str, request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Callable[[], Subject]:
+def make_store_fixture(
+    store: str, request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path
+) -> Callable[[], StoreFixture]:
     """Makes the store under test; each has nothing in it when a history begins."""
     match store:
         case "sqlite":
-            file = Path(shutil.copy(run.sqlite_template(), tmp_path))
+            file = Path(shutil.copy(run_resources.sqlite_template(), tmp_path))
             return lambda: sqlite_file(file)
         case "postgresql":
             url = request.getfixturevalue("postgres_url")
-            return lambda: PostgresSubject(url)
+            return lambda: PostgresqlFixture(url)
         case _:
             url = request.getfixturevalue("mariadb_url")
-            return lambda: MariaSubject(url)
+            return lambda: MariadbFixture(url)
 
 
 @pytest.mark.timeout(900)  # a history that fails is looked for in its shortest form
-def test_histories(store: str, make_subject: Callable[[], Subject], pytestconfig: pytest.Config) -> None:
-    times = TIMES_MORE if pytestconfig.getoption("--faults") == "all" else 1
+def test_histories(store: str, make_store_fixture: Callable[[], StoreFixture], pytestconfig: pytest.Config) -> None:
+    times = EXAMPLES_FACTOR if pytestconfig.getoption("--faults") == "all" else 1
     run_state_machine_as_test(
-        lambda: Histories(make_subject),
+        lambda: VerbHistories(make_store_fixture),
         settings=settings(
             max_examples=EXAMPLES[store] * times,
             stateful_step_count=40,

@@ -5,14 +5,14 @@ import asyncio
 import asyncpg
 import pytest
 
-from app.broker.receive import Wish, receive
+from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
 from app.domain.message import Envelope
 from app.domain.queue import QueueSettings
-from app.domain.sending import Letter
+from app.domain.sending import NewMessage
 from app.store.open import open_store
-from tests.clock import VirtualClock, settle
-from tests.rooms import assemble
+from tests.brokers import build_broker
+from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity
@@ -26,18 +26,18 @@ async def test_a_lock_is_a_row_and_not_a_transaction(postgres_url: str) -> None:
     store = await open_store(postgres_url, clock, 2)
     onlooker = await asyncpg.connect(postgres_url)
     try:
-        broker = assemble(store, clock)
+        broker = build_broker(store, clock)
         queue, _ = await store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [Letter(Envelope(""))])
-        (held,) = await receive(broker, queue, Wish())
-        waiting = asyncio.create_task(receive(broker, queue, Wish(patience_seconds=30)))
-        await settle()
-        assert broker.waiting.waiting() == [queue.id]
+        await send(broker, queue, [NewMessage(Envelope(""))])
+        (held,) = await receive(broker, queue, ReceiveRequest())
+        waiting = asyncio.create_task(receive(broker, queue, ReceiveRequest(wait_seconds=30)))
+        await run_ready_tasks()
+        assert broker.wait_queue.wait_keys() == [queue.id]
         assert held.lock_token is not None
         assert await onlooker.fetchval(IN_TRANSACTION) == 0
         await clock.advance(30)
         assert await waiting == []
-        await broker.catalogue.close()
+        await broker.queue_cache.close()
     finally:
         await onlooker.close()
         await store.close()

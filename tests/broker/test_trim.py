@@ -8,22 +8,22 @@ import pytest
 
 from app.broker.broker import Broker
 from app.broker.trim import trim
-from app.domain.archive import Copy, TrimResult
-from tests.clock import VirtualClock
-from tests.rooms import sqlite_broker
+from app.domain.archive import CopiedBatch, TrimResult
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
 
 TRIMMED, UNKNOWN = TrimResult.TRIMMED, TrimResult.UNKNOWN
-COPIES = [Copy(number, 1, "digest") for number in range(1, 6)]
+COPIES = [CopiedBatch(number, 1, "digest") for number in range(1, 6)]
 
 
-class Archive:
+class SlowArchiveStore:
     """An archive that takes a second for each batch and knows the first three."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.archive = self
         self._clock = clock
 
-    async def trim(self, copy: Copy) -> TrimResult:
+    async def trim(self, copy: CopiedBatch) -> TrimResult:
         await self._clock.advance(1)
         return TRIMMED if copy.number <= 3 else UNKNOWN
 
@@ -32,7 +32,7 @@ class Archive:
 async def broker() -> AsyncIterator[Broker]:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
-        store: Any = Archive(clock)
+        store: Any = SlowArchiveStore(clock)
         await clock.advance(10)
         yield replace(broker, store=store)
 
@@ -41,8 +41,8 @@ async def broker() -> AsyncIterator[Broker]:
     ("seconds", "results"),
     [
         ({}, [TRIMMED] * 3 + [UNKNOWN] * 2),
-        ({"patience_seconds": 2}, [TRIMMED] * 2),
-        ({"patience_seconds": 0}, [TRIMMED]),
+        ({"timeout_seconds": 2}, [TRIMMED] * 2),
+        ({"timeout_seconds": 0}, [TRIMMED]),
     ],
     ids=["without a limit", "two seconds", "none"],
 )
@@ -50,5 +50,5 @@ async def test_what_is_reached_in_time_is_answered_and_what_was_trimmed_is_count
     broker: Broker, seconds: dict[str, float], results: Sequence[TrimResult]
 ) -> None:
     assert await trim(broker, COPIES, **seconds) == results
-    tally: Any = broker.tally
+    tally: Any = broker.counters
     assert tally["batches_trimmed"] == results.count(TRIMMED)

@@ -14,26 +14,26 @@ from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.dead_letter import dead_letter
 from app.broker.edit import edit
-from app.broker.filters import Everything
-from app.broker.give_back import give_back
+from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, Edit
-from app.broker.purge import Choice, redrive
-from app.broker.queues import change_queue, fresh
-from app.broker.receive import Wish, receive
-from app.broker.send import post, send, send_each, send_once
-from app.broker.settling import settle_one
+from app.broker.purge import MessageSelection, redrive
+from app.broker.queues import change_queue, reload_queue
+from app.broker.receive import ReceiveRequest, receive
+from app.broker.release_undelivered import release_undelivered
+from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.settle import settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import QueueNotFound
-from app.domain.sending import Letter
+from app.domain.sending import NewMessage
 from app.domain.settlement import token_of
 from app.maintenance.expiry import expire_locks
-from app.maintenance.retention import retire_messages
-from app.maintenance.schedule import awaken_scheduled
-from tests.clock import VirtualClock, settle
-from tests.rooms import sqlite_broker
+from app.maintenance.retention import expire_overdue
+from app.maintenance.schedule import promote_scheduled
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 SETTINGS = QueueSettings(max_delivery_count=2, lock_duration=30 * SECOND, duplicate_detection_window=MINUTE)
 
@@ -47,10 +47,10 @@ class Scene:
     clock: VirtualClock
 
     async def send(self, **letter: Any) -> None:
-        await send(self.broker, self.queue, [Letter(Envelope(""), **letter)])
+        await send(self.broker, self.queue, [NewMessage(Envelope(""), **letter)])
 
     async def locked(self, source: MessageState = MessageState.AVAILABLE) -> Message:
-        (message,) = await receive(self.broker, self.queue, Wish(source=source))
+        (message,) = await receive(self.broker, self.queue, ReceiveRequest(source=source))
         return message
 
     async def sent_and_locked(self) -> Message:
@@ -63,7 +63,7 @@ class Scene:
 
     async def change(self, **settings: Any) -> None:
         await change_queue(
-            self.broker, await fresh(self.broker, self.queue.name), lambda before: replace(before, **settings)
+            self.broker, await reload_queue(self.broker, self.queue.name), lambda before: replace(before, **settings)
         )
 
 
@@ -73,37 +73,37 @@ async def scene() -> AsyncIterator[Scene]:
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", SETTINGS)
         yield Scene(broker, queue, clock)
-        broker.waiting.close()
+        broker.wait_queue.close()
 
 
-async def is_woken(scene: Scene, source: MessageState, happens: Callable[[], Awaitable[object]]) -> bool:
+async def is_woken(scene: Scene, source: MessageState, change: Callable[[], Awaitable[object]]) -> bool:
     """Whether a receiver that waits meanwhile has its message without any time passing."""
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50, source=source)))
-    await settle()
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
+    await run_ready_tasks()
     assert not waiting.done()
-    await happens()
-    await rest()
+    await change()
+    await run_until_idle()
     woken = waiting.done()
     waiting.cancel()
     await asyncio.wait([waiting])
     return woken and len(waiting.result()) == 1
 
 
-async def rest() -> None:
+async def run_until_idle() -> None:
     """Let every task run until it waits for something that only the test can bring about."""
     for _ in range(5):
-        await settle()
+        await run_ready_tasks()
 
 
 # ---- the queue -------------------------------------------------------------------------------------------------------
 
 
-async def nothing() -> None:
+async def do_nothing() -> None:
     """Nothing happens."""
 
 
 async def test_where_nothing_happens_the_receiver_waits(scene: Scene) -> None:
-    assert not await is_woken(scene, MessageState.AVAILABLE, nothing)
+    assert not await is_woken(scene, MessageState.AVAILABLE, do_nothing)
 
 
 async def test_a_send_wakes(scene: Scene) -> None:
@@ -111,37 +111,37 @@ async def test_a_send_wakes(scene: Scene) -> None:
 
 
 async def test_each_message_of_a_batch_wakes(scene: Scene) -> None:
-    letters = [Letter(Envelope(""))]
+    letters = [NewMessage(Envelope(""))]
     assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_each(scene.broker, scene.queue, letters))
 
 
 async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
-    letters = [Letter(Envelope(""))]
+    letters = [NewMessage(Envelope(""))]
 
     async def send_it() -> None:
         await send_once(scene.broker, "orders", letters, attempt)
 
     assert await is_woken(scene, MessageState.AVAILABLE, send_it)
-    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+    with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
         await send_it()
-        assert not await waiter.rung(0)
+        assert not await waiter.woken(0)
 
 
 async def test_a_volatile_message_wakes_once_it_is_stored(scene: Scene) -> None:
-    letter = Letter(Envelope(""))
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: post(scene.broker, scene.queue, letter))
+    letter = NewMessage(Envelope(""))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker, scene.queue, letter))
 
 
 async def test_a_duplicate_wakes_no_receiver(scene: Scene) -> None:
-    letters = [Letter(Envelope("same"))]
+    letters = [NewMessage(Envelope("same"))]
     await send(scene.broker, scene.queue, letters)
-    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+    with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
         await send(scene.broker, scene.queue, letters)
         await send_each(scene.broker, scene.queue, letters)
-        await post(scene.broker, scene.queue, letters[0])
-        await settle()
-        assert not await waiter.rung(0)
+        await send_volatile(scene.broker, scene.queue, letters[0])
+        await run_ready_tasks()
+        assert not await waiter.woken(0)
 
 
 async def test_an_abandoned_message_wakes(scene: Scene) -> None:
@@ -159,12 +159,12 @@ async def test_a_lock_that_has_run_out_wakes(scene: Scene) -> None:
 async def test_a_message_that_is_due_wakes(scene: Scene) -> None:
     await scene.send(delay=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: awaken_scheduled(scene.broker))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker))
 
 
 async def test_a_redriven_message_wakes(scene: Scene) -> None:
     await scene.dead_lettered()
-    choice = Choice([MessageState.DEAD_LETTERED], Everything())
+    choice = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
     assert await is_woken(
         scene, MessageState.AVAILABLE, lambda: redrive(scene.broker, scene.queue, scene.queue, choice, None)
     )
@@ -184,17 +184,19 @@ async def test_locks_taken_by_a_change_of_settings_wake(scene: Scene) -> None:
 
 async def test_what_a_receiver_gives_back_wakes(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: give_back(scene.broker, scene.queue, [message]))
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: release_undelivered(scene.broker, scene.queue, [message])
+    )
 
 
 @pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
 async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageState) -> None:
     """A claim is cancelled in the moment in which it commits."""
     await (scene.send() if source is MessageState.AVAILABLE else scene.dead_lettered())
-    (held,) = await receive(scene.broker, scene.queue, Wish(source=source))
+    (held,) = await receive(scene.broker, scene.queue, ReceiveRequest(source=source))
 
     async def claim_and_go() -> None:
-        await give_back(replace(scene.broker, bells=Deaf()), scene.queue, [held])
+        await release_undelivered(replace(scene.broker, notifier=NullNotifier()), scene.queue, [held])
         claim = Claim(scene.queue.id, 1, 30 * SECOND, source=source)
         claiming = asyncio.create_task(scene.broker.store.claim(claim))
         await asyncio.sleep(0)
@@ -208,10 +210,10 @@ async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageStat
     assert message.delivery_count == held.delivery_count + 2, "the claim without a caller has taken effect"
 
 
-class Deaf:
+class NullNotifier:
     """Wake-ups that reach nobody."""
 
-    def ring(self, queue_id: int, count: int = 1, passed: Sequence[int] = ()) -> None:
+    def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
         """Nothing."""
 
     def schedule_changed(self) -> None:
@@ -257,10 +259,10 @@ async def test_a_message_past_its_life_wakes_a_receiver_of_dead_letters(scene: S
     await scene.change(dead_letter_on_expiry=True)
     await scene.send(ttl=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: retire_messages(scene.broker))
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_overdue(scene.broker))
 
 
-async def test_locks_on_dead_letters_taken_by_a_change_of_settings_wake_a_receiver_of_dead_letters(
+async def test_revoked_dead_letter_locks_wake_a_dead_letter_receiver(
     scene: Scene,
 ) -> None:
     await scene.dead_lettered()
@@ -271,9 +273,9 @@ async def test_locks_on_dead_letters_taken_by_a_change_of_settings_wake_a_receiv
 async def test_a_dead_letter_wakes_no_receiver_of_the_queue(scene: Scene) -> None:
     message = await scene.sent_and_locked()
     ending = dead_letter(scene.queue, token_of(message), "why", None)
-    with scene.broker.waiting.waiter(scene.queue.id) as waiter:
+    with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
         await settle_one(scene.broker, scene.queue, ending)
-        assert not await waiter.rung(0)
+        assert not await waiter.woken(0)
 
 
 # ---- queues that are closed, opened and deleted ----------------------------------------------------------------------
@@ -284,27 +286,27 @@ async def test_a_receiver_takes_nothing_from_a_closed_queue_and_is_woken_when_it
     scene: Scene, source: MessageState
 ) -> None:
     await scene.change(dead_letter_on_expiry=source is MessageState.DEAD_LETTERED)
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50, source=source)))
-    await settle()
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
+    await run_ready_tasks()
     await scene.change(status=QueueStatus.RECEIVE_DISABLED)
     await scene.send(ttl=SECOND if source is MessageState.DEAD_LETTERED else None)
     await scene.clock.advance(2)
-    await retire_messages(scene.broker)
-    await rest()
+    await expire_overdue(scene.broker)
+    await run_until_idle()
     assert not waiting.done()
     await scene.change(status=QueueStatus.ACTIVE)
-    await rest()
+    await run_until_idle()
     assert waiting.done()
     assert len(waiting.result()) == 1
 
 
 async def test_a_receiver_that_waits_on_a_deleted_queue_hears_so_at_the_next_look(scene: Scene) -> None:
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, Wish(patience_seconds=50)))
-    await settle()
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50)))
+    await run_ready_tasks()
     assert await scene.broker.store.queues.delete(scene.queue)
-    scene.broker.catalogue.forget(scene.queue)
-    scene.broker.waiting.ring(scene.queue.id)
-    await rest()
+    scene.broker.queue_cache.forget(scene.queue)
+    scene.broker.wait_queue.wake(scene.queue.id)
+    await run_until_idle()
     assert waiting.done()
     with pytest.raises(QueueNotFound):
         await waiting

@@ -18,7 +18,7 @@ NAME = "demo"
 REQUIRED: dict[str, Any] = {"image": {"repository": "registry.example.com/peeklock"}, "existingSecret": "queue-access"}
 
 # Everything that can be switched on, so that every template is rendered.
-EVERYTHING: dict[str, Any] = {
+ALL_OPTIONS: dict[str, Any] = {
     **REQUIRED,
     "image": {"repository": "registry.example.com/peeklock", "digest": "sha256:" + "a" * 64},
     "imagePullSecrets": [{"name": "registry"}],
@@ -60,7 +60,7 @@ def example(name: str) -> dict[str, Any]:
 
 VALUE_SETS: dict[str, dict[str, Any]] = {
     "defaults": REQUIRED,
-    "everything": EVERYTHING,
+    "everything": ALL_OPTIONS,
     **{file.stem: example(file.stem) for file in sorted((CHART / "examples").glob("*.yaml"))},
 }
 

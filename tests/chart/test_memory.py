@@ -10,7 +10,7 @@ import pytest
 
 from app.settings import Settings
 from tests.chart.release import CHART, REQUIRED, VALUE_SETS, environment, render
-from tests.memory import MIB, largest_resident
+from tests.memory_bound import MIB, max_resident_bytes
 
 UNITS = {"Mi": MIB, "Gi": 1024 * MIB}
 
@@ -25,7 +25,7 @@ def limits(values: dict[str, Any]) -> tuple[int, int]:
     }
     settings = Settings.model_validate(given)
     amount, unit = re.fullmatch(r"([0-9]+)(Mi|Gi)", server["resources"]["limits"]["memory"]).groups()
-    return int(amount) * UNITS[unit], settings.workers * largest_resident(settings)
+    return int(amount) * UNITS[unit], settings.workers * max_resident_bytes(settings)
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
@@ -42,4 +42,4 @@ def test_a_setting_of_the_operator_counts() -> None:
 
 def test_the_documentation_gives_the_sum_of_the_defaults() -> None:
     guide = (Path(CHART).parents[1] / "docs" / "deploy.md").read_text()
-    assert f"That is {largest_resident(Settings()) // MIB} MiB with the defaults" in guide
+    assert f"That is {max_resident_bytes(Settings()) // MIB} MiB with the defaults" in guide

@@ -11,8 +11,8 @@ import pytest
 
 from app.settings import Settings
 from tests.chart.release import (
+    ALL_OPTIONS,
     CHART,
-    EVERYTHING,
     NAMESPACE,
     REQUIRED,
     VALUE_SETS,
@@ -285,19 +285,19 @@ def test_the_platform_may_choose_the_user() -> None:
 
 
 def test_a_network_policy_lets_in_those_it_names_and_the_test_pod() -> None:
-    release = render(EVERYTHING)
+    release = render(ALL_OPTIONS)
     policy = release.one("NetworkPolicy")["spec"]
     (rule,) = policy["ingress"]
     test_pod, *named = rule["from"]
-    assert named == EVERYTHING["networkPolicy"]["from"]
+    assert named == ALL_OPTIONS["networkPolicy"]["from"]
     assert is_selected(test_pod["podSelector"]["matchLabels"], release.one("Pod")["metadata"]["labels"])
     dns, *allowed = policy["egress"]
     assert {entry["port"] for entry in dns["ports"]} == {53}
-    assert allowed == EVERYTHING["networkPolicy"]["egress"]
+    assert allowed == ALL_OPTIONS["networkPolicy"]["egress"]
 
 
 def test_the_monitor_scrapes_the_service() -> None:
-    release = render(EVERYTHING)
+    release = render(ALL_OPTIONS)
     monitor, service = release.one("ServiceMonitor"), release.one("Service")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert is_selected(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
@@ -306,7 +306,10 @@ def test_the_monitor_scrapes_the_service() -> None:
 
 
 def test_server_and_monitor_have_the_metrics_key_where_queues_are_named() -> None:
-    plain, named = render(EVERYTHING), render({**EVERYTHING, "metrics": {**EVERYTHING["metrics"], "namesQueues": True}})
+    plain, named = (
+        render(ALL_OPTIONS),
+        render({**ALL_OPTIONS, "metrics": {**ALL_OPTIONS["metrics"], "namesQueues": True}}),
+    )
     assert "PEEKLOCK_METRICS_KEY" not in environment(plain.server())
     (endpoint,) = plain.one("ServiceMonitor")["spec"]["endpoints"]
     assert "authorization" not in endpoint
@@ -316,7 +319,7 @@ def test_server_and_monitor_have_the_metrics_key_where_queues_are_named() -> Non
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:
-    for document in render({**EVERYTHING, "fullnameOverride": "n" * 80}).documents:
+    for document in render({**ALL_OPTIONS, "fullnameOverride": "n" * 80}).documents:
         assert len(document["metadata"]["name"]) <= 63
 
 

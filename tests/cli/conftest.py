@@ -10,53 +10,53 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, peeklock, services
+from tests.peeklock_process import PeeklockProcess, run_peeklock, services
 
 
-class Terminal:
+class CommandLine:
     """Somebody who types `peeklock ...` with one server in mind."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.directory = directory
         self.url = url
 
-    def type(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         """What a command answers."""
-        return peeklock(*arguments, directory=self.directory, stdin=stdin, url=self.url)
+        return run_peeklock(*arguments, directory=self.directory, stdin=stdin, url=self.url)
 
-    def see(self, *arguments: str, stdin: bytes = b"") -> str:
+    def run_ok(self, *arguments: str, stdin: bytes = b"") -> str:
         """What a command that must succeed prints."""
-        done = self.type(*arguments, stdin=stdin)
+        done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def read(self, *arguments: str, stdin: bytes = b"") -> list[Any]:
+    def read_json(self, *arguments: str, stdin: bytes = b"") -> list[Any]:
         """The documents that a command that must succeed prints with `--json`, one a line."""
-        return [json.loads(line) for line in self.see(*arguments, "--json", stdin=stdin).splitlines()]
+        return [json.loads(line) for line in self.run_ok(*arguments, "--json", stdin=stdin).splitlines()]
 
-    def refusal(self, *arguments: str) -> str:
+    def run_refused(self, *arguments: str) -> str:
         """What a command that must be refused says on standard error; it prints nothing."""
-        done = self.type(*arguments)
+        done = self.run(*arguments)
         assert (done.returncode, done.stdout) == (1, ""), done
         return done.stderr
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
     """A server with its own SQLite database."""
-    service = Service(tmp_path_factory.mktemp("served"))
+    service = PeeklockProcess(tmp_path_factory.mktemp("served"))
     yield service
     service.end()
 
 
 @pytest.fixture
-def terminal(service: Service, tmp_path: Path) -> Terminal:
+def command_line(service: PeeklockProcess, tmp_path: Path) -> CommandLine:
     """A terminal at that server."""
-    return Terminal(tmp_path, service.url)
+    return CommandLine(tmp_path, service.url)
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., PeeklockProcess]]:
     """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
     with services(tmp_path) as start:
         yield start

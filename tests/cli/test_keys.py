@@ -7,55 +7,55 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.service import Service, peeklock
+from tests.peeklock_process import PeeklockProcess, run_peeklock
 
 
-def test_the_first_key_is_made_in_the_database(serve: Callable[..., Service], tmp_path: Path) -> None:
+def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     made = key(tmp_path, "create", "--principal", "admin", "--days", "1")
     assert made["secret"].startswith("pk_")
     assert [one["id"] for one in listed(tmp_path)] == [made["id"]]
 
     server = serve()
-    assert "Authorization: Bearer" in server.printed()
+    assert "Authorization: Bearer" in server.output()
     at = {"url": server.url}
-    refused = peeklock("queue", "list", directory=tmp_path, **at)
+    refused = run_peeklock("queue", "list", directory=tmp_path, **at)
     assert (refused.returncode, refused.stderr.partition(":")[0]) == (1, "unauthenticated")
     admitted = {**at, "api_key": made["secret"]}
-    assert peeklock("queue", "list", directory=tmp_path, **admitted).returncode == 0
+    assert run_peeklock("queue", "list", directory=tmp_path, **admitted).returncode == 0
 
     shop = key(tmp_path, "create", "--principal", "shop", "--right", "send", "--pattern", "orders*", **admitted)
     assert (shop["rights"], shop["patterns"]) == (["send"], ["orders*"])
     sender = {**at, "api_key": shop["secret"]}
-    assert peeklock("send", "orders", "x", directory=tmp_path, **sender).returncode == 0
-    forbidden = peeklock("receive", "orders", directory=tmp_path, **sender)
+    assert run_peeklock("send", "orders", "x", directory=tmp_path, **sender).returncode == 0
+    forbidden = run_peeklock("receive", "orders", directory=tmp_path, **sender)
     assert (forbidden.returncode, forbidden.stderr.partition(":")[0]) == (1, "forbidden")
-    assert "shop" in peeklock("key", "list", directory=tmp_path, **admitted).stdout
+    assert "shop" in run_peeklock("key", "list", directory=tmp_path, **admitted).stdout
 
-    assert peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
-    again = peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted)
+    assert run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
+    again = run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted)
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
 def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:
     made = key(tmp_path, "create", "--principal", "somebody")
-    assert peeklock("key", "revoke", made["id"], directory=tmp_path).returncode == 0
+    assert run_peeklock("key", "revoke", made["id"], directory=tmp_path).returncode == 0
     (ended,) = listed(tmp_path)
     assert ended["revoked_at"] is not None
-    again = peeklock("key", "revoke", made["id"], directory=tmp_path)
+    again = run_peeklock("key", "revoke", made["id"], directory=tmp_path)
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
-def test_an_end_is_a_document_where_json_is_asked_for(serve: Callable[..., Service], tmp_path: Path) -> None:
+def test_an_end_is_a_document_where_json_is_asked_for(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     first, second = (key(tmp_path, "create", "--principal", "somebody") for _ in range(2))
     assert key(tmp_path, "revoke", first["id"]) == {"revoked": first["id"]}
     at = {"url": serve().url, "api_key": second["secret"]}
-    again = peeklock("key", "revoke", first["id"], "--json", directory=tmp_path, **at)
+    again = run_peeklock("key", "revoke", first["id"], "--json", directory=tmp_path, **at)
     assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "key-not-found")
     assert key(tmp_path, "revoke", second["id"], **at) == {"revoked": second["id"]}
 
 
 def test_the_secret_alone_is_printed(tmp_path: Path) -> None:
-    done = peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
+    done = run_peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
     assert done.stdout.startswith("pk_")
     assert len(done.stdout.splitlines()) == 1
     assert done.stdout.strip() not in done.stderr
@@ -64,25 +64,25 @@ def test_the_secret_alone_is_printed(tmp_path: Path) -> None:
 def test_a_third_live_key_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         key(tmp_path, "create", "--principal", "somebody")
-    done = peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
+    done = run_peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
     assert (done.returncode, done.stderr.partition(":")[0]) == (1, "too-many-keys")
 
 
-def test_a_database_that_a_server_holds_is_pointed_to_it(serve: Callable[..., Service], tmp_path: Path) -> None:
+def test_a_database_that_a_server_holds_is_pointed_to_it(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     serve()
-    done = peeklock("key", "list", directory=tmp_path)
+    done = run_peeklock("key", "list", directory=tmp_path)
     assert done.returncode == 1
     assert "--url" in done.stderr
 
 
 def key(directory: Path, *arguments: str, **settings: object) -> Any:
     """What a `peeklock key` command that must succeed prints."""
-    done = peeklock("key", *arguments, "--json", directory=directory, **settings)
+    done = run_peeklock("key", *arguments, "--json", directory=directory, **settings)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def listed(directory: Path) -> list[Any]:
     """Every key in the database."""
-    done = peeklock("key", "list", "--json", directory=directory)
+    done = run_peeklock("key", "list", "--json", directory=directory)
     return [json.loads(line) for line in done.stdout.splitlines()]

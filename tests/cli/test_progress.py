@@ -13,27 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Terminal
-from tests.servers import PATIENCE
-from tests.service import PROGRAM, environment
+from tests.cli.conftest import CommandLine
+from tests.peeklock_process import PROGRAM, environment
+from tests.servers import TIMEOUT_SECONDS
 
 CHECKOUT = Path(__file__).parents[2]
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def watched(terminal: Terminal, *arguments: str, stdin: bytes = b"") -> tuple[str, str]:
+def run_in_terminal(command_line: CommandLine, *arguments: str, stdin: bytes = b"") -> tuple[str, str]:
     """What a command prints, and what it shows on a terminal meanwhile."""
     ours, theirs = pty.openpty()
     command = subprocess.Popen(
         [PROGRAM, *arguments],
-        cwd=terminal.directory,
-        env=environment(url=terminal.url) | {"TERM": "xterm", "COLUMNS": "100"},
+        cwd=command_line.directory,
+        env=environment(url=command_line.url) | {"TERM": "xterm", "COLUMNS": "100"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=theirs,
     )
     os.close(theirs)
-    printed, _ = command.communicate(stdin, timeout=PATIENCE)
+    printed, _ = command.communicate(stdin, timeout=TIMEOUT_SECONDS)
     shown = b""
     with suppress(OSError):  # how the end of a terminal reads
         while piece := os.read(ours, 65536):
@@ -43,27 +43,27 @@ def watched(terminal: Terminal, *arguments: str, stdin: bytes = b"") -> tuple[st
     return printed.decode(), shown.decode()
 
 
-def test_lines_are_counted_while_they_are_sent(terminal: Terminal) -> None:
-    file = terminal.directory / "lines.txt"
+def test_lines_are_counted_while_they_are_sent(command_line: CommandLine) -> None:
+    file = command_line.directory / "lines.txt"
     file.write_text("\n".join(f"line {number}" for number in range(1001)))
-    printed, shown = watched(terminal, "send", "counted", "--lines", "--file", str(file))
+    printed, shown = run_in_terminal(command_line, "send", "counted", "--lines", "--file", str(file))
     assert printed == "sent 1001\n"
     assert "1001/1001" in STYLE.sub("", shown)
 
 
 @pytest.mark.parametrize(("command", "word"), [(("queue", "purge"), "removed"), (("dead-letter", "redrive"), "moved")])
-def test_purge_and_redrive_are_counted(terminal: Terminal, command: tuple[str, ...], word: str) -> None:
+def test_purge_and_redrive_are_counted(command_line: CommandLine, command: tuple[str, ...], word: str) -> None:
     queue = f"counted-{word}"
-    terminal.see("send", queue, "--lines", stdin=b"one\ntwo\nthree")
-    terminal.see("receive", queue, "--max", "3", "--then", "dead-letter")
-    printed, shown = watched(terminal, *command, queue, "--limit", "3")
+    command_line.run_ok("send", queue, "--lines", stdin=b"one\ntwo\nthree")
+    command_line.run_ok("receive", queue, "--max", "3", "--then", "dead-letter")
+    printed, shown = run_in_terminal(command_line, *command, queue, "--limit", "3")
     assert printed == f"3 {word}\n"
     assert f"{word}" in shown
     assert "3/3" in STYLE.sub("", shown)
 
 
-def test_nobody_looks_where_there_is_no_terminal(terminal: Terminal) -> None:
-    done = terminal.type("send", "quiet", "--lines", stdin=b"one\ntwo")
+def test_nobody_looks_where_there_is_no_terminal(command_line: CommandLine) -> None:
+    done = command_line.run("send", "quiet", "--lines", stdin=b"one\ntwo")
     assert (done.returncode, done.stdout, done.stderr) == (0, "sent 2\n", "")
 
 
@@ -77,7 +77,7 @@ def test_without_the_source_tree_there_is_no_benchmark(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "python3 dev.py bench" in done.stderr

@@ -7,96 +7,104 @@ import json
 import httpx
 import pytest
 
-from tests.cli.conftest import Terminal
+from tests.cli.conftest import CommandLine
 
 
-def test_a_queue_is_made_shown_changed_listed_and_removed(terminal: Terminal) -> None:
-    (made,) = terminal.read("queue", "create", "life", "--set", "lock_duration_seconds=45", "--set", "status=disabled")
+def test_a_queue_is_made_shown_changed_listed_and_removed(command_line: CommandLine) -> None:
+    (made,) = command_line.read_json(
+        "queue", "create", "life", "--set", "lock_duration_seconds=45", "--set", "status=disabled"
+    )
     assert (made["name"], made["lock_duration_seconds"], made["status"]) == ("life", 45, "disabled")
 
-    (changed,) = terminal.read("queue", "update", "life", "--set", "status=active")
+    (changed,) = command_line.read_json("queue", "update", "life", "--set", "status=active")
     assert (changed["lock_duration_seconds"], changed["status"]) == (45, "active")
 
-    (shown,) = terminal.read("queue", "show", "life")
+    (shown,) = command_line.read_json("queue", "show", "life")
     assert shown["counts"]["available"] == 0
-    assert "life" in [one["name"] for one in terminal.read("queue", "list")]
-    assert "lock_duration_seconds" in terminal.see("queue", "show", "life")
-    assert "dead_lettered" in terminal.see("queue", "list")
+    assert "life" in [one["name"] for one in command_line.read_json("queue", "list")]
+    assert "lock_duration_seconds" in command_line.run_ok("queue", "show", "life")
+    assert "dead_lettered" in command_line.run_ok("queue", "list")
 
-    terminal.see("queue", "delete", "life", "--yes")
-    assert terminal.refusal("queue", "show", "life").startswith("queue-not-found: ")
-
-
-def test_a_removal_is_a_document_where_json_is_asked_for(terminal: Terminal) -> None:
-    terminal.see("queue", "create", "gone")
-    assert terminal.read("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]
-    assert json.loads(terminal.refusal("queue", "delete", "gone", "--yes", "--json"))["code"] == "queue-not-found"
+    command_line.run_ok("queue", "delete", "life", "--yes")
+    assert command_line.run_refused("queue", "show", "life").startswith("queue-not-found: ")
 
 
-def test_a_table_is_in_words(terminal: Terminal) -> None:
+def test_a_removal_is_a_document_where_json_is_asked_for(command_line: CommandLine) -> None:
+    command_line.run_ok("queue", "create", "gone")
+    assert command_line.read_json("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]
+    assert (
+        json.loads(command_line.run_refused("queue", "delete", "gone", "--yes", "--json"))["code"] == "queue-not-found"
+    )
+
+
+def test_a_table_is_in_words(command_line: CommandLine) -> None:
     settings = ("--set", "dead_letter_on_expiry=true", "--set", 'retry={"kind": "fixed", "delay_seconds": 5}')
-    lines = [line.split(maxsplit=1) for line in terminal.see("queue", "create", "words", *settings).splitlines()]
+    lines = [line.split(maxsplit=1) for line in command_line.run_ok("queue", "create", "words", *settings).splitlines()]
     shown = {line[0]: line[1].strip() for line in lines if len(line) > 1}
     assert (shown["dead_letter_on_expiry"], shown["retry"]) == ("yes", "fixed, delay_seconds 5.0")
-    terminal.see("queue", "update", "words", "--set", "dead_letter_on_expiry=false")
-    assert "dead_letter_on_expiry               no" in terminal.see("queue", "show", "words")
+    command_line.run_ok("queue", "update", "words", "--set", "dead_letter_on_expiry=false")
+    assert "dead_letter_on_expiry               no" in command_line.run_ok("queue", "show", "words")
 
 
 @pytest.mark.parametrize("option", ["--key", "--api-key"])
 @pytest.mark.parametrize("command", [("queue", "list"), ("key", "list")])
 def test_a_key_is_given_in_either_spelling_everywhere(
-    terminal: Terminal, command: tuple[str, ...], option: str
+    command_line: CommandLine, command: tuple[str, ...], option: str
 ) -> None:
-    assert terminal.refusal(*command, option, "pk_x").startswith("unauthenticated: ")
-    assert "--api-key, --key" in " ".join(terminal.see(*command, "--help").split())
+    assert command_line.run_refused(*command, option, "pk_x").startswith("unauthenticated: ")
+    assert "--api-key, --key" in " ".join(command_line.run_ok(*command, "--help").split())
 
 
-def test_a_queue_is_removed_only_when_that_is_confirmed(terminal: Terminal) -> None:
-    terminal.see("queue", "create", "kept")
-    assert terminal.type("queue", "delete", "kept", stdin=b"n\n").returncode == 1
-    terminal.see("queue", "show", "kept")
-    terminal.see("queue", "delete", "kept", stdin=b"y\n")
+def test_a_queue_is_removed_only_when_that_is_confirmed(command_line: CommandLine) -> None:
+    command_line.run_ok("queue", "create", "kept")
+    assert command_line.run("queue", "delete", "kept", stdin=b"n\n").returncode == 1
+    command_line.run_ok("queue", "show", "kept")
+    command_line.run_ok("queue", "delete", "kept", stdin=b"y\n")
 
 
-def test_settings_that_are_refused_are_named(terminal: Terminal) -> None:
-    said = terminal.refusal("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
+def test_settings_that_are_refused_are_named(command_line: CommandLine) -> None:
+    said = command_line.run_refused("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
     assert said.startswith("invalid-request: ")
     assert "at /lock_duration_seconds: " in said
-    assert "colour" in terminal.refusal("queue", "create", "bad", "--set", "colour=red")
-    done = terminal.type("queue", "create", "bad", "--set", "colour")
+    assert "colour" in command_line.run_refused("queue", "create", "bad", "--set", "colour=red")
+    done = command_line.run("queue", "create", "bad", "--set", "colour")
     assert (done.returncode, "NAME=VALUE" in done.stderr) == (2, True)
 
 
-def test_messages_are_purged_by_filter_limit_and_state(terminal: Terminal) -> None:
-    terminal.see("send", "full", "--lines", stdin=b"1\n22\n3\n4\n5\n")
-    assert terminal.read("queue", "purge", "full", "--filter", "message.body_bytes == 2") == [{"removed": 1}]
-    assert terminal.see("queue", "purge", "full", "--limit", "3") == "3 removed\n"
-    assert terminal.read("queue", "purge", "full", "--state", "scheduled") == [{"removed": 0}]
-    assert terminal.read("queue", "purge", "full") == [{"removed": 1}]
+def test_messages_are_purged_by_filter_limit_and_state(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "full", "--lines", stdin=b"1\n22\n3\n4\n5\n")
+    assert command_line.read_json("queue", "purge", "full", "--filter", "message.body_bytes == 2") == [{"removed": 1}]
+    assert command_line.run_ok("queue", "purge", "full", "--limit", "3") == "3 removed\n"
+    assert command_line.read_json("queue", "purge", "full", "--state", "scheduled") == [{"removed": 0}]
+    assert command_line.read_json("queue", "purge", "full") == [{"removed": 1}]
 
 
-def test_dead_letters_are_listed_and_sent_back_to_work(terminal: Terminal) -> None:
-    terminal.see("send", "dead", "--lines", stdin=b"a\nbb\n")
-    terminal.see("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
-    listed = terminal.read("dead-letter", "list", "dead")
+def test_dead_letters_are_listed_and_sent_back_to_work(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "dead", "--lines", stdin=b"a\nbb\n")
+    command_line.run_ok("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
+    listed = command_line.read_json("dead-letter", "list", "dead")
     assert [one["dead_letter_reason"] for one in listed] == ["no-such-article"] * 2
-    assert "no-such-article" in terminal.see("dead-letter", "list", "dead", "--filter", "message.body_bytes == 1")
-    assert terminal.read("dead-letter", "redrive", "dead", "--filter", "message.body_bytes == 1") == [{"moved": 1}]
-    assert terminal.see("receive", "dead") == "a\n"
-    terminal.see("queue", "create", "elsewhere")
-    assert terminal.see("dead-letter", "redrive", "dead", "--to-queue", "elsewhere") == "1 moved\n"
-    assert terminal.see("receive", "elsewhere") == "bb\n"
+    assert "no-such-article" in command_line.run_ok(
+        "dead-letter", "list", "dead", "--filter", "message.body_bytes == 1"
+    )
+    assert command_line.read_json("dead-letter", "redrive", "dead", "--filter", "message.body_bytes == 1") == [
+        {"moved": 1}
+    ]
+    assert command_line.run_ok("receive", "dead") == "a\n"
+    command_line.run_ok("queue", "create", "elsewhere")
+    assert command_line.run_ok("dead-letter", "redrive", "dead", "--to-queue", "elsewhere") == "1 moved\n"
+    assert command_line.run_ok("receive", "elsewhere") == "bb\n"
 
 
-def test_a_list_goes_on_beyond_its_first_page(terminal: Terminal) -> None:
-    terminal.see("send", "many", "--lines", stdin=b"x\n" * 1001)
-    with httpx.Client(base_url=f"{terminal.url}/v1/queues/many") as queue:
+def test_a_list_goes_on_beyond_its_first_page(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "many", "--lines", stdin=b"x\n" * 1001)
+    with httpx.Client(base_url=f"{command_line.url}/v1/queues/many") as queue:
         for tokens in iter(lambda: _received(queue), []):
             settlements = [{"action": "dead_letter", "lock_token": token} for token in tokens]
             queue.post("/settle", json={"settlements": settlements}).raise_for_status()
-    assert len(terminal.read("dead-letter", "list", "many", "--limit", "5000")) == 1001
-    assert len(terminal.read("dead-letter", "list", "many", "--limit", "1000")) == 1000
-    assert len(terminal.read("browse", "many", "--limit", "1001")) == 1001
+    assert len(command_line.read_json("dead-letter", "list", "many", "--limit", "5000")) == 1001
+    assert len(command_line.read_json("dead-letter", "list", "many", "--limit", "1000")) == 1000
+    assert len(command_line.read_json("browse", "many", "--limit", "1001")) == 1001
 
 
 def _received(queue: httpx.Client) -> list[str]:
@@ -114,8 +122,8 @@ def _received(queue: httpx.Client) -> list[str]:
     ],
 )
 def test_what_cannot_be_written_in_a_request_is_refused_in_a_sentence(
-    terminal: Terminal, command: tuple[str, ...]
+    command_line: CommandLine, command: tuple[str, ...]
 ) -> None:
-    done = terminal.type(*command)
+    done = command_line.run(*command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("This cannot be sent: ")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from tests.service import Service, peeklock
+from tests.peeklock_process import PeeklockProcess, run_peeklock
 
 SECRET = "pk_an-operators-own-secret-of-some-length"
 
@@ -48,7 +48,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
     ],
 )
 def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dict[str, object], why: str) -> None:
-    done = peeklock("serve", "--port", "0", directory=tmp_path, **settings)
+    done = run_peeklock("serve", "--port", "0", directory=tmp_path, **settings)
     said = done.stderr.splitlines()[-1]
     assert done.returncode == 2, done.stderr
     assert why in said
@@ -58,18 +58,18 @@ def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dic
 
 
 def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Path) -> None:
-    done = peeklock("serve", "--workers", "2", directory=tmp_path, database_url=postgres_url)
+    done = run_peeklock("serve", "--workers", "2", directory=tmp_path, database_url=postgres_url)
     assert (done.returncode, "Set PEEKLOCK_REDIS_URL" in done.stderr) == (2, True)
 
 
 def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
-    redis_url: str, serve: Callable[..., Service], tmp_path: Path
+    redis_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
     """Each of the two has a database of its own, in a directory of its own."""
     first = serve(redis_url=redis_url)
     other = tmp_path / "other"
     other.mkdir()
-    done = peeklock("serve", "--port", "0", directory=other, redis_url=redis_url)
+    done = run_peeklock("serve", "--port", "0", directory=other, redis_url=redis_url)
     said = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (2, "")
     assert "uses Redis under the prefix 'peeklock:'" in said
@@ -79,52 +79,52 @@ def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
 
 
 def test_tables_of_another_version_are_refused_until_they_are_migrated(
-    empty_postgres_url: str, serve: Callable[..., Service], tmp_path: Path
+    empty_postgres_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
-    done = peeklock("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
+    done = run_peeklock("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
     assert (done.returncode, "Run: peeklock migrate" in done.stderr) == (2, True)
-    migrated = peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url)
+    migrated = run_peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url)
     assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
     server = serve(database_url=empty_postgres_url)
-    assert "-X PUT" in server.printed()  # queues are not made by themselves there, so the first steps make one
+    assert "-X PUT" in server.output()  # queues are not made by themselves there, so the first steps make one
 
 
 def test_a_server_goes_on_over_tables_that_a_newer_version_has_migrated(
-    serve: Callable[..., Service], tmp_path: Path
+    serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/newer.db"
-    assert peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
+    assert run_peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
         connection.execute("CREATE TABLE topic (id INTEGER)")
         connection.execute("UPDATE alembic_version SET version_num = 'ffff'")
-    refused = peeklock("migrate", directory=tmp_path, database_url=url)
+    refused = run_peeklock("migrate", directory=tmp_path, database_url=url)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.splitlines()[-1].endswith("and nothing was changed.")
     server = serve(database_url=url)
     assert status(f"{server.url}/readyz") == 200
 
 
-def test_a_file_is_served_by_one_process(serve: Callable[..., Service], tmp_path: Path) -> None:
+def test_a_file_is_served_by_one_process(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     first = serve()
-    done = peeklock("serve", "--port", "0", directory=tmp_path)
+    done = run_peeklock("serve", "--port", "0", directory=tmp_path)
     assert (done.returncode, f"in use by process {first.pid}" in done.stderr) == (2, True)
 
 
 def test_a_port_in_use_is_said_and_nothing_is_claimed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = peeklock("serve", "--port", str(port), directory=tmp_path)
+        done = run_peeklock("serve", "--port", str(port), directory=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"Cannot listen on 127.0.0.1 port {port}: Address already in use.")
 
 
-def test_beyond_loopback_a_server_starts_when_somebody_is_sure(serve: Callable[..., Service]) -> None:
+def test_beyond_loopback_a_server_starts_when_somebody_is_sure(serve: Callable[..., PeeklockProcess]) -> None:
     server = serve("--insecure-no-auth", host="0.0.0.0")
     assert status(f"{server.url}/v1/queues") == 200
-    assert server.printed() == ""
+    assert server.output() == ""
 
 
-def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[..., Service]) -> None:
+def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[..., PeeklockProcess]) -> None:
     for _ in range(2):  # the second time it is there already
         server = serve(host="0.0.0.0", bootstrap_key=SECRET)
         assert status(f"{server.url}/v1/queues") == 401
@@ -135,7 +135,7 @@ def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[
 
 
 def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
-    done = peeklock("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
+    done = run_peeklock("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
     assert done.returncode == 2
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
         "PEEKLOCK_PORT",
@@ -144,14 +144,14 @@ def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
     ]
 
 
-def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(serve: Callable[..., Service]) -> None:
+def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve(wroker="2", log_levels="info", service_host="10.0.0.1", api_key="of another command")
     warned = {line["given"]: line["nearest"] for line in service.lines() if "nearest" in line}
     assert warned == {"PEEKLOCK_WROKER": "PEEKLOCK_WORKERS", "PEEKLOCK_LOG_LEVELS": "PEEKLOCK_LOG_LEVEL"}
 
 
 def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
-    said = peeklock("serve", "--help", directory=tmp_path).stdout
+    said = run_peeklock("serve", "--help", directory=tmp_path).stdout
     assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in said] == []
 
 
@@ -159,24 +159,24 @@ def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
     "url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://nobody@127.0.0.1:1/none?unknown=1", "sqlite:////nowhere/x"]
 )
 def test_a_failed_migration_is_a_sentence(tmp_path: Path, url: str) -> None:
-    done = peeklock("migrate", directory=tmp_path, database_url=url)
+    done = run_peeklock("migrate", directory=tmp_path, database_url=url)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 
 def test_tables_are_migrated_again_without_effect(tmp_path: Path) -> None:
     for _ in range(2):
-        done = peeklock("migrate", directory=tmp_path)
+        done = run_peeklock("migrate", directory=tmp_path)
         assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "The tables are up to date.")
     assert (tmp_path / "data/peeklock.db").exists()
 
 
 def test_the_document_is_printed(tmp_path: Path) -> None:
-    document = json.loads(peeklock("openapi", directory=tmp_path).stdout)
+    document = json.loads(run_peeklock("openapi", directory=tmp_path).stdout)
     assert "/v1/queues/{queue}/messages" in document["paths"]
 
 
 def test_the_benchmark_of_the_source_tree_is_run(tmp_path: Path) -> None:
-    done = peeklock("bench", "--help", directory=tmp_path)
+    done = run_peeklock("bench", "--help", directory=tmp_path)
     assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: peeklock bench")
 
 

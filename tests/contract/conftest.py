@@ -8,40 +8,42 @@ import pytest
 
 from app.broker.ports import Store
 from app.domain.queue import Queue
-from tests.contract.subject import MariaSubject, PostgresSubject, Subject, sqlite_file, sqlite_in_memory
-from tests.databases import Run
+from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file, sqlite_in_memory
+from tests.databases import RunResources
 
 STORES = ["sqlite", "memory", "postgresql", "mariadb"]
 
 
 @pytest.fixture(params=STORES)
-async def subject(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> AsyncIterator[Subject]:
+async def store_fixture(
+    request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path
+) -> AsyncIterator[StoreFixture]:
     """A store with nothing in it."""
-    subject: Subject
+    store_fixture: StoreFixture
     match request.param:
         case "sqlite":
-            subject = sqlite_file(Path(shutil.copy(run.sqlite_template(), tmp_path)))
+            store_fixture = sqlite_file(Path(shutil.copy(run_resources.sqlite_template(), tmp_path)))
         case "memory":
-            subject = sqlite_in_memory()
+            store_fixture = sqlite_in_memory()
         case "postgresql":
-            subject = PostgresSubject(request.getfixturevalue("postgres_url"))
+            store_fixture = PostgresqlFixture(request.getfixturevalue("postgres_url"))
         case _:
-            subject = MariaSubject(request.getfixturevalue("mariadb_url"))
-    await subject.begin()
-    yield subject
-    await subject.end()
+            store_fixture = MariadbFixture(request.getfixturevalue("mariadb_url"))
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
 
 
 @pytest.fixture
-async def queue(subject: Subject) -> Queue:
+async def queue(store_fixture: StoreFixture) -> Queue:
     """A queue with nothing in it and the usual settings."""
-    return await subject.queue()
+    return await store_fixture.queue()
 
 
 @pytest.fixture
-async def stores(subject: Subject) -> AsyncIterator[list[Store]]:
+async def stores(store_fixture: StoreFixture) -> AsyncIterator[list[Store]]:
     """The store, and the same database opened once more as by another process, where several may have it."""
-    other = await subject.open_another()
-    yield [subject.store, other]
-    if other is not subject.store:
+    other = await store_fixture.open_another()
+    yield [store_fixture.store, other]
+    if other is not store_fixture.store:
         await other.close()

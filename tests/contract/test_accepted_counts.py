@@ -6,189 +6,195 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.broker.ports import Attempt, Redrive, Store, Unlocked, Withdrawal
+from app.broker.ports import Attempt, Redrive, Store, UnlockedRow, Withdrawal
 from app.domain.instant import DAY, HOUR, MINUTE
 from app.domain.message import Draft, MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import Outcome
-from tests.clock import through
-from tests.contract.subject import Subject, abandonment, completion, draft, numbers
+from tests.contract.store_fixture import StoreFixture, abandonment, completion, draft, numbers
+from tests.virtual_clock import run_advancing
 
-COUNTED = "SUM(accepted), SUM(moved), SUM(unarchived)"
+COUNT_COLUMNS = "SUM(accepted), SUM(moved), SUM(unarchived)"
 
 
-async def counts(subject: Subject, queue: Queue) -> tuple[int, int, int]:
+async def counts(store_fixture: StoreFixture, queue: Queue) -> tuple[int, int, int]:
     """Accepted, moved and unarchived messages of a queue."""
-    ((accepted, moved, unarchived),) = await subject.execute(
-        f"SELECT {COUNTED} FROM accepted_count WHERE queue_id = {queue.id}"
+    ((accepted, moved, unarchived),) = await store_fixture.execute(
+        f"SELECT {COUNT_COLUMNS} FROM accepted_count WHERE queue_id = {queue.id}"
     )
     return int(accepted or 0), int(moved or 0), int(unarchived or 0)
 
 
-async def assert_nothing_is_missing(subject: Subject, *queues: Queue) -> None:
+async def assert_nothing_is_missing(store_fixture: StoreFixture, *queues: Queue) -> None:
     """For each queue and day there are as many messages as were accepted, and each row has the queue's name."""
     for queue in queues:
-        mine = f"WHERE queue_id = {queue.id}"
-        found = await subject.execute(f"""
+        queue_counts = f"WHERE queue_id = {queue.id}"
+        found = await store_fixture.execute(f"""
             SELECT SUM(entered), day FROM (
-                SELECT accepted + moved - unarchived AS entered, day FROM accepted_count {mine}
+                SELECT accepted + moved - unarchived AS entered, day FROM accepted_count {queue_counts}
                 UNION ALL
-                SELECT -1, FLOOR(enqueued_at / {DAY}) FROM message {mine} AND content_digest IS NOT NULL
+                SELECT -1, FLOOR(enqueued_at / {DAY}) FROM message {queue_counts} AND content_digest IS NOT NULL
                 UNION ALL
-                SELECT -1, FLOOR(enqueued_at / {DAY}) FROM archive {mine} AND content_digest IS NOT NULL
+                SELECT -1, FLOOR(enqueued_at / {DAY}) FROM archive {queue_counts} AND content_digest IS NOT NULL
             ) AS every GROUP BY day
         """)
         assert [total for total, _ in found if total] == []
-        assert set(await subject.execute(f"SELECT queue FROM accepted_count {mine}")) <= {(queue.name,)}
+        assert set(await store_fixture.execute(f"SELECT queue FROM accepted_count {queue_counts}")) <= {(queue.name,)}
 
 
-async def test_what_is_stored_counts_by_queue_and_day(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
-    await subject.store.send([draft(queue), draft(other), draft(queue, delay=HOUR)])
-    await subject.send(queue, b"another")
-    today = await subject.store.now() // DAY
-    assert await counts(subject, queue) == (3, 0, 0)
-    assert await counts(subject, other) == (1, 0, 0)
-    assert set(await subject.execute("SELECT day FROM accepted_count")) == {(today,)}
-    await assert_nothing_is_missing(subject, queue, other)
+async def test_what_is_stored_counts_by_queue_and_day(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    await store_fixture.store.send([draft(queue), draft(other), draft(queue, delay=HOUR)])
+    await store_fixture.send(queue, b"another")
+    today = await store_fixture.store.now() // DAY
+    assert await counts(store_fixture, queue) == (3, 0, 0)
+    assert await counts(store_fixture, other) == (1, 0, 0)
+    assert set(await store_fixture.execute("SELECT day FROM accepted_count")) == {(today,)}
+    await assert_nothing_is_missing(store_fixture, queue, other)
 
 
-async def test_a_duplicate_does_not_count(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
+async def test_a_duplicate_does_not_count(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
     one = draft(queue, message_id="one", duplicate_window=MINUTE)
-    await subject.store.send([one, one, draft(other), draft(queue, duplicate_window=MINUTE)])
-    await subject.store.send([one])
-    assert (await counts(subject, queue), await counts(subject, other)) == ((2, 0, 0), (1, 0, 0))
-    await assert_nothing_is_missing(subject, queue, other)
+    await store_fixture.store.send([one, one, draft(other), draft(queue, duplicate_window=MINUTE)])
+    await store_fixture.store.send([one])
+    assert (await counts(store_fixture, queue), await counts(store_fixture, other)) == ((2, 0, 0), (1, 0, 0))
+    await assert_nothing_is_missing(store_fixture, queue, other)
 
 
-async def test_a_repeated_attempt_counts_once(subject: Subject, queue: Queue) -> None:
+async def test_a_repeated_attempt_counts_once(store_fixture: StoreFixture, queue: Queue) -> None:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
     drafts = [draft(queue), draft(queue)]
     for replayed in (False, True):
-        assert (await subject.store.send_once(drafts, attempt)).replayed is replayed
-    assert await counts(subject, queue) == (2, 0, 0)
-    await assert_nothing_is_missing(subject, queue)
+        assert (await store_fixture.store.send_once(drafts, attempt)).replayed is replayed
+    assert await counts(store_fixture, queue) == (2, 0, 0)
+    await assert_nothing_is_missing(store_fixture, queue)
 
 
-async def dead_letter(subject: Subject, queue: Queue) -> Sequence[int]:
+async def dead_letter(store_fixture: StoreFixture, queue: Queue) -> Sequence[int]:
     """Dead-letter all messages of a queue; their numbers."""
-    messages = await subject.claim(queue)
+    messages = await store_fixture.claim(queue)
     dead = [abandonment(message, state=MessageState.DEAD_LETTERED) for message in messages]
-    assert all(await subject.store.move(dead))
+    assert all(await store_fixture.store.move(dead))
     return numbers(messages)
 
 
-async def test_a_redrive_to_another_queue_moves_what_was_accepted(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
-    await subject.send(queue, b"1", b"2", b"3")
-    first, second, third = await dead_letter(subject, queue)
-    await subject.execute(f"UPDATE message SET enqueued_at = enqueued_at - {DAY} WHERE sequence_number = {first}")
-    await subject.execute(f"UPDATE accepted_count SET accepted = 2 WHERE queue_id = {queue.id}")
-    today = await subject.store.now() // DAY
-    await subject.execute(
+async def test_a_redrive_to_another_queue_moves_what_was_accepted(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    await store_fixture.send(queue, b"1", b"2", b"3")
+    first, second, third = await dead_letter(store_fixture, queue)
+    await store_fixture.execute(f"UPDATE message SET enqueued_at = enqueued_at - {DAY} WHERE sequence_number = {first}")
+    await store_fixture.execute(f"UPDATE accepted_count SET accepted = 2 WHERE queue_id = {queue.id}")
+    today = await store_fixture.store.now() // DAY
+    await store_fixture.execute(
         "INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted) "
         f"VALUES (0, {queue.id}, {today - 1}, '{queue.name}', 1)"
     )
-    rows = [Unlocked(number, queue.id, MessageState.DEAD_LETTERED) for number in (first, second, third)]
+    rows = [UnlockedRow(number, queue.id, MessageState.DEAD_LETTERED) for number in (first, second, third)]
     redrives = [Redrive(rows[0], other.id), Redrive(rows[1], other.id), Redrive(rows[2], queue.id)]
-    assert await subject.store.redrive(redrives) == [True] * 3
-    assert (await counts(subject, queue), await counts(subject, other)) == ((3, -2, 0), (0, 2, 0))
-    await assert_nothing_is_missing(subject, queue, other)
-    await dead_letter(subject, other)
-    back = [Redrive(Unlocked(first, other.id, MessageState.DEAD_LETTERED), queue.id)]
-    assert await subject.store.redrive(back) == [True]
-    assert (await counts(subject, queue), await counts(subject, other)) == ((3, -1, 0), (0, 1, 0))
-    await assert_nothing_is_missing(subject, queue, other)
+    assert await store_fixture.store.redrive(redrives) == [True] * 3
+    assert (await counts(store_fixture, queue), await counts(store_fixture, other)) == ((3, -2, 0), (0, 2, 0))
+    await assert_nothing_is_missing(store_fixture, queue, other)
+    await dead_letter(store_fixture, other)
+    back = [Redrive(UnlockedRow(first, other.id, MessageState.DEAD_LETTERED), queue.id)]
+    assert await store_fixture.store.redrive(back) == [True]
+    assert (await counts(store_fixture, queue), await counts(store_fixture, other)) == ((3, -1, 0), (0, 1, 0))
+    await assert_nothing_is_missing(store_fixture, queue, other)
 
 
-async def test_what_leaves_without_a_row_in_the_archive_is_counted(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
+async def test_what_leaves_without_a_row_in_the_archive_is_counted(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
     for one in (queue, other):
-        await subject.send(one, b"1", b"2", b"3", b"4")
-    kept, gone, *_ = await subject.claim(queue, 2)
-    (elsewhere,) = await subject.claim(other, 1)
-    endings = [completion(queue, kept), completion(queue, gone, retention=0), completion(other, elsewhere, retention=0)]
-    assert await subject.store.remove(endings) == [True] * 3
-    (waiting, *_) = await subject.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
-    row = Unlocked(waiting.sequence_number, queue.id, MessageState.AVAILABLE)
-    assert await subject.store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, 0)]) == [True]
-    assert (await counts(subject, queue), await counts(subject, other)) == ((4, 0, 2), (4, 0, 1))
-    await assert_nothing_is_missing(subject, queue, other)
+        await store_fixture.send(one, b"1", b"2", b"3", b"4")
+    kept, gone, *_ = await store_fixture.claim(queue, 2)
+    (elsewhere,) = await store_fixture.claim(other, 1)
+    settlements = [
+        completion(queue, kept),
+        completion(queue, gone, retention=0),
+        completion(other, elsewhere, retention=0),
+    ]
+    assert await store_fixture.store.remove(settlements) == [True] * 3
+    (waiting, *_) = await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
+    row = UnlockedRow(waiting.sequence_number, queue.id, MessageState.AVAILABLE)
+    assert await store_fixture.store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, 0)]) == [True]
+    assert (await counts(store_fixture, queue), await counts(store_fixture, other)) == ((4, 0, 2), (4, 0, 1))
+    await assert_nothing_is_missing(store_fixture, queue, other)
 
 
-async def test_a_message_that_an_older_server_accepted_does_not_count(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
-    await subject.send(queue, b"1", b"2")
-    await subject.execute("UPDATE message SET content_digest = NULL")
-    await subject.execute("DELETE FROM accepted_count")
-    first, second = await subject.claim(queue)
+async def test_a_message_that_an_older_server_accepted_does_not_count(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    other = await store_fixture.queue()
+    await store_fixture.send(queue, b"1", b"2")
+    await store_fixture.execute("UPDATE message SET content_digest = NULL")
+    await store_fixture.execute("DELETE FROM accepted_count")
+    first, second = await store_fixture.claim(queue)
     dead = abandonment(first, state=MessageState.DEAD_LETTERED)
-    assert await subject.store.move([dead]) == [True]
-    row = Unlocked(first.sequence_number, queue.id, MessageState.DEAD_LETTERED)
-    assert await subject.store.redrive([Redrive(row, other.id)]) == [True]
-    assert await subject.store.remove([completion(queue, second, retention=0)]) == [True]
-    assert await subject.execute("SELECT * FROM accepted_count") == []
+    assert await store_fixture.store.move([dead]) == [True]
+    row = UnlockedRow(first.sequence_number, queue.id, MessageState.DEAD_LETTERED)
+    assert await store_fixture.store.redrive([Redrive(row, other.id)]) == [True]
+    assert await store_fixture.store.remove([completion(queue, second, retention=0)]) == [True]
+    assert await store_fixture.execute("SELECT * FROM accepted_count") == []
 
 
-async def test_a_lost_row_is_missing_from_the_sum(subject: Subject, queue: Queue) -> None:
-    message = await subject.locked(queue)
-    assert await subject.store.remove([completion(queue, message)]) == [True]
-    await assert_nothing_is_missing(subject, queue)
-    await subject.execute("DELETE FROM archive")
+async def test_a_lost_row_is_missing_from_the_sum(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    assert await store_fixture.store.remove([completion(queue, message)]) == [True]
+    await assert_nothing_is_missing(store_fixture, queue)
+    await store_fixture.execute("DELETE FROM archive")
     with pytest.raises(AssertionError):
-        await assert_nothing_is_missing(subject, queue)
+        await assert_nothing_is_missing(store_fixture, queue)
 
 
-async def test_counts_stay_when_their_queue_is_gone(subject: Subject, queue: Queue) -> None:
-    await subject.send(queue, b"1", b"2")
-    assert await subject.store.queues.delete(queue)
-    await subject.store.forget(100)
-    found = await subject.execute("SELECT queue, accepted FROM accepted_count")
+async def test_counts_stay_when_their_queue_is_gone(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"1", b"2")
+    assert await store_fixture.store.queues.delete(queue)
+    await store_fixture.store.delete_expired(100)
+    found = await store_fixture.execute("SELECT queue, accepted FROM accepted_count")
     assert [(name, int(accepted)) for name, accepted in found] == [(queue.name, 2)]
 
 
-async def test_changes_of_counts_are_added_up(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
+async def test_changes_of_counts_are_added_up(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
     for _ in range(3):
-        await subject.send(queue, b"1", b"2")
-        await subject.send(other, b"1")
+        await store_fixture.send(queue, b"1", b"2")
+        await store_fixture.send(other, b"1")
     for _ in range(2):  # what is added up is added to
-        (message, *_) = await subject.claim(queue, 1)
-        await subject.store.remove([completion(queue, message, retention=0)])
-        await subject.store.forget(100)
-    found = await subject.execute("SELECT first_number, queue_id, accepted, unarchived FROM accepted_count")
+        (message, *_) = await store_fixture.claim(queue, 1)
+        await store_fixture.store.remove([completion(queue, message, retention=0)])
+        await store_fixture.store.delete_expired(100)
+    found = await store_fixture.execute("SELECT first_number, queue_id, accepted, unarchived FROM accepted_count")
     assert sorted(tuple(map(int, row)) for row in found) == [(0, queue.id, 6, 2), (0, other.id, 3, 0)]
-    await assert_nothing_is_missing(subject, queue, other)
+    await assert_nothing_is_missing(store_fixture, queue, other)
 
 
 @pytest.mark.behaviour("S2.10")
 async def test_counts_are_exact_while_many_send_and_end_and_add_up(
-    subject: Subject, queue: Queue, stores: list[Store]
+    store_fixture: StoreFixture, queue: Queue, stores: list[Store]
 ) -> None:
     """No sender waits for another one's count, and none is lost between those who add them up."""
-    other = await subject.queue()
+    other = await store_fixture.queue()
 
     def drafts(place: int) -> list[Draft]:
         window = MINUTE if place % 2 else 0
-        mine = [draft(one, message_id=f"{place % 5}", duplicate_window=window) for one in (queue, other)]
-        return mine if place % 3 else mine[::-1]
+        queue_counts = [draft(one, message_id=f"{place % 5}", duplicate_window=window) for one in (queue, other)]
+        return queue_counts if place % 3 else queue_counts[::-1]
 
     async def work(place: int) -> None:
         store = stores[place % len(stores)]
         for turn in range(8):
             await store.send(drafts(place + turn))
-            messages = await subject.claim(queue, 1)
+            messages = await store_fixture.claim(queue, 1)
             retention = 0 if turn % 2 else queue.settings.archive_retention
             await store.remove([completion(queue, message, retention=retention) for message in messages])
             if place == turn:
-                await store.forget(3)
+                await store.delete_expired(3)
 
     # A sender whose message id another one holds tries again by the clock of its process.
-    await through(subject.clock, asyncio.gather(*(work(place) for place in range(8))))
-    await assert_nothing_is_missing(subject, queue, other)
-    await asyncio.gather(*(store.forget(100) for store in stores))
-    await assert_nothing_is_missing(subject, queue, other)
-    accepted, _, unarchived = await counts(subject, queue)
+    await run_advancing(store_fixture.clock, asyncio.gather(*(work(place) for place in range(8))))
+    await assert_nothing_is_missing(store_fixture, queue, other)
+    await asyncio.gather(*(store.delete_expired(100) for store in stores))
+    await assert_nothing_is_missing(store_fixture, queue, other)
+    accepted, _, unarchived = await counts(store_fixture, queue)
     assert accepted > 30
     assert unarchived > 5

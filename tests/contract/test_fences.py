@@ -5,255 +5,275 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.ports import Extension, Redrive, Unlocked, Withdrawal
+from app.broker.ports import Extension, Redrive, UnlockedRow, Withdrawal
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 from app.domain.settlement import (
-    HIGHEST_GENERATION,
+    MAX_GENERATION,
     NEVER_RENEWED,
-    NO_EVIDENCE,
+    NO_EXPIRED_GENERATION,
     Fence,
     LockToken,
     Outcome,
-    cleared,
+    fence_above,
 )
-from tests.contract.subject import LOCK, Subject, abandonment, completion, expiry, stranger, token
+from tests.contract.store_fixture import (
+    LOCK_DURATION,
+    StoreFixture,
+    abandonment,
+    completion,
+    expiry,
+    token,
+    with_wrong_token,
+)
 
-Act = Callable[[Subject, Queue, Message, Fence], Awaitable[bool]]
+Action = Callable[[StoreFixture, Queue, Message, Fence], Awaitable[bool]]
 """Try to act on a lock of this queue; whether it took effect."""
 
 
-async def remove(subject: Subject, queue: Queue, message: Message, fence: Fence) -> bool:
+async def remove(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
     """Complete."""
-    return (await subject.store.remove([completion(queue, message, fence=fence)]))[0]
+    return (await store_fixture.store.remove([completion(queue, message, fence=fence)]))[0]
 
 
-async def move(subject: Subject, queue: Queue, message: Message, fence: Fence) -> bool:
+async def move(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
     """Abandon."""
-    return (await subject.store.move([replace(abandonment(message), queue_id=queue.id, fence=fence)]))[0]
+    return (await store_fixture.store.move([replace(abandonment(message), queue_id=queue.id, fence=fence)]))[0]
 
 
-async def extend(subject: Subject, queue: Queue, message: Message, fence: Fence) -> bool:
+async def extend(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
     """Renew."""
-    extension = Extension(token(message), queue.id, LOCK, fence.above)
-    return (await subject.store.extend([extension]))[0] is not None
+    extension = Extension(token(message), queue.id, LOCK_DURATION, fence.generation_above)
+    return (await store_fixture.store.extend([extension]))[0] is not None
 
 
-async def release(subject: Subject, queue: Queue, message: Message, fence: Fence) -> bool:
+async def release(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
     """Free by the time or by evidence."""
-    return (await subject.store.release([replace(expiry(message), queue_id=queue.id, fence=fence)]))[0]
+    return (await store_fixture.store.release([replace(expiry(message), queue_id=queue.id, fence=fence)]))[0]
 
 
-HOLDERS = [remove, move, extend]
-EVERYBODY = [*HOLDERS, release]
-ENDED = LOCK // SECOND + 1
+HOLDER_ACTIONS = [remove, move, extend]
+ALL_ACTIONS = [*HOLDER_ACTIONS, release]
+AFTER_LOCK_SECONDS = LOCK_DURATION // SECOND + 1
 
 
-async def renewed(subject: Subject, queue: Queue, times: int) -> Message:
+async def renewed_message(store_fixture: StoreFixture, queue: Queue, times: int) -> Message:
     """A received message whose lock was renewed so many times."""
-    message = await subject.locked(queue)
+    message = await store_fixture.locked(queue)
     for _ in range(times):
-        await subject.store.extend([Extension(token(message), queue.id, LOCK, NO_EVIDENCE)])
+        await store_fixture.store.extend([Extension(token(message), queue.id, LOCK_DURATION, NO_EXPIRED_GENERATION)])
     return message
 
 
-async def prepared(subject: Subject, queue: Queue, act: Act) -> Message:
+async def actionable_message(store_fixture: StoreFixture, queue: Queue, action: Action) -> Message:
     """A locked message on which the act would take effect."""
-    message = await subject.locked(queue)
-    if act is release:
-        await subject.pass_time(ENDED)
+    message = await store_fixture.locked(queue)
+    if action is release:
+        await store_fixture.advance_time(AFTER_LOCK_SECONDS)
     return message
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_the_right_token_in_time_takes_effect(subject: Subject, queue: Queue, act: Act) -> None:
-    message = await prepared(subject, queue, act)
-    assert await act(subject, queue, message, NEVER_RENEWED)
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_the_right_token_in_time_takes_effect(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
+    message = await actionable_message(store_fixture, queue, action)
+    assert await action(store_fixture, queue, message, NEVER_RENEWED)
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_another_token_has_no_effect(subject: Subject, queue: Queue, act: Act) -> None:
-    message = await prepared(subject, queue, act)
-    assert not await act(subject, queue, stranger(message), NEVER_RENEWED)
-    assert await subject.state(message) is MessageState.LOCKED
-    assert await subject.store.tombstones([token(message)]) == [None]
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_another_token_has_no_effect(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
+    message = await actionable_message(store_fixture, queue, action)
+    assert not await action(store_fixture, queue, with_wrong_token(message), NEVER_RENEWED)
+    assert await store_fixture.state(message) is MessageState.LOCKED
+    assert await store_fixture.store.tombstones([token(message)]) == [None]
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_the_token_of_another_message_has_no_effect(subject: Subject, queue: Queue, act: Act) -> None:
-    other = await subject.locked(queue)
-    message = await prepared(subject, queue, act)
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_the_token_of_another_message_has_no_effect(
+    store_fixture: StoreFixture, queue: Queue, action: Action
+) -> None:
+    other = await store_fixture.locked(queue)
+    message = await actionable_message(store_fixture, queue, action)
     crossed = replace(message, lock_token=other.lock_token)
-    assert not await act(subject, queue, crossed, NEVER_RENEWED)
-    assert await subject.state(message) is await subject.state(other) is MessageState.LOCKED
+    assert not await action(store_fixture, queue, crossed, NEVER_RENEWED)
+    assert await store_fixture.state(message) is await store_fixture.state(other) is MessageState.LOCKED
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_another_queue_has_no_effect(subject: Subject, queue: Queue, act: Act) -> None:
-    other = await subject.queue()
-    message = await prepared(subject, queue, act)
-    assert not await act(subject, other, message, NEVER_RENEWED)
-    assert await subject.state(message) is MessageState.LOCKED
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_another_queue_has_no_effect(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
+    other = await store_fixture.queue()
+    message = await actionable_message(store_fixture, queue, action)
+    assert not await action(store_fixture, other, message, NEVER_RENEWED)
+    assert await store_fixture.state(message) is MessageState.LOCKED
 
 
 @pytest.mark.behaviour("S3.26", "S0.5")
-@pytest.mark.parametrize("act", HOLDERS)
-async def test_an_ended_lock_is_settled_and_renewed_no_more(subject: Subject, queue: Queue, act: Act) -> None:
-    message = await subject.locked(queue)
-    await subject.pass_time(ENDED)
-    assert not await act(subject, queue, message, NEVER_RENEWED)
-    assert not await act(subject, queue, message, cleared(NO_EVIDENCE))
-    assert await subject.state(message) is MessageState.LOCKED
+@pytest.mark.parametrize("action", HOLDER_ACTIONS)
+async def test_an_ended_lock_is_settled_and_renewed_no_more(
+    store_fixture: StoreFixture, queue: Queue, action: Action
+) -> None:
+    message = await store_fixture.locked(queue)
+    await store_fixture.advance_time(AFTER_LOCK_SECONDS)
+    assert not await action(store_fixture, queue, message, NEVER_RENEWED)
+    assert not await action(store_fixture, queue, message, fence_above(NO_EXPIRED_GENERATION))
+    assert await store_fixture.state(message) is MessageState.LOCKED
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_a_row_that_is_not_locked_is_let_alone(subject: Subject, queue: Queue, act: Act) -> None:
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_a_row_that_is_not_locked_is_let_alone(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
     # Nobody writes such a row: the state is a second fence should a token ever outlive its lock.
-    message = await prepared(subject, queue, act)
-    await subject.execute(f"UPDATE message SET state = 1 WHERE sequence_number = {message.sequence_number}")
-    assert not await act(subject, queue, message, NEVER_RENEWED)
-    assert await subject.state(message) is MessageState.AVAILABLE
+    message = await actionable_message(store_fixture, queue, action)
+    await store_fixture.execute(f"UPDATE message SET state = 1 WHERE sequence_number = {message.sequence_number}")
+    assert not await action(store_fixture, queue, message, NEVER_RENEWED)
+    assert await store_fixture.state(message) is MessageState.AVAILABLE
 
 
-@pytest.mark.parametrize("act", EVERYBODY)
-async def test_the_token_of_an_earlier_delivery_has_no_effect(subject: Subject, queue: Queue, act: Act) -> None:
-    first = await subject.locked(queue)
-    await subject.store.move([abandonment(first)])
-    (second,) = await subject.claim(queue)
-    if act is release:
-        await subject.pass_time(ENDED)
-    assert not await act(subject, queue, first, NEVER_RENEWED)
-    assert await act(subject, queue, second, NEVER_RENEWED)
+@pytest.mark.parametrize("action", ALL_ACTIONS)
+async def test_the_token_of_an_earlier_delivery_has_no_effect(
+    store_fixture: StoreFixture, queue: Queue, action: Action
+) -> None:
+    first = await store_fixture.locked(queue)
+    await store_fixture.store.move([abandonment(first)])
+    (second,) = await store_fixture.claim(queue)
+    if action is release:
+        await store_fixture.advance_time(AFTER_LOCK_SECONDS)
+    assert not await action(store_fixture, queue, first, NEVER_RENEWED)
+    assert await action(store_fixture, queue, second, NEVER_RENEWED)
 
 
-@pytest.mark.parametrize("act", [remove, move])
+@pytest.mark.parametrize("action", [remove, move])
 async def test_a_renewed_lock_is_settled_only_once_the_lock_store_was_asked(
-    subject: Subject, queue: Queue, act: Act
+    store_fixture: StoreFixture, queue: Queue, action: Action
 ) -> None:
-    message = await renewed(subject, queue, 1)
-    assert not await act(subject, queue, message, NEVER_RENEWED)
-    assert await subject.state(message) is MessageState.LOCKED
-    assert await act(subject, queue, message, cleared(NO_EVIDENCE))
+    message = await renewed_message(store_fixture, queue, 1)
+    assert not await action(store_fixture, queue, message, NEVER_RENEWED)
+    assert await store_fixture.state(message) is MessageState.LOCKED
+    assert await action(store_fixture, queue, message, fence_above(NO_EXPIRED_GENERATION))
 
 
-@pytest.mark.parametrize("act", HOLDERS)
-@pytest.mark.parametrize(("evidence", "effective"), [(NO_EVIDENCE, True), (0, True), (1, True), (2, False), (3, False)])
+@pytest.mark.parametrize("action", HOLDER_ACTIONS)
+@pytest.mark.parametrize(
+    ("evidence", "effective"), [(NO_EXPIRED_GENERATION, True), (0, True), (1, True), (2, False), (3, False)]
+)
 async def test_evidence_counts_against_its_own_and_earlier_generations(
-    subject: Subject, queue: Queue, act: Act, evidence: int, effective: bool
+    store_fixture: StoreFixture, queue: Queue, action: Action, evidence: int, effective: bool
 ) -> None:
-    message = await renewed(subject, queue, 2)
-    assert await act(subject, queue, message, cleared(evidence)) is effective
+    message = await renewed_message(store_fixture, queue, 2)
+    assert await action(store_fixture, queue, message, fence_above(evidence)) is effective
 
 
-@pytest.mark.parametrize(("up_to", "effective"), [(1, False), (2, True), (HIGHEST_GENERATION, True)])
+@pytest.mark.parametrize(("up_to", "effective"), [(1, False), (2, True), (MAX_GENERATION, True)])
 async def test_a_generation_above_the_fence_is_let_alone(
-    subject: Subject, queue: Queue, up_to: int, effective: bool
+    store_fixture: StoreFixture, queue: Queue, up_to: int, effective: bool
 ) -> None:
-    message = await renewed(subject, queue, 2)
-    assert await remove(subject, queue, message, Fence(NO_EVIDENCE, up_to)) is effective
+    message = await renewed_message(store_fixture, queue, 2)
+    assert await remove(store_fixture, queue, message, Fence(NO_EXPIRED_GENERATION, up_to)) is effective
 
 
 @pytest.mark.parametrize(
-    ("evidence", "effective"), [(NO_EVIDENCE, False), (0, False), (1, False), (2, True), (3, False)]
+    ("evidence", "effective"), [(NO_EXPIRED_GENERATION, False), (0, False), (1, False), (2, True), (3, False)]
 )
 async def test_a_living_lock_is_freed_only_on_evidence_of_its_very_generation(
-    subject: Subject, queue: Queue, evidence: int, effective: bool
+    store_fixture: StoreFixture, queue: Queue, evidence: int, effective: bool
 ) -> None:
-    message = await renewed(subject, queue, 2)
-    assert await release(subject, queue, message, cleared(evidence)) is effective
+    message = await renewed_message(store_fixture, queue, 2)
+    assert await release(store_fixture, queue, message, fence_above(evidence)) is effective
 
 
 # ---- messages that nobody holds --------------------------------------------------------------------------------------
 
 
-def seen(message: Message, state: MessageState, queue: Queue | None = None) -> Unlocked:
+def unlocked_row(message: Message, state: MessageState, queue: Queue | None = None) -> UnlockedRow:
     """The row as somebody saw it."""
-    return Unlocked(message.sequence_number, queue.id if queue else message.queue_id, state)
+    return UnlockedRow(message.sequence_number, queue.id if queue else message.queue_id, state)
 
 
-async def withdraw(subject: Subject, queue: Queue, row: Unlocked) -> bool:
+async def withdraw(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) -> bool:
     """Purge."""
-    return (await subject.store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, HOUR)]))[0]
+    return (await store_fixture.store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, HOUR)]))[0]
 
 
-async def expire(subject: Subject, queue: Queue, row: Unlocked) -> bool:
+async def expire(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) -> bool:
     """Archive what is past its time to live."""
-    return (await subject.store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)]))[0]
+    return (await store_fixture.store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)]))[0]
 
 
-async def bury(subject: Subject, _queue: Queue, row: Unlocked) -> bool:
+async def dead_letter(store_fixture: StoreFixture, _queue: Queue, row: UnlockedRow) -> bool:
     """Dead-letter."""
-    return (await subject.store.bury([row], "reason"))[0]
+    return (await store_fixture.store.dead_letter([row], "reason"))[0]
 
 
-async def redrive(subject: Subject, queue: Queue, row: Unlocked) -> bool:
+async def redrive(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) -> bool:
     """Make dead letters available anew."""
-    return (await subject.store.redrive([Redrive(row, queue.id)]))[0]
+    return (await store_fixture.store.redrive([Redrive(row, queue.id)]))[0]
 
 
-async def set_end_of_life(subject: Subject, expires_at: str) -> None:
+async def set_expiry(store_fixture: StoreFixture, expires_at: str) -> None:
     """Let all messages expire at this time: 1 is long ago, NULL never."""
-    await subject.execute(f"UPDATE message SET expires_at = {expires_at}")
+    await store_fixture.execute(f"UPDATE message SET expires_at = {expires_at}")
 
 
-ACTS_ON_UNLOCKED = [
+UNLOCKED_ACTIONS = [
     (withdraw, MessageState.DEFERRED),
     (expire, MessageState.DEFERRED),
-    (bury, MessageState.DEFERRED),
+    (dead_letter, MessageState.DEFERRED),
     (redrive, MessageState.DEAD_LETTERED),
 ]
 
 
-@pytest.mark.parametrize(("act", "state"), ACTS_ON_UNLOCKED)
+@pytest.mark.parametrize(("action", "state"), UNLOCKED_ACTIONS)
 async def test_an_unlocked_message_is_acted_on_only_as_it_was_seen(
-    subject: Subject, queue: Queue, act: Callable[..., Awaitable[bool]], state: MessageState
+    store_fixture: StoreFixture, queue: Queue, action: Callable[..., Awaitable[bool]], state: MessageState
 ) -> None:
-    other = await subject.queue()
-    message = await subject.locked(queue)
-    await set_end_of_life(subject, "1")
+    other = await store_fixture.queue()
+    message = await store_fixture.locked(queue)
+    await set_expiry(store_fixture, "1")
     for claimed_state in MessageState:
-        assert not await act(subject, queue, seen(message, claimed_state))
-    await subject.store.move([abandonment(message)])
-    assert not await act(subject, queue, seen(message, state))
-    await set_end_of_life(subject, "NULL")
-    (again,) = await subject.claim(queue)
-    await subject.store.move([abandonment(again, state=state)])
-    await set_end_of_life(subject, "1")
-    assert not await act(subject, queue, seen(message, state, other))
-    assert not await act(subject, queue, Unlocked(10**15, queue.id, state))
-    assert await subject.state(message) is state
-    assert await act(subject, queue, seen(message, state))
-    assert await subject.state(message) is not state
+        assert not await action(store_fixture, queue, unlocked_row(message, claimed_state))
+    await store_fixture.store.move([abandonment(message)])
+    assert not await action(store_fixture, queue, unlocked_row(message, state))
+    await set_expiry(store_fixture, "NULL")
+    (again,) = await store_fixture.claim(queue)
+    await store_fixture.store.move([abandonment(again, state=state)])
+    await set_expiry(store_fixture, "1")
+    assert not await action(store_fixture, queue, unlocked_row(message, state, other))
+    assert not await action(store_fixture, queue, UnlockedRow(10**15, queue.id, state))
+    assert await store_fixture.state(message) is state
+    assert await action(store_fixture, queue, unlocked_row(message, state))
+    assert await store_fixture.state(message) is not state
 
 
-@pytest.mark.parametrize(("act", "state"), ACTS_ON_UNLOCKED)
+@pytest.mark.parametrize(("action", "state"), UNLOCKED_ACTIONS)
 async def test_of_two_acts_on_one_message_the_first_takes_effect(
-    subject: Subject, queue: Queue, act: Callable[..., Awaitable[bool]], state: MessageState
+    store_fixture: StoreFixture, queue: Queue, action: Callable[..., Awaitable[bool]], state: MessageState
 ) -> None:
-    message = await subject.locked(queue)
-    await subject.store.move([abandonment(message, state=state)])
-    await set_end_of_life(subject, "1")
-    row = seen(message, state)
-    store = subject.store
-    if act is withdraw:
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.move([abandonment(message, state=state)])
+    await set_expiry(store_fixture, "1")
+    row = unlocked_row(message, state)
+    store = store_fixture.store
+    if action is withdraw:
         took = await store.withdraw([Withdrawal(row, queue.name, Outcome.PURGED, HOUR)] * 2)
-    elif act is expire:
+    elif action is expire:
         took = await store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)] * 2)
-    elif act is bury:
-        took = await store.bury([row, row], "reason")
+    elif action is dead_letter:
+        took = await store.dead_letter([row, row], "reason")
     else:
         took = await store.redrive([Redrive(row, queue.id)] * 2)
     assert took == [True, False]
 
 
 @pytest.mark.parametrize("number", ["1", "1000000", "9" * 18])
-async def test_tokens_of_no_message_are_nothing_to_anybody(subject: Subject, queue: Queue, number: str) -> None:
+async def test_tokens_of_no_message_are_nothing_to_anybody(
+    store_fixture: StoreFixture, queue: Queue, number: str
+) -> None:
     nobody = LockToken.parse(f"{number}.{'00' * 16}")
-    assert await subject.store.held([nobody]) == [None]
-    assert await subject.store.tombstones([nobody]) == [None]
-    assert await subject.store.extend([Extension(nobody, queue.id, LOCK, NO_EVIDENCE)]) == [None]
+    assert await store_fixture.store.locked_messages([nobody]) == [None]
+    assert await store_fixture.store.tombstones([nobody]) == [None]
+    assert await store_fixture.store.extend([Extension(nobody, queue.id, LOCK_DURATION, NO_EXPIRED_GENERATION)]) == [
+        None
+    ]
 
 
 def test_a_token_with_a_number_that_no_store_can_hold_is_none() -> None:

@@ -4,17 +4,17 @@ import re
 
 from app.broker.ports import Store
 from app.store.open import open_store
-from tests.clock import VirtualClock
-from tests.contract.subject import Subject
+from tests.contract.store_fixture import StoreFixture
+from tests.virtual_clock import VirtualClock
 
 
-async def test_every_process_sees_the_same_identity(subject: Subject, stores: list[Store]) -> None:
-    (identity,) = {await store.identity() for store in stores}
+async def test_every_process_sees_the_same_identity(store_fixture: StoreFixture, stores: list[Store]) -> None:
+    (identity,) = {await store.database_id() for store in stores}
     assert re.fullmatch("[0-9a-f]{32}", identity)
 
 
 async def test_databases_that_were_made_apart_have_identities_of_their_own() -> None:
     one, other = await open_store("sqlite://", VirtualClock()), await open_store("sqlite://", VirtualClock())
-    assert await one.identity() != await other.identity()
+    assert await one.database_id() != await other.database_id()
     for store in (one, other):
         await store.close()

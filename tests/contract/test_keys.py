@@ -7,20 +7,20 @@ from dataclasses import replace
 from app.broker.ports import Store
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import HOUR, MINUTE
-from tests.contract.subject import Subject, is_close
+from tests.contract.store_fixture import StoreFixture, is_close
 
 
-async def key(subject: Subject, name: str, principal: str = "alice", lives_for: int | None = None) -> ApiKey:
+async def key(store_fixture: StoreFixture, name: str, principal: str = "alice", lives_for: int | None = None) -> ApiKey:
     """A new key."""
-    now = await subject.store.now()
+    now = await store_fixture.store.now()
     expires_at = None if lives_for is None else now + lives_for
     grant = Grant(frozenset({Right.SEND, Right.LISTEN}), ("orders-*", "ünïcode"))
     return ApiKey(name, principal, secrets.token_bytes(32), grant, now, expires_at)
 
 
-async def test_a_key_is_found_by_the_digest_of_its_secret(subject: Subject) -> None:
-    keys = subject.store.keys
-    one, other = await key(subject, "one"), await key(subject, "other", lives_for=HOUR)
+async def test_a_key_is_found_by_the_digest_of_its_secret(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    one, other = await key(store_fixture, "one"), await key(store_fixture, "other", lives_for=HOUR)
     assert await keys.add(one, 2)
     assert await keys.add(other, 2)
     assert await keys.by_hash(one.secret_hash) == one
@@ -28,49 +28,49 @@ async def test_a_key_is_found_by_the_digest_of_its_secret(subject: Subject) -> N
     assert await keys.by_hash(bytes(32)) is None
 
 
-async def test_every_key_is_listed_oldest_first(subject: Subject) -> None:
-    first, second, third = [await key(subject, name, name) for name in ("c", "a", "b")]
+async def test_every_key_is_listed_oldest_first(store_fixture: StoreFixture) -> None:
+    first, second, third = [await key(store_fixture, name, name) for name in ("c", "a", "b")]
     first, third = replace(first, created_at=1), replace(third, created_at=2**40)
     for one in (third, second, first):
-        await subject.store.keys.add(one, 1)
-    assert [one.id for one in await subject.store.keys.page()] == ["c", "b", "a"]
+        await store_fixture.store.keys.add(one, 1)
+    assert [one.id for one in await store_fixture.store.keys.list_all()] == ["c", "b", "a"]
 
 
-async def test_a_principal_has_at_most_so_many_live_keys(subject: Subject) -> None:
-    keys = subject.store.keys
-    one, two, three = [await key(subject, name) for name in ("1", "2", "3")]
+async def test_a_principal_has_at_most_so_many_live_keys(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    one, two, three = [await key(store_fixture, name) for name in ("1", "2", "3")]
     assert [await keys.add(one, 2), await keys.add(two, 2), await keys.add(three, 2)] == [True, True, False]
     assert await keys.by_hash(three.secret_hash) is None
-    assert await keys.add(await key(subject, "4", "bob"), 2)
+    assert await keys.add(await key(store_fixture, "4", "bob"), 2)
     assert await keys.revoke("1")
     assert await keys.add(three, 2)
 
 
-async def test_an_expired_key_makes_room(subject: Subject) -> None:
-    keys = subject.store.keys
-    assert await keys.add(await key(subject, "1", lives_for=MINUTE), 1)
-    assert not await keys.add(await key(subject, "2"), 1)
-    await subject.pass_time(61)
-    assert await keys.add(await key(subject, "2"), 1)
+async def test_an_expired_key_makes_room(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    assert await keys.add(await key(store_fixture, "1", lives_for=MINUTE), 1)
+    assert not await keys.add(await key(store_fixture, "2"), 1)
+    await store_fixture.advance_time(61)
+    assert await keys.add(await key(store_fixture, "2"), 1)
 
 
-async def test_of_many_keys_added_at_once_so_many_are_stored(subject: Subject, stores: list[Store]) -> None:
-    wishes = [await key(subject, f"{place}") for place in range(10)]
-    stored = await asyncio.gather(*(stores[p % 2].keys.add(wish, 2) for p, wish in enumerate(wishes)))
+async def test_of_many_keys_added_at_once_so_many_are_stored(store_fixture: StoreFixture, stores: list[Store]) -> None:
+    keys_to_add = [await key(store_fixture, f"{place}") for place in range(10)]
+    stored = await asyncio.gather(*(stores[p % 2].keys.add(key_to_add, 2) for p, key_to_add in enumerate(keys_to_add)))
     assert sum(stored) == 2
-    assert {one.id for one in await subject.store.keys.page()} == {
-        wish.id for wish, was_stored in zip(wishes, stored, strict=True) if was_stored
+    assert {one.id for one in await store_fixture.store.keys.list_all()} == {
+        key_to_add.id for key_to_add, was_stored in zip(keys_to_add, stored, strict=True) if was_stored
     }
 
 
-async def test_a_revoked_key_stays_and_is_dead(subject: Subject) -> None:
-    keys = subject.store.keys
-    one = await key(subject, "1")
+async def test_a_revoked_key_stays_and_is_dead(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    one = await key(store_fixture, "1")
     await keys.add(one, 2)
     assert await keys.revoke("1")
     revoked = await keys.by_hash(one.secret_hash)
     assert revoked is not None
-    now = await subject.store.now()
+    now = await store_fixture.store.now()
     assert is_close(revoked.revoked_at, now)
     assert not revoked.is_live(now)
     assert not await keys.revoke("1")
@@ -78,42 +78,46 @@ async def test_a_revoked_key_stays_and_is_dead(subject: Subject) -> None:
     assert (await keys.by_hash(one.secret_hash)) == revoked
 
 
-async def test_an_expired_key_is_revoked_no_more(subject: Subject) -> None:
-    await subject.store.keys.add(await key(subject, "1", lives_for=MINUTE), 2)
-    await subject.pass_time(61)
-    assert not await subject.store.keys.revoke("1")
+async def test_an_expired_key_is_revoked_no_more(store_fixture: StoreFixture) -> None:
+    await store_fixture.store.keys.add(await key(store_fixture, "1", lives_for=MINUTE), 2)
+    await store_fixture.advance_time(61)
+    assert not await store_fixture.store.keys.revoke("1")
 
 
-async def test_use_is_noted(subject: Subject) -> None:
-    keys = subject.store.keys
+async def test_use_is_noted(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
     for name in ("1", "2", "3"):
-        await keys.add(await key(subject, name, name), 2)
-    await keys.used(["3", "1", "nobody"])
-    now = await subject.store.now()
-    by_id = {one.id: one.last_used_at for one in await keys.page()}
+        await keys.add(await key(store_fixture, name, name), 2)
+    await keys.record_use(["3", "1", "nobody"])
+    now = await store_fixture.store.now()
+    by_id = {one.id: one.last_used_at for one in await keys.list_all()}
     assert is_close(by_id["1"], now)
     assert is_close(by_id["3"], now)
     assert by_id["2"] is None
 
 
-async def test_whether_any_key_lives(subject: Subject) -> None:
-    keys = subject.store.keys
-    assert not await keys.any_live()
-    await keys.add(await key(subject, "1", lives_for=MINUTE), 2)
-    await keys.add(await key(subject, "2"), 2)
-    assert await keys.any_live()
+async def test_whether_any_key_lives(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    assert not await keys.has_live()
+    await keys.add(await key(store_fixture, "1", lives_for=MINUTE), 2)
+    await keys.add(await key(store_fixture, "2"), 2)
+    assert await keys.has_live()
     assert await keys.revoke("2")
-    assert await keys.any_live()
-    await subject.pass_time(61)
-    assert not await keys.any_live()
+    assert await keys.has_live()
+    await store_fixture.advance_time(61)
+    assert not await keys.has_live()
 
 
-async def test_one_secret_added_by_several_at_once_is_stored_once(subject: Subject, stores: list[Store]) -> None:
+async def test_one_secret_added_by_several_at_once_is_stored_once(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
     secret = secrets.token_bytes(32)
-    wishes = [replace(await key(subject, f"{place}"), secret_hash=secret) for place in range(6)]
-    assert all(await asyncio.gather(*(stores[p % 2].keys.add(wish, 1) for p, wish in enumerate(wishes))))
-    (stored,) = await subject.store.keys.page()
+    keys_to_add = [replace(await key(store_fixture, f"{place}"), secret_hash=secret) for place in range(6)]
+    assert all(
+        await asyncio.gather(*(stores[p % 2].keys.add(key_to_add, 1) for p, key_to_add in enumerate(keys_to_add)))
+    )
+    (stored,) = await store_fixture.store.keys.list_all()
     assert stored.secret_hash == secret
-    assert await subject.store.keys.revoke(stored.id)
-    assert await stores[1].keys.add(wishes[0], 1)
-    assert not await subject.store.keys.any_live()
+    assert await store_fixture.store.keys.revoke(stored.id)
+    assert await stores[1].keys.add(keys_to_add[0], 1)
+    assert not await store_fixture.store.keys.has_live()

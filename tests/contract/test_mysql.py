@@ -19,22 +19,22 @@ from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageTooLarge, StoreUnavailable
 from app.runtime.clock import SystemClock
+from app.store.advisory_lock import DatabaseInUse
 from app.store.migrate import migrate
-from app.store.mysql import WEAKNESSES, MysqlStore, ServerTooOld, allow
-from app.store.mysql_connect import Connector, options
-from app.store.mysql_session import Session
-from app.store.mysql_text import column, literal, table, templates
+from app.store.mysql import UNSAFE_SETTINGS, MysqlStore, ServerTooOld, check_version
+from app.store.mysql_connect import Connector, driver_options
+from app.store.mysql_session import MysqlSession
+from app.store.mysql_templates import literal, numbers_json, rows_json, templates
 from app.store.open import open_store
 from app.store.pool import Pool
-from app.store.presence import DatabaseInUse
 from app.store.rows import ARCHIVED_COLUMNS, Row
 from tests.bounds import bounded
-from tests.contract.subject import MariaSubject, abandonment, draft, numbers
-from tests.databases import Run
-from tests.engines import ENGINES
-from tests.servers import GLANCE, PATIENCE, MariaServer, Server
+from tests.contract.store_fixture import MariadbFixture, abandonment, draft, numbers
+from tests.databases import RunResources
+from tests.server_drivers import DRIVERS
+from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS, MariaServer, ServerProcess
 
-FOR_SOMEBODY_ELSE = (
+UNUSUAL_SETTINGS = (
     "--max-allowed-packet=1M",
     "--auto-increment-increment=3",
     "--auto-increment-offset=2",
@@ -55,74 +55,74 @@ FOR_SOMEBODY_ELSE = (
 SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M"
 LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
 
-SOMEBODY_SLEEPS = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
+SLEEPING_QUERY = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
 
-WORDS = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name -- ; "
+SPECIAL_TEXT = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name -- ; "
 
 
 @pytest.fixture(scope="module")
-def foreign_url(run: Run, wanted: Callable[[str], str]) -> Iterator[str]:
+def unusual_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
     """A database on a server that was set up for something else."""
-    wanted(MariaServer.kind)
-    server = MariaServer(run.new_directory(), *FOR_SOMEBODY_ELSE)
+    require_server(MariaServer.kind)
+    server = MariaServer(run_resources.new_directory(), *UNUSUAL_SETTINGS)
     server.start()
     yield with_tables(server)
     server.kill()
 
 
 @pytest.fixture
-async def subject(mariadb_url: str) -> AsyncIterator[MariaSubject]:
+async def store_fixture(mariadb_url: str) -> AsyncIterator[MariadbFixture]:
     """A store on an ordinary server."""
-    async for subject in begun(MariaSubject(mariadb_url)):
-        yield subject
+    async for store_fixture in opened_fixture(MariadbFixture(mariadb_url)):
+        yield store_fixture
 
 
 @pytest.fixture
-async def foreign(foreign_url: str) -> AsyncIterator[MariaSubject]:
+async def unusual_fixture(unusual_url: str) -> AsyncIterator[MariadbFixture]:
     """A store on the other server."""
-    async for subject in begun(MariaSubject(foreign_url)):
-        yield subject
+    async for store_fixture in opened_fixture(MariadbFixture(unusual_url)):
+        yield store_fixture
 
 
-async def begun(subject: MariaSubject) -> AsyncIterator[MariaSubject]:
-    await subject.begin()
-    yield subject
-    await subject.end()
+async def opened_fixture(store_fixture: MariadbFixture) -> AsyncIterator[MariadbFixture]:
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
 
 
-def with_tables(server: Server) -> str:
+def with_tables(server: ServerProcess) -> str:
     """A new database on the server, with today's tables."""
-    url = ENGINES["mariadb"].create(server.url, "peeklock")
+    url = DRIVERS["mariadb"].create(server.url, "peeklock")
     migrate(url)
     return url
 
 
-def outside(url: str) -> closing[pymysql.Connection]:
+def admin_connection(url: str) -> closing[pymysql.Connection]:
     """A connection of somebody else, who begins a transaction with the first statement."""
-    where = urlsplit(url)
+    parts = urlsplit(url)
     return closing(
         pymysql.connect(
-            host=where.hostname or "", port=where.port or 0, user=where.username, database=where.path.strip("/")
+            host=parts.hostname or "", port=parts.port or 0, user=parts.username, database=parts.path.strip("/")
         )
     )
 
 
-async def until_seen(subject: MariaSubject, question: str) -> None:
+async def wait_for_rows(store_fixture: MariadbFixture, question: str) -> None:
     """Return once the server has a row to answer with."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            if await subject.execute(question):
+            if await store_fixture.execute(question):
                 return
             await asyncio.sleep(0.01)
 
 
-async def on_session(url: str, work: Callable[[Session], Awaitable[None]]) -> None:
+async def run_on_session(url: str, work: Callable[[MysqlSession], Awaitable[None]]) -> None:
     """Do the work on a connection of its own."""
     session = await Connector(url)()
     try:
         await work(session)
     finally:
-        await session.leave()
+        await session.close()
 
 
 # ---- values in the text of statements --------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ async def on_session(url: str, work: Callable[[Session], Awaitable[None]]) -> No
     integers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
 )
 def test_a_literal_is_read_as_the_value_it_was(
-    foreign_url: str, texts: list[str], blobs: list[bytes], integers: list[int]
+    unusual_url: str, texts: list[str], blobs: list[bytes], integers: list[int]
 ) -> None:
-    values = [None, WORDS, b"\x00'\\\xff%", *texts, *blobs, *integers]
+    values = [None, SPECIAL_TEXT, b"\x00'\\\xff%", *texts, *blobs, *integers]
 
-    async def work(session: Session) -> None:
-        (answer,) = await session.ask(b"SELECT " + b", ".join(map(literal, values)))
+    async def work(session: MysqlSession) -> None:
+        (answer,) = await session.execute(b"SELECT " + b", ".join(map(literal, values)))
         assert list(answer.rows[0]) == values
 
-    asyncio.run(on_session(foreign_url, work))
+    asyncio.run(run_on_session(unusual_url, work))
 
 
 def test_what_has_no_literal_is_refused() -> None:
@@ -154,106 +154,116 @@ def test_what_has_no_literal_is_refused() -> None:
 # ---- servers set up for others ---------------------------------------------------------------------------------------
 
 
-async def test_every_character_is_kept_whatever_the_database_would_make_of_it(foreign: MariaSubject) -> None:
-    queue = await foreign.queue()
-    envelope = Envelope(WORDS, subject=WORDS, group_id=WORDS, properties=b'{"key": "\xe6\xb6\x88 \\" \'"}')
+async def test_every_character_is_kept_whatever_the_database_would_make_of_it(unusual_fixture: MariadbFixture) -> None:
+    queue = await unusual_fixture.queue()
+    envelope = Envelope(
+        SPECIAL_TEXT, subject=SPECIAL_TEXT, group_id=SPECIAL_TEXT, properties=b'{"key": "\xe6\xb6\x88 \\" \'"}'
+    )
     window = {"duplicate_window": MINUTE}
-    await foreign.store.send([draft(queue, envelope=envelope, **window)])
-    (repeat,) = await foreign.store.send([draft(queue, envelope=envelope, **window)])
-    (message,) = await foreign.claim(queue, receiver_id=WORDS)
-    reason = {"last_failure": WORDS, "dead_letter_reason": WORDS, "dead_letter_description": WORDS}
+    await unusual_fixture.store.send([draft(queue, envelope=envelope, **window)])
+    (repeat,) = await unusual_fixture.store.send([draft(queue, envelope=envelope, **window)])
+    (message,) = await unusual_fixture.claim(queue, receiver_id=SPECIAL_TEXT)
+    reason = {"last_failure": SPECIAL_TEXT, "dead_letter_reason": SPECIAL_TEXT, "dead_letter_description": SPECIAL_TEXT}
     buried = abandonment(message, state=MessageState.DEAD_LETTERED, properties=b'{"new": "\xe6\xb6\x88"}', **reason)
-    await foreign.store.move([buried])
-    now = await foreign.store.read(queue.id, message.sequence_number)
+    await unusual_fixture.store.move([buried])
+    now = await unusual_fixture.store.read(queue.id, message.sequence_number)
     assert now is not None
-    assert (repeat.duplicate, message.envelope, message.receiver_id) == (True, envelope, WORDS)
-    assert (now.last_failure, now.dead_letter_reason, now.dead_letter_description) == (WORDS, WORDS, WORDS)
+    assert (repeat.duplicate, message.envelope, message.receiver_id) == (True, envelope, SPECIAL_TEXT)
+    assert (now.last_failure, now.dead_letter_reason, now.dead_letter_description) == (
+        SPECIAL_TEXT,
+        SPECIAL_TEXT,
+        SPECIAL_TEXT,
+    )
     assert now.envelope.properties == buried.properties
 
 
-async def test_receipts_name_the_numbers_that_the_server_gave(foreign: MariaSubject) -> None:
-    queue = await foreign.queue()
-    receipts = await foreign.store.send([draft(queue, message_id=f"{place}") for place in range(20)])
-    stored = await foreign.execute("SELECT sequence_number, message_id FROM message ORDER BY sequence_number")
+async def test_receipts_name_the_numbers_that_the_server_gave(unusual_fixture: MariadbFixture) -> None:
+    queue = await unusual_fixture.queue()
+    receipts = await unusual_fixture.store.send([draft(queue, message_id=f"{place}") for place in range(20)])
+    stored = await unusual_fixture.execute("SELECT sequence_number, message_id FROM message ORDER BY sequence_number")
     assert [(receipt.sequence_number, receipt.message_id) for receipt in receipts] == stored
 
 
-async def test_a_call_larger_than_a_packet_is_stored_whole_and_in_order(foreign: MariaSubject) -> None:
-    queue = await foreign.queue()
+async def test_a_call_larger_than_a_packet_is_stored_whole_and_in_order(unusual_fixture: MariadbFixture) -> None:
+    queue = await unusual_fixture.queue()
     bodies = [bytes([65 + place]) * 200_000 for place in range(20)]
-    receipts = await foreign.store.send([draft(queue, body) for body in bodies])
+    receipts = await unusual_fixture.store.send([draft(queue, body) for body in bodies])
     order = [receipt.sequence_number for receipt in receipts]
-    messages = await foreign.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100)
+    messages = await unusual_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100)
     assert order == sorted(order) == numbers(messages)
     assert [message.body for message in messages] == bodies
 
 
-async def test_a_message_larger_than_a_packet_is_refused_and_spoils_nothing_beside_it(foreign: MariaSubject) -> None:
-    queue = await foreign.queue()
+async def test_a_message_larger_than_a_packet_is_refused_and_spoils_nothing_beside_it(
+    unusual_fixture: MariadbFixture,
+) -> None:
+    queue = await unusual_fixture.queue()
     good, bad, other = await asyncio.gather(
-        foreign.store.send([draft(queue, b"good")]),
-        foreign.store.send([draft(queue, b"with it"), draft(queue, b"x" * 1_100_000)]),
-        foreign.store.send([draft(queue, b"other")]),
+        unusual_fixture.store.send([draft(queue, b"good")]),
+        unusual_fixture.store.send([draft(queue, b"with it"), draft(queue, b"x" * 1_100_000)]),
+        unusual_fixture.store.send([draft(queue, b"other")]),
         return_exceptions=True,
     )
     assert isinstance(bad, MessageTooLarge)
     assert not isinstance(good, BaseException)
     assert not isinstance(other, BaseException)
-    assert sorted(message.body for message in await foreign.claim(queue)) == [b"good", b"other"]
+    assert sorted(message.body for message in await unusual_fixture.claim(queue)) == [b"good", b"other"]
 
 
-async def test_the_clock_knows_no_time_zone(foreign: MariaSubject) -> None:
-    assert abs(await foreign.store.now() - time.time_ns() // 1_000) < 5 * SECOND
+async def test_the_clock_knows_no_time_zone(unusual_fixture: MariadbFixture) -> None:
+    assert abs(await unusual_fixture.store.now() - time.time_ns() // 1_000) < 5 * SECOND
 
 
-async def test_weak_promises_of_the_server_are_told(foreign: MariaSubject, subject: MariaSubject) -> None:
-    assert await foreign.store.claim_alone() == list(WEAKNESSES.values())
-    assert await subject.store.claim_alone() == []
+async def test_weak_promises_of_the_server_are_told(
+    unusual_fixture: MariadbFixture, store_fixture: MariadbFixture
+) -> None:
+    assert await unusual_fixture.store.acquire_exclusive() == list(UNSAFE_SETTINGS.values())
+    assert await store_fixture.store.acquire_exclusive() == []
 
 
 @pytest.mark.parametrize(
     "version", ["8.0.11", "9.4.0", "10.8.2-MariaDB", "5.5.5-10.11.6-MariaDB-log", "11.4.2-MariaDB"]
 )
 def test_a_server_of_these_days_is_taken(version: str) -> None:
-    allow(version)
+    check_version(version)
 
 
 @pytest.mark.parametrize("version", ["5.7.44-log", "10.6.21-MariaDB", "5.5.5-10.5.28-MariaDB", "5.5.68-MariaDB"])
 def test_a_server_without_what_is_needed_is_refused(version: str) -> None:
     with pytest.raises(ServerTooOld, match="at least"):
-        allow(version)
+        check_version(version)
 
 
 def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
-    known = options(f"mysql://me:p%40ss@db:3307/queues?ssl_ca={__file__}&ssl_check_hostname=false")
+    known = driver_options(f"mysql://me:p%40ss@db:3307/queues?ssl_ca={__file__}&ssl_check_hostname=false")
     assert (known["password"], known["port"]) == ("p@ss", 3307)
     assert known["ssl"] == {"ca": __file__, "check_hostname": False}
     # No port stands for the usual one, and a transaction begins only where a statement says so.
-    assert (options("mysql://db/queues")["port"], known["autocommit"]) == (0, True)
+    assert (driver_options("mysql://db/queues")["port"], known["autocommit"]) == (0, True)
     with pytest.raises(ValueError, match=r"cannot be read: ssl_ca=/nowhere/ca\.pem"):
-        options("mysql://db/queues?ssl_ca=/nowhere/ca.pem")
+        driver_options("mysql://db/queues?ssl_ca=/nowhere/ca.pem")
     with pytest.raises(ValueError, match="tls_mode"):
-        options("mysql://db/queues?tls_mode=verify")
+        driver_options("mysql://db/queues?tls_mode=verify")
 
 
 # ---- waiting for others ----------------------------------------------------------------------------------------------
 
 
 async def test_transactions_that_wait_for_each_other_both_come_to_their_end(
-    subject: MariaSubject, mariadb_url: str
+    store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
-    queue = await subject.queue()
-    first, second = await subject.send(queue, b"first", b"second")
+    queue = await store_fixture.queue()
+    first, second = await store_fixture.send(queue, b"first", b"second")
     pool = Pool(Connector(mariadb_url), 2)
     both_hold_one = asyncio.Barrier(2)
     tries: list[int] = []
 
-    async def touch(session: Session, one: int, other: int) -> None:
+    async def touch(session: MysqlSession, one: int, other: int) -> None:
         tries.append(one)
-        await session.change("prioritise", sequence_number=one, priority=5)
+        await session.change("change_priority", sequence_number=one, priority=5)
         if len(tries) <= 2:
             await both_hold_one.wait()
-        await session.change("prioritise", sequence_number=other, priority=5)
+        await session.change("change_priority", sequence_number=other, priority=5)
 
     await asyncio.gather(
         pool.transaction(lambda session: touch(session, first, second)),
@@ -264,14 +274,14 @@ async def test_transactions_that_wait_for_each_other_both_come_to_their_end(
 
 
 async def test_a_caller_that_goes_in_mid_statement_leaves_no_connection_in_disorder(
-    subject: MariaSubject, mariadb_url: str
+    store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
     pool = Pool(Connector(mariadb_url), 1)
-    sleeping = asyncio.create_task(pool.repeat(lambda session: session.ask(b"SELECT SLEEP(10), 'stale'")))
-    await until_seen(subject, SOMEBODY_SLEEPS)
+    sleeping = asyncio.create_task(pool.run(lambda session: session.execute(b"SELECT SLEEP(10), 'stale'")))
+    await wait_for_rows(store_fixture, SLEEPING_QUERY)
     sleeping.cancel()
     await asyncio.wait([sleeping])
-    answers = await pool.repeat(lambda session: session.ask(b"SELECT 'fresh'"))
+    answers = await pool.run(lambda session: session.execute(b"SELECT 'fresh'"))
     await pool.close()
     assert answers[0].rows == (("fresh",),)
 
@@ -279,62 +289,64 @@ async def test_a_caller_that_goes_in_mid_statement_leaves_no_connection_in_disor
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_reads_no_more_entries_than_it_takes(subject: MariaSubject, mariadb_url: str) -> None:
-    queue = await subject.queue()
-    await subject.send(queue, *[b""] * 1000)
+async def test_a_claim_reads_no_more_entries_than_it_takes(store_fixture: MariadbFixture, mariadb_url: str) -> None:
+    queue = await store_fixture.queue()
+    await store_fixture.send(queue, *[b""] * 1000)
     columns = ", ".join(column for column in ARCHIVED_COLUMNS if column != "sequence_number")
     columns += ", state, home_state, lock_generation"
     doubled = columns.replace("priority", "(priority + 1) % 10")
     for _ in range(5):
-        await subject.execute(f"INSERT INTO message ({columns}) SELECT {doubled} FROM message")
-    await subject.execute("ANALYZE TABLE message")
+        await store_fixture.execute(f"INSERT INTO message ({columns}) SELECT {doubled} FROM message")
+    await store_fixture.execute("ANALYZE TABLE message")
 
-    async def work(session: Session) -> None:
-        await session.ask(b"FLUSH STATUS")
+    async def work(session: MysqlSession) -> None:
+        await session.execute(b"FLUSH STATUS")
         assert len(await session.fetch("next_available", queue_id=queue.id, most=10)) == 10
-        (read,) = await session.ask(b"SHOW SESSION STATUS LIKE 'Handler_read%'")
-        (sorts,) = await session.ask(b"SHOW SESSION STATUS LIKE 'Sort_rows'")
+        (read,) = await session.execute(b"SHOW SESSION STATUS LIKE 'Handler_read%'")
+        (sorts,) = await session.execute(b"SHOW SESSION STATUS LIKE 'Sort_rows'")
         assert sum(int(count) for _, count in read.rows) <= 20
         assert sorts.rows[0][1] == "0"
 
-    await on_session(mariadb_url, work)
+    await run_on_session(mariadb_url, work)
 
 
-LOOKS_UP = re.compile(rb"\b(FROM|JOIN|UPDATE) (message|recent_id AS known)\b")
+INDEX_LOOKUP = re.compile(rb"\b(FROM|JOIN|UPDATE) (message|recent_id AS known)\b")
 ANY_VALUE = {
-    "rows": table([{"place": 0, "sequence_number": 1, "queue_id": 1, "lock_token": b"x" * 16, "message_id": "id"}]),
+    "rows": rows_json([{"place": 0, "sequence_number": 1, "queue_id": 1, "lock_token": b"x" * 16, "message_id": "id"}]),
     "key": b"k" * 32,
     "lock_token": b"x" * 16,
     "numbers": [1, 2, 3],
     "queue_ids": [1, 2, 3],
 }
-MAY_WALK = {"awaken", "bury", "redrive", "delete_messages", "into_archive"}
+MAY_SCAN = {"promote", "dead_letter", "redrive", "delete_messages", "archive_messages"}
 """Statements of background passes, which may read all of a table that has hardly a row."""
 
 
 @pytest.mark.parametrize("messages", [0, 2000])
-async def test_every_plan_finds_messages_by_an_index(subject: MariaSubject, mariadb_url: str, messages: int) -> None:
-    queue = await subject.queue()
+async def test_every_plan_finds_messages_by_an_index(
+    store_fixture: MariadbFixture, mariadb_url: str, messages: int
+) -> None:
+    queue = await store_fixture.queue()
     if messages:
-        await subject.send(queue, *[b""] * 1000)
-        await subject.send(queue, *[b""] * 1000)
-    await subject.execute("ANALYZE TABLE message")
+        await store_fixture.send(queue, *[b""] * 1000)
+        await store_fixture.send(queue, *[b""] * 1000)
+    await store_fixture.execute("ANALYZE TABLE message")
 
-    async def work(session: Session) -> None:
-        looking = {name: statement for name, statement in templates().items() if LOOKS_UP.search(statement.text)}
+    async def work(session: MysqlSession) -> None:
+        looking = {name: statement for name, statement in templates().items() if INDEX_LOOKUP.search(statement.text)}
         assert len(looking) > 25
         for name, statement in looking.items():
             values = {value: ANY_VALUE.get(value, 1) for value in statement.names}
             if b"JSON_TABLE(%s" in statement.text and "numbers" in values:
-                values["numbers"] = column([1, 2, 3])
-            (plan,) = await session.ask(b"EXPLAIN " + statement.filled(values))
-            walked = [row for row in plan.rows if row[2] in ("message", "m", "known") and is_walk(row)]
-            assert not walked or (name in MAY_WALK and not messages), (name, walked)
+                values["numbers"] = numbers_json([1, 2, 3])
+            (plan,) = await session.execute(b"EXPLAIN " + statement.render(values))
+            walked = [row for row in plan.rows if row[2] in ("message", "m", "known") and is_full_scan(row)]
+            assert not walked or (name in MAY_SCAN and not messages), (name, walked)
 
-    await on_session(mariadb_url, work)
+    await run_on_session(mariadb_url, work)
 
 
-def is_walk(row: Row) -> bool:
+def is_full_scan(row: Row) -> bool:
     """Whether a line of a plan reads a whole table or sorts what it reads."""
     return row[3] in ("ALL", "index") or "filesort" in (row[9] or "") or "join buffer" in (row[9] or "")
 
@@ -355,58 +367,58 @@ async def opened(url: str) -> AsyncIterator[MysqlStore]:
 
 async def test_one_process_without_redis_has_the_database_for_itself(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
-        assert await one.claim_alone() == []
+        assert await one.acquire_exclusive() == []
         with pytest.raises(DatabaseInUse, match="Redis"):
-            await other.claim_alone()
+            await other.acquire_exclusive()
         with pytest.raises(DatabaseInUse, match="Redis"):
-            await other.claim_shared()
+            await other.acquire_shared()
 
 
 async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other, opened(mariadb_url) as third:
-        await one.claim_shared()
-        await other.claim_shared()
+        await one.acquire_shared()
+        await other.acquire_shared()
         with pytest.raises(DatabaseInUse):
-            await third.claim_alone()
+            await third.acquire_exclusive()
 
 
-async def test_a_lost_place_is_taken_again(subject: MariaSubject, mariadb_url: str) -> None:
+async def test_a_lost_place_is_taken_again(store_fixture: MariadbFixture, mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
-        await one.claim_alone()
-        await end_connections(subject)
+        await one.acquire_exclusive()
+        await end_connections(store_fixture)
         await eventually(one.now)
         with pytest.raises(DatabaseInUse):
-            await eventually(other.claim_alone)
+            await eventually(other.acquire_exclusive)
 
 
 async def test_whose_place_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(
-    subject: MariaSubject, mariadb_url: str
+    store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
     async with opened(mariadb_url) as one:
-        await one.claim_alone()
+        await one.acquire_exclusive()
         async with opened(mariadb_url) as other:
-            await end_connections(subject)
-            await eventually(other.claim_alone)
+            await end_connections(store_fixture)
+            await eventually(other.acquire_exclusive)
             with pytest.raises(StoreUnavailable, match="Redis"):
                 await one.now()
         await eventually(one.now)
 
 
-async def end_connections(subject: MariaSubject) -> None:
+async def end_connections(store_fixture: MariadbFixture) -> None:
     """Let the server cut every connection but that of whoever asks it to."""
     others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-    for (connection,) in await subject.execute(others):
-        await subject.execute(f"KILL {connection}")
+    for (connection,) in await store_fixture.execute(others):
+        await store_fixture.execute(f"KILL {connection}")
 
 
-async def eventually(ask: Callable[[], Awaitable[object]]) -> None:
+async def eventually(action: Callable[[], Awaitable[object]]) -> None:
     """Ask until the connections that were cut have been noticed."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
-                await ask()
+                await action()
             except StoreUnavailable:
-                await asyncio.sleep(GLANCE)
+                await asyncio.sleep(POLL_SECONDS)
             else:
                 return
 
@@ -414,7 +426,9 @@ async def eventually(ask: Callable[[], Awaitable[object]]) -> None:
 # ---- servers that fail -----------------------------------------------------------------------------------------------
 
 
-async def test_a_full_disk_loses_nothing_and_heals(private_server: Callable[..., Server], run: Run) -> None:
+async def test_a_full_disk_loses_nothing_and_heals(
+    private_server: Callable[..., ServerProcess], run_resources: RunResources
+) -> None:
     server = await asyncio.to_thread(private_server, MariaServer, "--innodb-file-per-table=0", SMALL_DISK)
     store = await open_store(await asyncio.to_thread(with_tables, server), SystemClock())
     queue, _ = await store.queues.create("filled", QueueSettings())
@@ -437,16 +451,16 @@ async def test_a_full_disk_loses_nothing_and_heals(private_server: Callable[...,
 
 
 async def test_a_server_that_takes_no_writes_is_unavailable_until_it_does(
-    foreign: MariaSubject, foreign_url: str
+    unusual_fixture: MariadbFixture, unusual_url: str
 ) -> None:
-    where = urlsplit(foreign_url)
-    await foreign.execute("CREATE OR REPLACE USER clerk IDENTIFIED BY ''")
-    await foreign.execute("GRANT ALL ON peeklock.* TO clerk")
-    store = await open_store(foreign_url.replace(f"{where.username}@", "clerk@"), SystemClock())
-    queue = await foreign.queue()
-    await foreign.execute("SET GLOBAL read_only = 1")
+    parts = urlsplit(unusual_url)
+    await unusual_fixture.execute("CREATE OR REPLACE USER clerk IDENTIFIED BY ''")
+    await unusual_fixture.execute("GRANT ALL ON peeklock.* TO clerk")
+    store = await open_store(unusual_url.replace(f"{parts.username}@", "clerk@"), SystemClock())
+    queue = await unusual_fixture.queue()
+    await unusual_fixture.execute("SET GLOBAL read_only = 1")
     with pytest.raises(StoreUnavailable, match="written"):
         await store.send([draft(queue)])
-    await foreign.execute("SET GLOBAL read_only = 0")
+    await unusual_fixture.execute("SET GLOBAL read_only = 0")
     assert await store.send([draft(queue)])
     await store.close()

@@ -9,26 +9,26 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.broker.ports import Attempt, Once
+from app.broker.ports import Attempt, AttemptResult
 from app.domain.instant import HOUR
 from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
-from app.store.floors import Floor, Floors
 from app.store.open import open_store
 from app.store.pool import Pool
-from app.store.postgresql import PostgresStore
+from app.store.postgresql import PostgresqlStore
 from app.store.postgresql_attempts import receive
-from app.store.postgresql_session import Session, address, connect
+from app.store.postgresql_session import PostgresqlSession, connect, parse_address
 from app.store.rows import Row
+from app.store.scan_floors import ScanFloor, ScanFloors
 from app.store.statements import Engine, load
 from tests.bounds import bounded
-from tests.contract.claims import WatchedClaims
-from tests.contract.subject import (
-    LOCK,
+from tests.contract.claim_recorder import ClaimRecorder
+from tests.contract.store_fixture import (
+    LOCK_DURATION,
     TABLES,
-    PostgresSubject,
+    PostgresqlFixture,
     bodies,
     claim,
     completion,
@@ -42,24 +42,24 @@ Result = TypeVar("Result")
 GROWING = ("message", "archive", "export_batch", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
 
-WAITING_FOR_LONG = f"""
-{PostgresSubject.waiting} AND query_start < clock_timestamp() - interval '100 milliseconds'
+LONG_WAITS = f"""
+{PostgresqlFixture.blocked_query} AND query_start < clock_timestamp() - interval '100 milliseconds'
 """
 
 
 @pytest.fixture
-async def subject(postgres_url: str) -> AsyncIterator[PostgresSubject]:
+async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
     """A PostgreSQL store with nothing in it."""
-    subject = PostgresSubject(postgres_url)
-    await subject.begin()
-    yield subject
-    await subject.end()
+    store_fixture = PostgresqlFixture(postgres_url)
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
 
 
-def pool_of(subject: PostgresSubject) -> Pool[Session]:
+def pool_of(store_fixture: PostgresqlFixture) -> Pool[PostgresqlSession]:
     """The connections of the store."""
-    assert isinstance(subject.store, PostgresStore)
-    return subject.store._pool
+    assert isinstance(store_fixture.store, PostgresqlStore)
+    return store_fixture.store._pool
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -81,20 +81,20 @@ STATISTICS: dict[str, Sequence[str]] = {
 
 @pytest.mark.parametrize("past", STATISTICS)
 async def test_every_plan_finds_rows_by_an_index_whatever_the_planner_believes(
-    subject: PostgresSubject, past: str
+    store_fixture: PostgresqlFixture, past: str
 ) -> None:
-    await subject.execute(f"TRUNCATE {', '.join(GROWING)}")
+    await store_fixture.execute(f"TRUNCATE {', '.join(GROWING)}")
     for sql in STATISTICS[past]:
-        await subject.execute(sql)
-    wire = await connect(address(subject._url))
+        await store_fixture.execute(sql)
+    connection = await connect(parse_address(store_fixture._url))
     for name, statement in load(Engine.POSTGRESQL).items():
-        text, parameters = statement.numbered()
-        await wire.execute(f"PREPARE {name} AS {text}")
+        text, parameters = statement.with_numbered_params()
+        await connection.execute(f"PREPARE {name} AS {text}")
         values = f"({', '.join(['NULL'] * len(parameters))})" if parameters else ""
-        plan = "\n".join(row[0] for row in await wire.fetch(f"EXPLAIN EXECUTE {name}{values}"))
-        assert not walks_a_whole_table(name, plan), f"{name}:\n{plan}"
-        assert name in ANY_ENTRY_WILL_DO or not leaves_out_a_column(plan), f"{name}:\n{plan}"
-    await wire.close()
+        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE {name}{values}"))
+        assert not scans_whole_table(name, plan), f"{name}:\n{plan}"
+        assert name in UNORDERED_SCANS or not skips_index_column(plan), f"{name}:\n{plan}"
+    await connection.close()
 
 
 FIRST_COLUMNS = {
@@ -106,16 +106,16 @@ INDEX_COLUMNS = {
     for table in TABLES.values()
     for index in table.indexes
 }
-WALKED_IN_ORDER = {"until_next_due", "orphaned_queues"}
+ORDERED_SCANS = {"until_next_due", "orphaned_queues"}
 """Statements that want but the first entry of an index."""
 
-ANY_ENTRY_WILL_DO = {"ready"}
+UNORDERED_SCANS = {"claimable_queues"}
 """Statements that stop at the first entry, which nearly always has what they ask for."""
 
 SCAN = re.compile(rf"Index (?:Only )?Scan using (\w+) on (?:{'|'.join(GROWING)})\b.*\n(.*)")
 
 
-def walks_a_whole_table(name: str, plan: str) -> bool:
+def scans_whole_table(name: str, plan: str) -> bool:
     """Whether the plan reads a growing table, or one of its indexes, without a condition on the first column."""
     if re.search(rf"Seq Scan on ({'|'.join(GROWING)})\b|Hash Join|Merge Join|Bitmap", plan):
         return True
@@ -124,10 +124,10 @@ def walks_a_whole_table(name: str, plan: str) -> bool:
         for index, condition in SCAN.findall(plan)
         if not re.search(rf"Index Cond: .*\b{FIRST_COLUMNS[index]}\b", condition)
     ]
-    return bool(walked) and name not in WALKED_IN_ORDER
+    return bool(walked) and name not in ORDERED_SCANS
 
 
-def leaves_out_a_column(plan: str) -> bool:
+def skips_index_column(plan: str) -> bool:
     """Whether a plan has a condition on a column of an index and none on one before it: then the search cannot begin
     or end there, and goes past every entry that the columns before leave.
     """
@@ -139,46 +139,48 @@ def leaves_out_a_column(plan: str) -> bool:
     return False
 
 
-async def test_a_claim_goes_past_nothing_but_what_it_takes(subject: PostgresSubject, queue: Queue) -> None:
-    await subject.send(queue, *[b"waiting"] * 300)
-    await subject.send(queue, *[b"scheduled"] * 300, delay=LOCK)
-    watched = WatchedClaims(subject)
+async def test_a_claim_goes_past_nothing_but_what_it_takes(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, *[b"waiting"] * 300)
+    await store_fixture.send(queue, *[b"scheduled"] * 300, delay=LOCK_DURATION)
+    watched = ClaimRecorder(store_fixture)
     assert len(await watched.claim(queue, 20)) == 20
-    assert watched.passed == 0
+    assert watched.skipped == 0
 
 
 # ---- many callers ----------------------------------------------------------------------------------------------------
 
 
-async def test_claims_that_share_a_statement_are_served_in_order_of_arrival(subject: PostgresSubject) -> None:
-    queues = [await subject.queue() for _ in range(3)]
+async def test_claims_that_share_a_statement_are_served_in_order_of_arrival(store_fixture: PostgresqlFixture) -> None:
+    queues = [await store_fixture.queue() for _ in range(3)]
     for queue in queues:
-        await subject.send(queue, *[b"%d" % n for n in range(5)])
-    wishes = [
-        (queue, claim(queue, most, lock_duration=most * LOCK, receiver_id=f"receiver {most}"))
+        await store_fixture.send(queue, *[b"%d" % n for n in range(5)])
+    claims = [
+        (queue, claim(queue, most, lock_duration=most * LOCK_DURATION, receiver_id=f"receiver {most}"))
         for most in (2, 1, 3)
         for queue in queues
     ]
-    taken = await asyncio.gather(*(subject.store.claim(wish) for _, wish in wishes))
-    for (_, wish), messages in zip(wishes, taken, strict=True):
-        first = {2: 0, 1: 2, 3: 3}[wish.most]
-        assert bodies(messages) == [b"%d" % n for n in range(first, min(first + wish.most, 5))]
+    taken = await asyncio.gather(*(store_fixture.store.claim(one_claim) for _, one_claim in claims))
+    for (_, one_claim), messages in zip(claims, taken, strict=True):
+        first = {2: 0, 1: 2, 3: 3}[one_claim.max_messages]
+        assert bodies(messages) == [b"%d" % n for n in range(first, min(first + one_claim.max_messages, 5))]
         for message in messages:
-            assert message.receiver_id == wish.receiver_id
-            assert message.queue_id == wish.queue_id
-            assert 0 <= wish.lock_duration - ((message.locked_until or 0) - message.read_at) < LOCK
+            assert message.receiver_id == one_claim.receiver_id
+            assert message.queue_id == one_claim.queue_id
+            assert 0 <= one_claim.lock_duration - ((message.locked_until or 0) - message.read_at) < LOCK_DURATION
 
 
-async def test_claims_of_more_than_a_statement_holds_are_all_served(subject: PostgresSubject, queue: Queue) -> None:
-    await subject.send(queue, *[b"body"] * 1000)
-    taken = await asyncio.gather(*(subject.claim(queue, 700) for _ in range(3)))
+async def test_claims_of_more_than_a_statement_holds_are_all_served(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    await store_fixture.send(queue, *[b"body"] * 1000)
+    taken = await asyncio.gather(*(store_fixture.claim(queue, 700) for _ in range(3)))
     # Two statements at once pass over what the other one holds, so the shares are a matter of chance.
     assert sum(map(len, taken)) == 1000
     assert max(map(len, taken)) <= 700
 
 
-async def test_two_who_wait_for_each_other_are_both_served(subject: PostgresSubject, queue: Queue) -> None:
-    (one, other) = await subject.claim(queue, 2) if await subject.send(queue, b"1", b"2") else ()
+async def test_two_who_wait_for_each_other_are_both_served(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    (one, other) = await store_fixture.claim(queue, 2) if await store_fixture.send(queue, b"1", b"2") else ()
     meeting = asyncio.Barrier(2)
 
     async def change(first: int, second: int) -> None:
@@ -186,13 +188,13 @@ async def test_two_who_wait_for_each_other_are_both_served(subject: PostgresSubj
 
         async def work(session: Any) -> None:
             nonlocal is_first_try
-            await session.change("rewrite", sequence_number=first, properties="{}")
+            await session.change("change_properties", sequence_number=first, properties="{}")
             if is_first_try:
                 is_first_try = False
                 await meeting.wait()
-            await session.change("rewrite", sequence_number=second, properties="{}")
+            await session.change("change_properties", sequence_number=second, properties="{}")
 
-        await pool_of(subject).transaction(work)
+        await pool_of(store_fixture).transaction(work)
 
     pair = numbers([one, other])
     await asyncio.gather(change(*pair), change(*reversed(pair)))
@@ -201,48 +203,50 @@ async def test_two_who_wait_for_each_other_are_both_served(subject: PostgresSubj
 # ---- depths ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_adds_up_to_a_depth_is_folded_and_stays_the_same(subject: PostgresSubject, queue: Queue) -> None:
+async def test_what_adds_up_to_a_depth_is_folded_and_stays_the_same(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
     for _ in range(5):
-        await subject.send(queue, b"kept", b"later")
-        await subject.send(queue, b"scheduled", delay=LOCK)
-        (message,) = await subject.claim(queue, 1)
-        await subject.store.remove([completion(queue, message)])
+        await store_fixture.send(queue, b"kept", b"later")
+        await store_fixture.send(queue, b"scheduled", delay=LOCK_DURATION)
+        (message,) = await store_fixture.claim(queue, 1)
+        await store_fixture.store.remove([completion(queue, message)])
     for folding in (4, 1):
-        await asyncio.gather(*(subject.store.forget(100) for _ in range(folding)))
-        counts = (await subject.store.queues.counts([queue.id]))[queue.id]
+        await asyncio.gather(*(store_fixture.store.delete_expired(100) for _ in range(folding)))
+        counts = (await store_fixture.store.queues.counts([queue.id]))[queue.id]
         assert (counts.available, counts.scheduled) == (5, 5)
-        assert await subject.store.queues.total(queue.id) == 10
-    assert await subject.execute("SELECT queue_id, total, scheduled FROM depth") == [(queue.id, 10, 5)]
+        assert await store_fixture.store.queues.total(queue.id) == 10
+    assert await store_fixture.execute("SELECT queue_id, total, scheduled FROM depth") == [(queue.id, 10, 5)]
 
 
-async def test_the_depth_of_a_deleted_queue_is_forgotten(subject: PostgresSubject, queue: Queue) -> None:
-    await subject.send(queue, b"orphan")
-    await subject.store.queues.delete(queue)
-    await subject.store.forget(100)
-    assert await subject.execute("SELECT FROM depth") == []
+async def test_the_depth_of_a_deleted_queue_is_forgotten(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"orphan")
+    await store_fixture.store.queues.delete(queue)
+    await store_fixture.store.delete_expired(100)
+    assert await store_fixture.execute("SELECT FROM depth") == []
 
 
 # ---- sealing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_dies_while_sealing_has_sealed_nothing(subject: PostgresSubject) -> None:
+async def test_whoever_dies_while_sealing_has_sealed_nothing(store_fixture: PostgresqlFixture) -> None:
     """The rows are numbered and the batch is not noted yet when the connection ends."""
-    queue = await subject.queue()
+    queue = await store_fixture.queue()
     for _ in range(3):
-        message = await subject.locked(queue)
-        assert await subject.store.remove([completion(queue, message)]) == [True]
-    first = await subject.store.archive.first_unsealed(0)
+        message = await store_fixture.locked(queue)
+        assert await store_fixture.store.remove([completion(queue, message)]) == [True]
+    first = await store_fixture.store.archive.first_unsealed(0)
     assert first is not None
-    await subject.execute("BEGIN")
-    await subject.execute("LOCK TABLE export_batch IN SHARE MODE")
-    sealing = asyncio.create_task(subject.store.archive.seal(first))
-    await subject.until_somebody_waits()
-    await subject.execute(f"SELECT pg_terminate_backend(pid) FROM ({subject.waiting}) AS waiting")
+    await store_fixture.execute("BEGIN")
+    await store_fixture.execute("LOCK TABLE export_batch IN SHARE MODE")
+    sealing = asyncio.create_task(store_fixture.store.archive.seal(first))
+    await store_fixture.wait_until_blocked()
+    await store_fixture.execute(f"SELECT pg_terminate_backend(pid) FROM ({store_fixture.blocked_query}) AS waiting")
     with pytest.raises(StoreUnavailable):
         await sealing
-    await subject.execute("COMMIT")
-    assert await subject.execute("SELECT count(export_batch) FROM archive") == [(0,)]
-    batch = await subject.store.archive.seal(first)
+    await store_fixture.execute("COMMIT")
+    assert await store_fixture.execute("SELECT count(export_batch) FROM archive") == [(0,)]
+    batch = await store_fixture.store.archive.seal(first)
     assert batch is not None
     assert (batch.number, batch.row_count) == (1, 3)
 
@@ -250,10 +254,10 @@ async def test_whoever_dies_while_sealing_has_sealed_nothing(subject: PostgresSu
 # ---- a transaction that the server has undone ------------------------------------------------------------------------
 
 
-class CancelledLater:
+class CancelsAfterFetch:
     """A session whose second claim the server cancels, as it does with a statement that takes too long."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresqlSession) -> None:
         self._session = session
         self._claims = 0
 
@@ -263,48 +267,48 @@ class CancelledLater:
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         self._claims += name == "claim"
         if name == "claim" and self._claims == 2:
-            await self._session._wire.execute("SET LOCAL statement_timeout = '1ms'")
-            return await self._session._ask(self._session._wire.fetch("SELECT pg_sleep(60)"))
+            await self._session._connection.execute("SET LOCAL statement_timeout = '1ms'")
+            return await self._session._await_answer(self._session._connection.fetch("SELECT pg_sleep(60)"))
         return await self._session.fetch(name, **values)
 
 
-async def test_an_attempt_whose_transaction_was_undone_answers_that_the_store_is_unavailable(
-    subject: PostgresSubject, queue: Queue
+async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
+    store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     """It had served one of two messages, which the server has taken back with everything else."""
-    await subject.send(queue, b"body")
-    one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), Floors()
-    floors._floors[queue.id] = Floor(time.monotonic(), 0)
+    await store_fixture.send(queue, b"body")
+    one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanFloors()
+    floors._floors[queue.id] = ScanFloor(time.monotonic(), 0)
 
-    async def work(session: Session) -> Once[list[Message]]:
-        cancelled: Any = CancelledLater(session)
-        return await receive(cancelled, floors, subject.clock, claim(queue, 2), one)
+    async def work(session: PostgresqlSession) -> AttemptResult[list[Message]]:
+        cancelled: Any = CancelsAfterFetch(session)
+        return await receive(cancelled, floors, store_fixture.clock, claim(queue, 2), one)
 
     with pytest.raises(StoreUnavailable):
-        await pool_of(subject).transaction(work)
-    once = await subject.store.claim_once(claim(queue, 2), one)
+        await pool_of(store_fixture).transaction(work)
+    once = await store_fixture.store.claim_once(claim(queue, 2), one)
     assert not once.replayed
-    assert bodies(once.answer) == [b"body"]
+    assert bodies(once.result) == [b"body"]
 
 
-async def test_an_attempt_waits_for_a_table_as_any_request_does(subject: PostgresSubject, queue: Queue) -> None:
+async def test_an_attempt_waits_for_a_table_as_any_request_does(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     """Maintenance of a table takes it for moments. It is not another request that makes the same attempt."""
-    await subject.send(queue, b"body")
+    await store_fixture.send(queue, b"body")
     first, second = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
-    async with subject.holding("LOCK TABLE message"):
-        sending = asyncio.ensure_future(subject.store.send_once([draft(queue)], first))
-        receiving = asyncio.ensure_future(subject.store.claim_once(claim(queue), second))
+    async with store_fixture.open_transaction("LOCK TABLE message"):
+        sending = asyncio.ensure_future(store_fixture.store.send_once([draft(queue)], first))
+        receiving = asyncio.ensure_future(store_fixture.store.claim_once(claim(queue), second))
         for _ in bounded("both wait"):
-            if len(await subject.execute(WAITING_FOR_LONG)) == 2:
+            if len(await store_fixture.execute(LONG_WAITS)) == 2:
                 break
     assert not (await sending).replayed
     assert not (await receiving).replayed
 
 
 async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(
-    postgres_url: str, queue: Queue, subject: PostgresSubject
+    postgres_url: str, queue: Queue, store_fixture: PostgresqlFixture
 ) -> None:
-    message = await subject.locked(queue)
+    message = await store_fixture.locked(queue)
     late = await open_store(postgres_url, SystemClock(), 1)
     await late.close()
     for asked in (
@@ -312,7 +316,7 @@ async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(
         late.claim(claim(queue)),
         late.claim_once(claim(queue), Attempt(b"k" * 32, b"f" * 32, HOUR)),
         late.remove([completion(queue, message)]),
-        late.held([token(message)]),
+        late.locked_messages([token(message)]),
         late.read(queue.id, message.sequence_number),
     ):
         with pytest.raises(StoreUnavailable):

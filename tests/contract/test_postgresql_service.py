@@ -14,42 +14,42 @@ import pytest
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
+from app.store.advisory_lock import DatabaseInUse
 from app.store.migrate import migrate
 from app.store.open import open_store
-from app.store.pool import Collision
-from app.store.postgresql import PostgresStore
-from app.store.postgresql_session import WEAKNESSES, LockWaitEnded, address, translated
-from app.store.presence import DatabaseInUse
-from app.store.server_store import POOLED
-from tests.contract.subject import PostgresSubject, bodies, claim, completion, draft
-from tests.servers import PostgresServer, Server
+from app.store.pool import TransactionConflict
+from app.store.postgresql import PostgresqlStore
+from app.store.postgresql_session import UNSAFE_SETTINGS, LockWaitTimeout, parse_address, translate_errors
+from app.store.server_store import POOLER_WARNING
+from tests.contract.store_fixture import PostgresqlFixture, bodies, claim, completion, draft
+from tests.servers import PostgresServer, ServerProcess
 
 Result = TypeVar("Result")
 
 
 @pytest.fixture
-async def subject(postgres_url: str) -> AsyncIterator[PostgresSubject]:
+async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
     """A PostgreSQL store with nothing in it."""
-    subject = PostgresSubject(postgres_url)
-    await subject.begin()
-    yield subject
-    await subject.end()
+    store_fixture = PostgresqlFixture(postgres_url)
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
+async def opened(url: str) -> AsyncIterator[PostgresqlStore]:
     """The database once more, as by another process."""
     store = await open_store(url, SystemClock())
-    assert isinstance(store, PostgresStore)
+    assert isinstance(store, PostgresqlStore)
     try:
         yield store
     finally:
         await store.close()
 
 
-async def ask(store: PostgresStore, sql: str) -> Sequence[Any]:
+async def ask(store: PostgresqlStore, sql: str) -> Sequence[Any]:
     """The rows of a query over one of the store's own connections."""
-    return await store._pool.repeat(lambda session: session._wire.fetch(sql))
+    return await store._pool.run(lambda session: session._connection.fetch(sql))
 
 
 # ---- who serves a database -------------------------------------------------------------------------------------------
@@ -57,38 +57,38 @@ async def ask(store: PostgresStore, sql: str) -> Sequence[Any]:
 
 async def test_one_process_without_redis_has_the_database_for_itself(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other:
-        assert await one.claim_alone() == []
+        assert await one.acquire_exclusive() == []
         with pytest.raises(DatabaseInUse, match="Redis"):
-            await other.claim_alone()
+            await other.acquire_exclusive()
         with pytest.raises(DatabaseInUse, match="Redis"):
-            await other.claim_shared()
+            await other.acquire_shared()
 
 
 async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other, opened(postgres_url) as third:
-        await one.claim_shared()
-        await other.claim_shared()
+        await one.acquire_shared()
+        await other.acquire_shared()
         with pytest.raises(DatabaseInUse):
-            await third.claim_alone()
+            await third.acquire_exclusive()
 
 
 async def test_a_closed_store_makes_room(postgres_url: str) -> None:
     async with opened(postgres_url) as one:
-        await one.claim_alone()
+        await one.acquire_exclusive()
     async with opened(postgres_url) as other:
-        await other.claim_alone()
+        await other.acquire_exclusive()
 
 
 async def test_a_lost_claim_is_taken_again(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other:
-        await one.claim_alone()
+        await one.acquire_exclusive()
         await end_connections(postgres_url)
-        await eventually(partial(look_until_claimed, one, postgres_url))
+        await eventually(partial(check_lock_held, one, postgres_url))
         with pytest.raises(DatabaseInUse):
-            await eventually(other.claim_alone)
+            await eventually(other.acquire_exclusive)
 
 
-async def look_until_claimed(store: PostgresStore, url: str) -> None:
+async def check_lock_held(store: PostgresqlStore, url: str) -> None:
     """Have the store look after its claim; until it holds it again it counts as unavailable."""
     await store.now()
     connection = await asyncpg.connect(url)
@@ -103,10 +103,10 @@ async def look_until_claimed(store: PostgresStore, url: str) -> None:
 
 async def test_whose_claim_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(postgres_url: str) -> None:
     async with opened(postgres_url) as one:
-        await one.claim_alone()
+        await one.acquire_exclusive()
         async with opened(postgres_url) as other:
             await end_connections(postgres_url)
-            await eventually(other.claim_alone)
+            await eventually(other.acquire_exclusive)
             for _ in range(3):
                 with pytest.raises(StoreUnavailable):
                     await one.now()
@@ -116,14 +116,14 @@ async def test_whose_claim_was_taken_meanwhile_answers_nothing_until_the_other_h
 @pytest.mark.parametrize("setting", ["synchronous_commit"])
 async def test_a_server_that_may_lose_what_it_acknowledged_is_named(postgres_url: str, setting: str) -> None:
     async with opened(f"{postgres_url}?{setting}=off") as store:
-        assert await store.claim_alone() == [WEAKNESSES[setting]]
+        assert await store.acquire_exclusive() == [UNSAFE_SETTINGS[setting]]
 
 
-async def test_behind_a_pooler_nothing_outlasts_a_transaction(subject: PostgresSubject, queue: Queue) -> None:
-    url = f"{subject._url}?statement_cache_size=0"
+async def test_behind_a_pooler_nothing_outlasts_a_transaction(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    url = f"{store_fixture._url}?statement_cache_size=0"
     async with opened(url) as store, opened(url) as other:
-        assert await store.claim_alone() == [POOLED]
-        assert await other.claim_alone() == [POOLED]
+        assert await store.acquire_exclusive() == [POOLER_WARNING]
+        assert await other.acquire_exclusive() == [POOLER_WARNING]
         await store.send([draft(queue)])
         (message,) = await other.claim(claim(queue))
         assert await store.remove([completion(queue, message)]) == [True]
@@ -133,9 +133,9 @@ async def test_behind_a_pooler_nothing_outlasts_a_transaction(subject: PostgresS
 
 def test_the_statement_cache_is_on_or_off() -> None:
     with pytest.raises(ValueError, match="statement_cache_size"):
-        address("postgresql://localhost/peeklock?statement_cache_size=50")
-    where = address("postgresql://localhost/peeklock?statement_cache_size=0&sslmode=require")
-    assert (where.url, where.is_pooled) == ("postgresql://localhost/peeklock?sslmode=require", True)
+        parse_address("postgresql://localhost/peeklock?statement_cache_size=50")
+    server_address = parse_address("postgresql://localhost/peeklock?statement_cache_size=0&sslmode=require")
+    assert (server_address.url, server_address.is_pooled) == ("postgresql://localhost/peeklock?sslmode=require", True)
 
 
 # ---- outages ---------------------------------------------------------------------------------------------------------
@@ -175,30 +175,30 @@ async def eventually(act: Callable[[], Awaitable[Result]]) -> Result:
 
 
 async def test_after_lost_connections_the_store_goes_on_without_a_restart(
-    subject: PostgresSubject, queue: Queue
+    store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    await subject.send(queue, b"before")
-    await end_connections(subject._url)
-    await eventually(lambda: subject.store.send([draft(queue, b"after")]))
-    messages = await eventually(lambda: subject.store.claim(claim(queue)))
+    await store_fixture.send(queue, b"before")
+    await end_connections(store_fixture._url)
+    await eventually(lambda: store_fixture.store.send([draft(queue, b"after")]))
+    messages = await eventually(lambda: store_fixture.store.claim(claim(queue)))
     assert bodies(messages)[:2] == [b"before", b"after"]
 
 
 async def test_a_connection_lost_in_the_middle_fails_every_caller_of_its_batch(
-    subject: PostgresSubject, queue: Queue
+    store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    message = await subject.locked(queue)
+    message = await store_fixture.locked(queue)
     # The table is held, because a settlement skips a row that is held.
-    async with subject.holding("LOCK TABLE message"):
-        settled = [asyncio.create_task(subject.store.remove([completion(queue, message)])) for _ in range(3)]
-        await subject.until_somebody_waits()
-        await end_connections(subject._url)
+    async with store_fixture.open_transaction("LOCK TABLE message"):
+        settled = [asyncio.create_task(store_fixture.store.remove([completion(queue, message)])) for _ in range(3)]
+        await store_fixture.wait_until_blocked()
+        await end_connections(store_fixture._url)
         outcomes = await asyncio.gather(*settled, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
-    assert await eventually(lambda: subject.store.remove([completion(queue, message)])) == [True]
+    assert await eventually(lambda: store_fixture.store.remove([completion(queue, message)])) == [True]
 
 
-async def test_a_server_that_stops_and_starts_again(private_server: Callable[..., Server]) -> None:
+async def test_a_server_that_stops_and_starts_again(private_server: Callable[..., ServerProcess]) -> None:
     server = private_server(PostgresServer)
     await asyncio.to_thread(migrate, server.url)
     async with opened(server.url) as store:
@@ -213,14 +213,14 @@ async def test_a_server_that_stops_and_starts_again(private_server: Callable[...
         assert message.body == b"kept"
 
 
-async def test_a_database_that_takes_no_writes_is_unavailable(subject: PostgresSubject, queue: Queue) -> None:
-    (name,) = (await subject.execute("SELECT current_database()"))[0]
-    await subject.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+async def test_a_database_that_takes_no_writes_is_unavailable(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    (name,) = (await store_fixture.execute("SELECT current_database()"))[0]
+    await store_fixture.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     try:
         with pytest.raises(StoreUnavailable):
-            await open_store(subject._url, SystemClock())
+            await open_store(store_fixture._url, SystemClock())
     finally:
-        connection = await asyncpg.connect(subject._url)
+        connection = await asyncpg.connect(store_fixture._url)
         await connection.execute("SET default_transaction_read_only = off")
         await connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
         await connection.close()
@@ -232,12 +232,12 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_seconds(
-    subject: PostgresSubject, queue: Queue
+    store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    async with subject.holding("SELECT FROM queue FOR UPDATE"):
+    async with store_fixture.open_transaction("SELECT FROM queue FOR UPDATE"):
         with pytest.raises(StoreUnavailable):
-            await subject.store.queues.change(queue, QueueSettings(max_delivery_count=3))
-    assert await subject.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
+            await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3))
+    assert await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
 
 
 @pytest.mark.parametrize(
@@ -252,16 +252,16 @@ async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_second
         (asyncpg.InvalidPasswordError("password authentication failed"), StoreUnavailable),
         (ConnectionResetError(), StoreUnavailable),
         (TimeoutError(), StoreUnavailable),
-        (asyncpg.LockNotAvailableError("canceling statement due to lock timeout"), LockWaitEnded),
-        (asyncpg.DeadlockDetectedError("deadlock detected"), Collision),
-        (asyncpg.SerializationError("could not serialize access"), Collision),
+        (asyncpg.LockNotAvailableError("canceling statement due to lock timeout"), LockWaitTimeout),
+        (asyncpg.DeadlockDetectedError("deadlock detected"), TransactionConflict),
+        (asyncpg.SerializationError("could not serialize access"), TransactionConflict),
         (asyncpg.UndefinedTableError("relation does not exist"), asyncpg.UndefinedTableError),
         (asyncpg.DataError("value out of range"), asyncpg.DataError),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_the_driver_says(error: Exception, meaning: type[Exception]) -> None:
-    with pytest.raises(meaning) as raised, translated():
+    with pytest.raises(meaning) as raised, translate_errors():
         raise error
     if isinstance(raised.value, StoreUnavailable):  # which a client hears
         assert str(raised.value).startswith(("The database", "The disk of the database", "Another transaction"))

@@ -10,7 +10,7 @@ from app.domain.queue import QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, TooManyQueues
 from app.domain.retry import ExponentialDelay
 from tests.bounds import bounded
-from tests.contract.subject import Subject, is_close
+from tests.contract.store_fixture import StoreFixture, is_close
 
 SETTINGS = QueueSettings(
     lock_duration=7 * SECOND,
@@ -27,32 +27,34 @@ SETTINGS = QueueSettings(
 )
 
 
-async def test_a_queue_is_made_once_and_found_as_it_was_made(subject: Subject) -> None:
-    queues = subject.store.queues
+async def test_a_queue_is_made_once_and_found_as_it_was_made(store_fixture: StoreFixture) -> None:
+    queues = store_fixture.store.queues
     queue, made = await queues.create("a", SETTINGS)
     assert made
     assert (queue.name, queue.settings, queue.version) == ("a", SETTINGS, 1)
-    assert is_close(queue.created_at, await subject.store.now())
+    assert is_close(queue.created_at, await store_fixture.store.now())
     assert is_close(queue.updated_at, queue.created_at)
     again, made_again = await queues.create("a", QueueSettings())
     assert not made_again
-    assert again == queue == await queues.find("a") == await queues.by_id(queue.id)
+    assert again == queue == await queues.by_name("a") == await queues.by_id(queue.id)
     assert queue.settings.status is SETTINGS.status  # which a text of the same letters is not
 
 
-async def test_what_is_not_there_is_not_found(subject: Subject) -> None:
-    assert await subject.store.queues.find("a") is None
-    assert await subject.store.queues.by_id(10**6) is None
+async def test_what_is_not_there_is_not_found(store_fixture: StoreFixture) -> None:
+    assert await store_fixture.store.queues.by_name("a") is None
+    assert await store_fixture.store.queues.by_id(10**6) is None
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a ", "a\0"])
-async def test_a_name_that_no_queue_can_have_is_refused_and_found_nowhere(subject: Subject, name: str) -> None:
+async def test_a_name_that_no_queue_can_have_is_refused_and_found_nowhere(
+    store_fixture: StoreFixture, name: str
+) -> None:
     with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
-        await subject.store.queues.create(name, QueueSettings())
-    assert await subject.store.queues.find(name) is None
+        await store_fixture.store.queues.create(name, QueueSettings())
+    assert await store_fixture.store.queues.by_name(name) is None
 
 
-async def test_of_many_who_make_a_queue_at_once_one_does(subject: Subject, stores: list[Store]) -> None:
+async def test_of_many_who_make_a_queue_at_once_one_does(store_fixture: StoreFixture, stores: list[Store]) -> None:
     for name in ("a", "b", "c"):
         answers = await asyncio.gather(*(stores[p % 2].queues.create(name, QueueSettings()) for p in range(10)))
         assert sum(made for _, made in answers) == 1
@@ -60,36 +62,38 @@ async def test_of_many_who_make_a_queue_at_once_one_does(subject: Subject, store
 
 
 async def test_of_many_who_make_queues_at_once_no_more_succeed_than_the_limit(
-    subject: Subject, stores: list[Store]
+    store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
     makes = [store.queues.create(f"queue-{place}", QueueSettings(), 3) for place in range(20) for store in stores]
     for end in await asyncio.gather(*makes, return_exceptions=True):
         assert isinstance(end, tuple | TooManyQueues)
-    assert await subject.execute("SELECT COUNT(*) FROM queue") == [(3,)]
+    assert await store_fixture.execute("SELECT COUNT(*) FROM queue") == [(3,)]
 
 
-async def test_all_who_make_the_last_queue_of_the_limit_at_once_get_it(subject: Subject, stores: list[Store]) -> None:
+async def test_all_who_make_the_last_queue_of_the_limit_at_once_get_it(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
     makes = [store.queues.create("last", QueueSettings(), 1) for store in stores * 8]
     made = await asyncio.gather(*makes)
     assert [is_new for _, is_new in made].count(True) == 1
     assert len({queue.id for queue, _ in made}) == 1
 
 
-async def test_names_are_told_apart_letter_by_letter(subject: Subject) -> None:
-    made = [await subject.store.queues.create(name, QueueSettings()) for name in ("a", "A", "a-b", "a_b", "a.b")]
+async def test_names_are_told_apart_letter_by_letter(store_fixture: StoreFixture) -> None:
+    made = [await store_fixture.store.queues.create(name, QueueSettings()) for name in ("a", "A", "a-b", "a_b", "a.b")]
     assert len({queue.id for queue, was_made in made if was_made}) == 5
-    found = await subject.store.queues.find("A")
+    found = await store_fixture.store.queues.by_name("A")
     assert found is not None
     assert found.name == "A"
 
 
-async def test_pages_go_by_code_point(subject: Subject) -> None:
+async def test_pages_go_by_code_point(store_fixture: StoreFixture) -> None:
     names = ["b", "B", "a1", "a-1", "a.1", "a_1", "a", "Z", "0", "aB", "ab"]
     for name in names:
-        await subject.store.queues.create(name, QueueSettings())
+        await store_fixture.store.queues.create(name, QueueSettings())
     seen: list[str] = []
     for _ in bounded("a page is empty", len(names)):
-        page = await subject.store.queues.page(seen[-1] if seen else "", 4)
+        page = await store_fixture.store.queues.page(seen[-1] if seen else "", 4)
         assert len(page) <= 4
         if not page:
             break
@@ -97,75 +101,75 @@ async def test_pages_go_by_code_point(subject: Subject) -> None:
     assert seen == sorted(names)
 
 
-async def test_a_change_is_a_new_version(subject: Subject) -> None:
-    queue, _ = await subject.store.queues.create("a", QueueSettings())
-    await subject.pass_time(10)
-    changed = await subject.store.queues.change(queue, SETTINGS)
+async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:
+    queue, _ = await store_fixture.store.queues.create("a", QueueSettings())
+    await store_fixture.advance_time(10)
+    changed = await store_fixture.store.queues.change(queue, SETTINGS)
     assert changed is not None
     assert (changed.id, changed.name, changed.settings, changed.version) == (queue.id, "a", SETTINGS, 2)
     assert is_close(changed.updated_at, changed.created_at + 10 * SECOND)
-    assert await subject.store.queues.find("a") == changed
+    assert await store_fixture.store.queues.by_name("a") == changed
 
 
-async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(subject: Subject) -> None:
-    queues = subject.store.queues
+async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(store_fixture: StoreFixture) -> None:
+    queues = store_fixture.store.queues
     first, _ = await queues.create("first", QueueSettings())
     second, _ = await queues.create("second", QueueSettings())
     first = await queues.change(first, QueueSettings(description="what no holder relies on"))
     assert first is not None
-    assert await queues.takings(10) == []
+    assert await queues.revocations(10) == []
     await queues.change(first, QueueSettings(lock_duration=7 * SECOND))
-    await subject.pass_time(1)
+    await store_fixture.advance_time(1)
     changed = await queues.change(second, QueueSettings(max_delivery_count=3))
     assert changed is not None
-    one, other = await queues.takings(10)
+    one, other = await queues.revocations(10)
     assert (one.queue_id, other.queue_id) == (first.id, second.id)
-    assert await queues.takings(1) == [one]
-    await queues.end_taking(one)
-    await subject.pass_time(1)
+    assert await queues.revocations(1) == [one]
+    await queues.end_revocation(one)
+    await store_fixture.advance_time(1)
     await queues.change(changed, QueueSettings(max_delivery_count=4))
-    await queues.end_taking(other)  # which is not the last any more
-    (last,) = await queues.takings(10)
+    await queues.end_revocation(other)  # which is not the last any more
+    (last,) = await queues.revocations(10)
     assert last.queue_id == second.id
-    assert is_close(last.given_until, await subject.store.now())
+    assert is_close(last.granted_until, await store_fixture.store.now())
 
 
-async def test_a_change_takes_locks_that_were_given_before_the_clock_was_set_back(subject: Subject) -> None:
-    queue = await subject.queue()
-    await subject.locked(queue)
-    await subject.pass_time(-60)
-    assert await subject.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
-    (taking,) = await subject.store.queues.takings(10)
-    assert len(await subject.store.locks_of_queue(queue.id, taking.given_until, 10)) == 1
+async def test_a_change_takes_locks_that_were_given_before_the_clock_was_set_back(store_fixture: StoreFixture) -> None:
+    queue = await store_fixture.queue()
+    await store_fixture.locked(queue)
+    await store_fixture.advance_time(-60)
+    assert await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
+    (revocation,) = await store_fixture.store.queues.revocations(10)
+    assert len(await store_fixture.store.locks_of_queue(queue.id, revocation.granted_until, 10)) == 1
 
 
-async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(subject: Subject) -> None:
-    queues = subject.store.queues
+async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(store_fixture: StoreFixture) -> None:
+    queues = store_fixture.store.queues
     seen, _ = await queues.create("a", QueueSettings())
     changed = await queues.change(seen, SETTINGS)
     assert await queues.change(seen, QueueSettings()) is None
     assert not await queues.delete(seen)
-    assert await queues.find("a") == changed
+    assert await queues.by_name("a") == changed
     assert changed is not None
     assert await queues.delete(changed)
-    assert await queues.find("a") is None
+    assert await queues.by_name("a") is None
     assert await queues.change(changed, SETTINGS) is None
     assert not await queues.delete(changed)
 
 
-async def test_of_changes_at_once_one_takes_effect(subject: Subject, stores: list[Store]) -> None:
-    queue, _ = await subject.store.queues.create("a", QueueSettings())
-    wishes = [QueueSettings(description=f"{place}") for place in range(8)]
-    changes = (stores[place % 2].queues.change(queue, wish) for place, wish in enumerate(wishes))
+async def test_of_changes_at_once_one_takes_effect(store_fixture: StoreFixture, stores: list[Store]) -> None:
+    queue, _ = await store_fixture.store.queues.create("a", QueueSettings())
+    changes_wanted = [QueueSettings(description=f"{place}") for place in range(8)]
+    changes = (stores[place % 2].queues.change(queue, settings) for place, settings in enumerate(changes_wanted))
     (only,) = [changed for changed in await asyncio.gather(*changes) if changed]
-    assert await subject.store.queues.find("a") == only
+    assert await store_fixture.store.queues.by_name("a") == only
     assert only.version == 2
 
 
-async def test_a_change_or_deletion_touches_one_queue(subject: Subject) -> None:
-    queues = subject.store.queues
+async def test_a_change_or_deletion_touches_one_queue(store_fixture: StoreFixture) -> None:
+    queues = store_fixture.store.queues
     (one, _), (two, _), (three, _) = [await queues.create(name, QueueSettings()) for name in ("a", "b", "c")]
     await queues.change(one, SETTINGS)
     await queues.delete(two)
-    assert await queues.find("c") == three
-    assert await queues.find("b") is None
+    assert await queues.by_name("c") == three
+    assert await queues.by_name("b") is None

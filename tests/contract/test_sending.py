@@ -8,8 +8,8 @@ from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue
-from tests.clock import through
-from tests.contract.subject import Subject, bodies, draft, is_close, numbers
+from tests.contract.store_fixture import StoreFixture, bodies, draft, is_close, numbers
+from tests.virtual_clock import run_advancing
 
 FULL = Envelope(
     message_id="an id with blanks, ünïcode and 🦀 ",
@@ -25,11 +25,11 @@ FULL = Envelope(
 
 
 @pytest.mark.behaviour("S3.30", "S2.1")
-async def test_a_message_is_read_and_received_as_it_was_sent(subject: Subject, queue: Queue) -> None:
+async def test_a_message_is_read_and_received_as_it_was_sent(store_fixture: StoreFixture, queue: Queue) -> None:
     body = bytes(range(256)) * 4
-    (receipt,) = await subject.store.send([Draft(queue.id, FULL, body, BodyKind.BYTES, priority=7, ttl=HOUR)])
-    read = await subject.store.read(queue.id, receipt.sequence_number)
-    (received,) = await subject.claim(queue)
+    (receipt,) = await store_fixture.store.send([Draft(queue.id, FULL, body, BodyKind.BYTES, priority=7, ttl=HOUR)])
+    read = await store_fixture.store.read(queue.id, receipt.sequence_number)
+    (received,) = await store_fixture.claim(queue)
     for message in (read, received):
         assert message is not None
         assert (message.envelope, message.body, message.body_kind, message.priority) == (FULL, body, BodyKind.BYTES, 7)
@@ -42,61 +42,65 @@ async def test_a_message_is_read_and_received_as_it_was_sent(subject: Subject, q
 
 @pytest.mark.parametrize("kind", list(BodyKind))
 @pytest.mark.parametrize("body", [b"", b"0", b"\x00\xff", b"x" * 1_500_000], ids=["empty", "one", "nul", "large"])
-async def test_every_body_comes_back(subject: Subject, queue: Queue, kind: BodyKind, body: bytes) -> None:
-    await subject.store.send([Draft(queue.id, Envelope("id"), body, kind)])
-    (message,) = await subject.claim(queue)
+async def test_every_body_comes_back(store_fixture: StoreFixture, queue: Queue, kind: BodyKind, body: bytes) -> None:
+    await store_fixture.store.send([Draft(queue.id, Envelope("id"), body, kind)])
+    (message,) = await store_fixture.claim(queue)
     assert (message.body, message.body_kind) == (body, kind)
     assert message.envelope == Envelope("id")
 
 
-async def test_receipts_tell_ids_times_and_growing_numbers_in_order(subject: Subject, queue: Queue) -> None:
-    receipts = await subject.store.send([draft(queue, message_id=name) for name in ("c", "a", "b")])
+async def test_receipts_tell_ids_times_and_growing_numbers_in_order(store_fixture: StoreFixture, queue: Queue) -> None:
+    receipts = await store_fixture.store.send([draft(queue, message_id=name) for name in ("c", "a", "b")])
     assert [receipt.message_id for receipt in receipts] == ["c", "a", "b"]
     assert [receipt.sequence_number for receipt in receipts] == sorted({r.sequence_number for r in receipts})
-    now = await subject.store.now()
+    now = await store_fixture.store.now()
     assert all(is_close(receipt.enqueued_at, now) and not receipt.duplicate for receipt in receipts)
-    later = await subject.send(queue, b"later")
+    later = await store_fixture.send(queue, b"later")
     assert later[0] > receipts[-1].sequence_number
-    stored = [await subject.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
+    stored = [await store_fixture.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
     assert [message and message.enqueued_at for message in stored] == [receipt.enqueued_at for receipt in receipts]
 
 
-async def test_a_thousand_messages_in_one_call_keep_their_order(subject: Subject, queue: Queue) -> None:
-    sent = await subject.send(queue, *(str(number).encode() for number in range(1000)))
+async def test_a_thousand_messages_in_one_call_keep_their_order(store_fixture: StoreFixture, queue: Queue) -> None:
+    sent = await store_fixture.send(queue, *(str(number).encode() for number in range(1000)))
     assert sent == sorted(sent)
-    received = await subject.claim(queue, 1000)
+    received = await store_fixture.claim(queue, 1000)
     assert bodies(received) == [str(number).encode() for number in range(1000)]
     assert numbers(received) == sent
 
 
-async def test_nothing_sent_is_nothing_stored(subject: Subject, queue: Queue) -> None:
-    assert await subject.store.send([]) == []
+async def test_nothing_sent_is_nothing_stored(store_fixture: StoreFixture, queue: Queue) -> None:
+    assert await store_fixture.store.send([]) == []
 
 
-async def test_a_draft_that_cannot_be_stored_takes_its_call_along_but_no_other(subject: Subject, queue: Queue) -> None:
+async def test_a_draft_that_cannot_be_stored_takes_its_call_along_but_no_other(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     bad = draft(queue, envelope=Envelope(None))  # type: ignore[arg-type]  # what no room before the store lets through
-    calls = [subject.store.send([draft(queue, b"good")]) for _ in range(8)]
-    spoiled = subject.store.send([draft(queue, b"beside the bad one"), bad])
+    calls = [store_fixture.store.send([draft(queue, b"good")]) for _ in range(8)]
+    spoiled = store_fixture.store.send([draft(queue, b"beside the bad one"), bad])
     outcomes = await asyncio.gather(*calls[:4], spoiled, *calls[4:], return_exceptions=True)
     assert isinstance(outcomes.pop(4), Exception)
     assert len({receipts[0].sequence_number for receipts in outcomes if isinstance(receipts, list)}) == 8
-    assert bodies(await subject.claim(queue)) == [b"good"] * 8
+    assert bodies(await store_fixture.claim(queue)) == [b"good"] * 8
 
 
-async def test_a_queue_never_sees_the_messages_of_another(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
-    ((mine,), (theirs,)) = (await subject.send(queue, b"mine"), await subject.send(other, b"theirs"))
-    assert await subject.store.read(queue.id, theirs) is None
-    assert await subject.store.read(other.id, mine) is None
-    assert bodies(await subject.claim(queue)) == [b"mine"]
+async def test_a_queue_never_sees_the_messages_of_another(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    ((mine,), (theirs,)) = (await store_fixture.send(queue, b"mine"), await store_fixture.send(other, b"theirs"))
+    assert await store_fixture.store.read(queue.id, theirs) is None
+    assert await store_fixture.store.read(other.id, mine) is None
+    assert bodies(await store_fixture.claim(queue)) == [b"mine"]
 
 
 @pytest.mark.behaviour("S3.5")
-async def test_many_who_send_at_once_are_all_stored_once(subject: Subject, stores: list[Store], queue: Queue) -> None:
+async def test_many_who_send_at_once_are_all_stored_once(
+    store_fixture: StoreFixture, stores: list[Store], queue: Queue
+) -> None:
     sends = [stores[place % 2].send([draft(queue, b"%d" % place)]) for place in range(100)]
     answers = await asyncio.gather(*sends)
     assert len({receipt.sequence_number for (receipt,) in answers}) == 100
-    received = await subject.claim(queue, 1000)
+    received = await store_fixture.claim(queue, 1000)
     assert {(message.sequence_number, message.body) for message in received} == {
         (receipt.sequence_number, b"%d" % place) for place, (receipt,) in enumerate(answers)
     }
@@ -106,31 +110,31 @@ async def test_many_who_send_at_once_are_all_stored_once(subject: Subject, store
 
 
 @pytest.mark.behaviour("S2.13")
-async def test_what_is_due_later_is_scheduled(subject: Subject, queue: Queue) -> None:
-    now = await subject.store.now()
+async def test_what_is_due_later_is_scheduled(store_fixture: StoreFixture, queue: Queue) -> None:
+    now = await store_fixture.store.now()
     asked = [draft(queue, available_at=now + HOUR), draft(queue, delay=MINUTE)]
-    receipts = await subject.store.send(asked)
+    receipts = await store_fixture.store.send(asked)
     assert [receipt.state for receipt in receipts] == [MessageState.SCHEDULED] * 2
-    at, after = [await subject.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
+    at, after = [await store_fixture.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
     assert at is not None
     assert after is not None
     assert at.available_at == now + HOUR
     assert after.available_at == receipts[1].enqueued_at + MINUTE
-    assert await subject.claim(queue) == []
+    assert await store_fixture.claim(queue) == []
 
 
-async def test_what_was_due_long_ago_takes_its_place_as_if_sent_now(subject: Subject, queue: Queue) -> None:
-    await subject.send(queue, b"first")
-    (receipt,) = await subject.store.send([draft(queue, b"late", available_at=1)])
+async def test_what_was_due_long_ago_takes_its_place_as_if_sent_now(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"first")
+    (receipt,) = await store_fixture.store.send([draft(queue, b"late", available_at=1)])
     assert receipt.state is MessageState.AVAILABLE
-    first, late = await subject.claim(queue)
+    first, late = await store_fixture.claim(queue)
     assert (first.body, late.body) == (b"first", b"late")
     assert late.available_at == receipt.enqueued_at
 
 
-async def test_a_life_begins_when_the_message_becomes_available(subject: Subject, queue: Queue) -> None:
-    receipts = await subject.store.send([draft(queue, ttl=HOUR), draft(queue, ttl=HOUR, delay=DAY), draft(queue)])
-    found = [await subject.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
+async def test_a_life_begins_when_the_message_becomes_available(store_fixture: StoreFixture, queue: Queue) -> None:
+    receipts = await store_fixture.store.send([draft(queue, ttl=HOUR), draft(queue, ttl=HOUR, delay=DAY), draft(queue)])
+    found = [await store_fixture.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
     lives = [message and message.expires_at and message.expires_at - message.enqueued_at for message in found]
     assert lives == [HOUR, DAY + HOUR, None]
 
@@ -141,71 +145,75 @@ WINDOW = 60 * SECOND
 
 
 @pytest.mark.behaviour("S3.31")
-async def test_a_repeated_id_within_the_window_is_answered_like_the_first(subject: Subject, queue: Queue) -> None:
-    (first,) = await subject.store.send([draft(queue, b"one", "id", delay=HOUR, duplicate_window=WINDOW)])
-    await subject.pass_time(50)
-    (second,) = await subject.store.send([draft(queue, b"two", "id", duplicate_window=WINDOW)])
+async def test_a_repeated_id_within_the_window_is_answered_like_the_first(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    (first,) = await store_fixture.store.send([draft(queue, b"one", "id", delay=HOUR, duplicate_window=WINDOW)])
+    await store_fixture.advance_time(50)
+    (second,) = await store_fixture.store.send([draft(queue, b"two", "id", duplicate_window=WINDOW)])
     assert (first.duplicate, second.duplicate) == (False, True)
     assert (second.sequence_number, second.message_id) == (first.sequence_number, "id")
     assert second.state is first.state is MessageState.SCHEDULED
-    stored = await subject.store.browse(queue.id, list(MessageState), 0, 10)
+    stored = await store_fixture.store.browse(queue.id, list(MessageState), 0, 10)
     assert bodies(stored) == [b"one"]
     assert second.enqueued_at == stored[0].enqueued_at
 
 
-async def test_after_the_window_an_id_is_new_again(subject: Subject, queue: Queue) -> None:
-    (first,) = await subject.store.send([draft(queue, b"one", "id", duplicate_window=WINDOW)])
-    await subject.pass_time(61)
-    (second,) = await subject.store.send([draft(queue, b"two", "id", duplicate_window=WINDOW)])
-    await subject.pass_time(59)
-    (third,) = await subject.store.send([draft(queue, b"three", "id", duplicate_window=WINDOW)])
+async def test_after_the_window_an_id_is_new_again(store_fixture: StoreFixture, queue: Queue) -> None:
+    (first,) = await store_fixture.store.send([draft(queue, b"one", "id", duplicate_window=WINDOW)])
+    await store_fixture.advance_time(61)
+    (second,) = await store_fixture.store.send([draft(queue, b"two", "id", duplicate_window=WINDOW)])
+    await store_fixture.advance_time(59)
+    (third,) = await store_fixture.store.send([draft(queue, b"three", "id", duplicate_window=WINDOW)])
     assert (second.duplicate, third.duplicate) == (False, True)
     assert third.sequence_number == second.sequence_number > first.sequence_number
 
 
-async def test_ids_are_compared_exactly_and_per_queue(subject: Subject, queue: Queue) -> None:
-    other = await subject.queue()
+async def test_ids_are_compared_exactly_and_per_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
     ids = ["id", "ID", "id ", " id", "íd"]
     drafts = [draft(queue, message_id=name, duplicate_window=WINDOW) for name in ids]
     drafts += [draft(other, message_id="id", duplicate_window=WINDOW)]
-    assert not any(receipt.duplicate for receipt in await subject.store.send(drafts))
-    assert all(receipt.duplicate for receipt in await subject.store.send(drafts))
+    assert not any(receipt.duplicate for receipt in await store_fixture.store.send(drafts))
+    assert all(receipt.duplicate for receipt in await store_fixture.store.send(drafts))
 
 
-async def test_a_queue_that_does_not_look_stores_every_repeat(subject: Subject, queue: Queue) -> None:
-    first, second = await subject.store.send([draft(queue, message_id="id"), draft(queue, message_id="id")])
+async def test_a_queue_that_does_not_look_stores_every_repeat(store_fixture: StoreFixture, queue: Queue) -> None:
+    first, second = await store_fixture.store.send([draft(queue, message_id="id"), draft(queue, message_id="id")])
     assert first.sequence_number < second.sequence_number
     assert not second.duplicate
 
 
-async def test_duplicates_in_one_call_are_recognised(subject: Subject, queue: Queue) -> None:
+async def test_duplicates_in_one_call_are_recognised(store_fixture: StoreFixture, queue: Queue) -> None:
     names = ["a", "b", "a", "c", "b"]
-    receipts = await subject.store.send([draft(queue, message_id=name, duplicate_window=WINDOW) for name in names])
+    receipts = await store_fixture.store.send(
+        [draft(queue, message_id=name, duplicate_window=WINDOW) for name in names]
+    )
     assert [receipt.duplicate for receipt in receipts] == [False, False, True, False, True]
     assert receipts[2].sequence_number == receipts[0].sequence_number
     assert receipts[4].sequence_number == receipts[1].sequence_number
     fresh = [receipts[place].sequence_number for place in (0, 1, 3)]
     assert fresh == sorted(fresh)
-    assert len(await subject.claim(queue)) == 3
+    assert len(await store_fixture.claim(queue)) == 3
 
 
 async def test_of_many_who_send_one_id_at_once_one_is_first(
-    subject: Subject, stores: list[Store], queue: Queue
+    store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for attempt in range(5):
         one = draft(queue, message_id=f"id-{attempt}", duplicate_window=WINDOW)
         sends = asyncio.gather(*(stores[place % 2].send([one]) for place in range(16)))
-        answers = await through(subject.clock, sends)
+        answers = await run_advancing(store_fixture.clock, sends)
         assert sum(not receipt.duplicate for (receipt,) in answers) == 1
         assert len({(r.sequence_number, r.enqueued_at, r.state) for (r,) in answers}) == 1
-    assert len(await subject.claim(queue)) == 5
+    assert len(await store_fixture.claim(queue)) == 5
 
 
 async def test_a_message_id_is_remembered_for_the_window_that_its_queue_had_when_it_came(
-    subject: Subject, queue: Queue
+    store_fixture: StoreFixture, queue: Queue
 ) -> None:
     for name, before, after in (("long", 10 * MINUTE, MINUTE), ("short", MINUTE, 10 * MINUTE)):
-        await subject.store.send([draft(queue, b"one", name, duplicate_window=before)])
-        await subject.pass_time(120)
-        (second,) = await subject.store.send([draft(queue, b"two", name, duplicate_window=after)])
+        await store_fixture.store.send([draft(queue, b"one", name, duplicate_window=before)])
+        await store_fixture.advance_time(120)
+        (second,) = await store_fixture.store.send([draft(queue, b"two", name, duplicate_window=after)])
         assert second.duplicate is (name == "long")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import Service, services
+from tests.peeklock_process import PeeklockProcess, services
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., PeeklockProcess]]:
     """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
     with services(tmp_path) as start:
         yield start

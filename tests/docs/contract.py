@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import app
-from app.api.application import CODES
-from app.api.problems import RETRYABLE, TITLES, codes
+from app.api.application import FRAMEWORK_CODES
+from app.api.problems import RETRYABLE, TITLES, codes_of_status
 from app.domain.refusals import Refusal
 from app.settings import Settings
 
@@ -22,9 +22,7 @@ SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
 METHODS = ("get", "put", "post", "patch", "delete")
 
 WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.server", "app.wire")
-LIMIT = re.compile(
-    r"(?:LARGEST|LONGEST|MOST|SHORTEST|LEAST|HIGHEST|LOWEST|HEAVIEST|LIVE)_|SPARE$|UNCOUNTED$|.*_(?:SECONDS|BYTES|KEPT|KEEP)$"
-)
+LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|.*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
 """The names of constants that are limits."""
 
 
@@ -42,7 +40,9 @@ def operations() -> list[tuple[str, ...]]:
 
 def errors() -> dict[str, tuple[int, bool]]:
     """Each code with its status, and whether a repeat may help."""
-    answered = {code: status for status in TITLES for code in codes(status)} | {code: at for at, code in CODES.items()}
+    answered = {code: status for status in TITLES for code in codes_of_status(status)} | {
+        code: at for at, code in FRAMEWORK_CODES.items()
+    }
     worth_repeating = {kind.code for kind in _below(Refusal) if kind.retryable}
     return {code: (at, at in RETRYABLE or code in worth_repeating) for code, at in answered.items()}
 

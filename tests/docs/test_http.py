@@ -11,11 +11,11 @@ import pytest
 
 from app.broker.filters import FIELDS
 from app.domain.access import Right
-from app.domain.expressions import CALLS
+from app.domain.filter_expression import ALLOWED_FUNCTIONS
 from tests.answers import KINDS, check_answer
 from tests.docs.contract import DOCUMENT, ROOT, SCHEMAS, constants, errors, fields, operations, settings
 from tests.guides import after_each, blocks, printed, section, table
-from tests.service import Service
+from tests.peeklock_process import PeeklockProcess
 
 GUIDE = (ROOT / "docs" / "http.md").read_text()
 HEADINGS = re.findall("^## (.*)$", GUIDE, re.MULTILINE)
@@ -32,61 +32,63 @@ NO_LIMITS = frozenset(
 
 IN_OTHER_TABLES = frozenset((
     # The ranges of members and parameters.
-    "archive.MOST_TRIMMED", "desk.LONGEST_ATTEMPT_KEY", "message.HIGHEST_PRIORITY", "message.LARGEST_BATCH",
-    "message.LARGEST_FILTER", "message.LARGEST_RECEIVE", "message.LONGEST_DESCRIPTION", "message.LONGEST_ID",
-    "message.LONGEST_REASON", "message.LONGEST_TEXT", "message.LOWEST_PRIORITY", "queue.LARGEST_MESSAGE",
-    "queue.LARGEST_MESSAGE_DEFAULT", "queue.LONGEST_DESCRIPTION", "queue.LONGEST_DUPLICATE_WINDOW", "queue.LONGEST_LOCK",
-    "queue.LONGEST_NAME", "queue.LONGEST_RETENTION", "queue.LONGEST_TTL", "queue.MOST_DELIVERIES", "queue.SHORTEST_LOCK",
-    "retry.LONGEST_DELAY", "retry.LONGEST_DELAY_SECONDS", "retry.MOST_DELAYS_LISTED", "shapes.LARGEST_INT64",
+    "archive.MAX_TRIMMED_BATCHES", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
+    "message.MAX_FILTER_BYTES", "message.MAX_RECEIVE_COUNT", "message.MAX_DESCRIPTION_LENGTH", "message.MAX_ID_LENGTH",
+    "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
+    "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_LOCK_DURATION",
+    "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
+    "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
     # The defaults of settings.
-    "outbox.LARGEST_VOLATILE", "weight.LARGEST_ANSWER",
+    "queue.DEFAULT_ARCHIVE_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.
-    "figures.KEEP_SECONDS", "metrics.MOST_NAMED",
+    "queue_statistics.CACHE_SECONDS", "metrics.MAX_NAMED_QUEUES",
 ))  # fmt: skip
 
 INSIDE = frozenset((
     # They bound memory, statements and pauses, and no request is answered differently because of them.
-    "access.KEY_BYTES", "catalogue.MOST_REMEMBERED", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
-    "figures.PATIENCE_SECONDS", "filters.LONGEST_COMPLAINT", "filters.MOST_COMPILED", "in_turn.MOST_LINES",
-    "keys.MOST_REMEMBERED", "limited.SPARE_SECONDS", "listening.READY_SECONDS", "outbox.HEAVIEST_BATCH",
-    "outbox.LARGEST_BATCH", "outbox.REST_AFTER_FAILURE_SECONDS", "queue.LONGEST_LEAD", "queue.SHORTEST_LEAD",
-    "queues.MOST_TAKINGS", "queues.MOST_TRIES", "search.LEAST_COUNTED", "search.LOOK_BYTES", "searches.LARGEST_LOOK",
-    "searches.MOST_IDLE", "searches.MOST_NEWS", "searches.REVISIT_SECONDS", "settlement.HIGHEST_GENERATION",
-    "settlement.SECRET_BYTES", "settling.FIRST_PAUSE_SECONDS", "settling.MOST_LOOKS",
+    "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
+    "filters.BATCH_SIZE", "purge.BATCH_SIZE", "queue_statistics.BATCH_SIZE", "queues.BATCH_SIZE",
+    "search_state.MAX_TIME_SHARE", "sequential_reads.MIN_READ_BYTES", "queue_cache.MAX_ENTRIES", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
+    "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS",
+    "keys.MAX_ENTRIES", "connection_limit.SPARE_SECONDS", "listening.READY_SECONDS", "volatile_buffer.BATCH_BYTES",
+    "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
+    "queues.MAX_REVOCATIONS", "queues.MAX_TRIES", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
+    "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
+    "settlement.SECRET_BYTES", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
 ))  # fmt: skip
 
 FIXED = {
-    "Target of a request": "{connection.LARGEST_URL:size}",
-    "Target, header fields and trailer fields together": "{connection.LARGEST_HEAD:size}",
-    "Header fields of a request": "{connection.MOST_FIELDS}",
-    "Body that is slow": "{patience.LEAST_RATE:size} a second, after the first 30 s",
-    "Rest of a body that was answered already": "{connection.LARGEST_REST:size} in {connection.REST_SECONDS:g} s",
+    "Target of a request": "{connection.MAX_URL_BYTES:size}",
+    "Target, header fields and trailer fields together": "{connection.MAX_HEAD_BYTES:size}",
+    "Header fields of a request": "{connection.MAX_FIELDS}",
+    "Body that is slow": "{read_timeout.MIN_BYTES_PER_SECOND:size} a second, after the first 30 s",
+    "Rest of a body that was answered already": "{connection.MAX_DISCARD_BYTES:size} in {connection.DISCARD_SECONDS:g} s",
     "Connection without a request": "{listening.KEEP_ALIVE_SECONDS} s",
-    "Answer that the client does not read": "{listening.UNREAD_SECONDS} s",
-    "Connections above the limit that may ask for health": "{limited.SPARE}",
-    "Memory of an `Idempotency-Key`": "{desk.ATTEMPT_KEPT:hours} h",
-    "Memory of a settlement": "at least {settlement.TOMBSTONE_KEEP:hours} h",
-    "API key that is presented": "{keys.LONGEST_KEY} characters",
-    "`PEEKLOCK_BOOTSTRAP_KEY`": "at least {preflight.SHORTEST_BOOTSTRAP_KEY} characters",
-    "Keys that live, of one principal": "{access.LIVE_KEYS_PER_PRINCIPAL}",
-    "Properties of a message": "{message.MOST_PROPERTIES} in {message.LARGEST_PROPERTIES:size} of JSON",
-    "Properties as a request writes them": "{properties.LARGEST_WRITTEN:size}",
-    "Structured CloudEvent without its data": "{cloudevents.LARGEST_REST:size}",
-    "Name of a CloudEvents attribute": "{cloudevents.LONGEST_NAME} characters",
-    "Operators, brackets and commas of a filter": "{expressions.MOST_SYMBOLS}",
-    "Additions of a filter": "{expressions.MOST_ADDITIONS}",
-    "What a receive with a filter looks at": "{search.MOST_MESSAGES} messages, {search.MOST_BYTES:size}",
-    "Time of a receive with a filter that does not wait": "{search.LEAST_SECONDS:g} s",
+    "Answer that the client does not read": "{listening.UNACKNOWLEDGED_SECONDS} s",
+    "Connections above the limit that may ask for health": "{connection_limit.SPARE_CONNECTIONS}",
+    "Memory of an `Idempotency-Key`": "{request.ATTEMPT_RETENTION:hours} h",
+    "Memory of a settlement": "at least {settlement.TOMBSTONE_RETENTION:hours} h",
+    "API key that is presented": "{keys.MAX_SECRET_LENGTH} characters",
+    "`PEEKLOCK_BOOTSTRAP_KEY`": "at least {preflight.MIN_BOOTSTRAP_KEY_LENGTH} characters",
+    "Keys that live, of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",
+    "Properties of a message": "{message.MAX_PROPERTIES} in {message.MAX_PROPERTIES_BYTES:size} of JSON",
+    "Properties as a request writes them": "{properties.MAX_RAW_PROPERTIES_BYTES:size}",
+    "Structured CloudEvent without its data": "{cloudevents.MAX_BYTES_WITHOUT_DATA:size}",
+    "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",
+    "Operators, brackets and commas of a filter": "{filter_expression.MAX_SYMBOLS}",
+    "Additions of a filter": "{filter_expression.MAX_ADDITIONS}",
+    "What a receive with a filter looks at": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
+    "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",
     "What a page with a filter looks at": (
-        "{browse.MOST_BATCHES} statements, {browse.MOST_BYTES:size}, {browse.MOST_SECONDS:g} s"
+        "{browse.MAX_BATCHES} statements, {browse.MAX_BYTES:size}, {browse.MAX_SECONDS:g} s"
     ),
-    "Volatile messages that wait to be stored": "{outbox.MOST_KEPT}",
-    "Weight of a message besides body and properties": "{weight.ROW_BYTES:size}",
-    "Bodies and answers that are not counted in flight": "{bodies.UNCOUNTED:size}",
-    "`detail` of a problem": "{problems.LONGEST_DETAIL} characters",
-    "Time of the store to answer `/readyz`": "{health.STORE_PATIENCE_SECONDS:g} s",
-    "Use of a revoked key in another process": "{keys.KEEP_SECONDS:g} s",
-    "Use of old settings of a queue in another process": "{catalogue.KEEP_SECONDS:g} s",
+    "Volatile messages that wait to be stored": "{volatile_buffer.MAX_MESSAGES}",
+    "Weight of a message besides body and properties": "{weight.MESSAGE_OVERHEAD_BYTES:size}",
+    "Bodies and answers that are not counted in flight": "{request_body.UNCOUNTED_BYTES:size}",
+    "`detail` of a problem": "{problems.MAX_DETAIL_LENGTH} characters",
+    "Time of the store to answer `/readyz`": "{health.STORE_TIMEOUT_SECONDS:g} s",
+    "Use of a revoked key in another process": "{keys.CACHE_SECONDS:g} s",
+    "Use of old settings of a queue in another process": "{queue_cache.CACHE_SECONDS:g} s",
 }
 """Each fixed limit as the guide words it, with the constants that it comes from."""
 
@@ -94,7 +96,7 @@ PLACE = re.compile(r"\{([a-z_]+\.[A-Z_]+)(?::([a-z]+))?\}")
 
 
 @pytest.mark.parametrize("heading", WITH_EXAMPLES)
-def test_the_examples_are_answered_as_shown(serve: Callable[..., Service], heading: str) -> None:
+def test_the_examples_are_answered_as_shown(serve: Callable[..., PeeklockProcess], heading: str) -> None:
     shown_here = blocks(GUIDE, heading, KINDS)
     said = printed(serve(), [block for kind, block in shown_here if kind == "sh"])
     for (kind, shown), answer in zip(after_each("sh", shown_here), said, strict=True):
@@ -158,10 +160,10 @@ def test_the_names_that_a_filter_knows_are_listed() -> None:
     known = text.partition("Its fields are ")[2].partition(". ")[0]
     callable_ = text.partition("It can call ")[2].partition(". ")[0]
     assert re.findall(r"`(\w+)`", known) == list(FIELDS)
-    assert re.findall(r"`(\w+)`", callable_) == sorted(CALLS)
+    assert re.findall(r"`(\w+)`", callable_) == sorted(ALLOWED_FUNCTIONS)
 
 
-def test_the_filters_match_what_the_guide_says(serve: Callable[..., Service]) -> None:
+def test_the_filters_match_what_the_guide_says(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve()
     printed(service, [next(block for kind, block in blocks(GUIDE, "Filters") if kind == "sh")])
     with httpx.Client(base_url=service.url) as client:

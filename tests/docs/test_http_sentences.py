@@ -13,21 +13,21 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.service import Service, services
+from tests.peeklock_process import PeeklockProcess, services
 
 JSON = {"Content-Type": "application/json"}
 AS_ADMIN = {"Peeklock-Local-Admin": "true"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
     """A server without keys, for tests that use a queue of their own."""
     with services(tmp_path_factory.mktemp("sentences")) as start:
         yield start(max_queues=100)
 
 
 @pytest.fixture(scope="module")
-def client(service: Service) -> Iterator[httpx.Client]:
+def client(service: PeeklockProcess) -> Iterator[httpx.Client]:
     """A client of that server."""
     with httpx.Client(base_url=service.url, timeout=60) as client:
         yield client
@@ -81,7 +81,7 @@ def test_an_idempotency_key_is_not_accepted_everywhere(client: httpx.Client, que
         assert answer.json()["errors"][0]["pointer"] == "#/header/Idempotency-Key"
 
 
-def test_a_receive_waits_no_longer_than_the_setting(serve: Callable[..., Service]) -> None:
+def test_a_receive_waits_no_longer_than_the_setting(serve: Callable[..., PeeklockProcess]) -> None:
     with httpx.Client(base_url=serve(long_poll_cap_seconds=0.5).url, timeout=20) as client:
         client.put("/v1/queues/orders", json={})
         assert client.post("/v1/queues/orders/messages/receive", json={"wait_seconds": 30}).json() == {"messages": []}
@@ -108,7 +108,7 @@ def test_the_open_server_refuses_what_a_web_page_sends(client: httpx.Client, que
         assert client.post(f"{queue}/messages", content="{}", headers=headers).status_code == status, headers
 
 
-def test_keys_close_the_server_and_hold_rights(serve: Callable[..., Service]) -> None:
+def test_keys_close_the_server_and_hold_rights(serve: Callable[..., PeeklockProcess]) -> None:
     with httpx.Client(base_url=serve().url) as client:
         first = client.post("/v1/keys", json=key("admin", "manage", "send"), headers=AS_ADMIN).json()
         admin = {"Authorization": f"Bearer {first['secret']}"}
@@ -276,7 +276,7 @@ def test_a_queue_that_was_made_again_is_not_deleted_by_a_repeat(client: httpx.Cl
 
 
 def test_what_a_broken_receive_took_returns_and_counts_no_failure(
-    service: Service, client: httpx.Client, queue: str
+    service: PeeklockProcess, client: httpx.Client, queue: str
 ) -> None:
     with asking(service, f"{queue}/messages/receive", b'{"wait_seconds": 30}', 20):
         time.sleep(0.3)
@@ -284,13 +284,15 @@ def test_what_a_broken_receive_took_returns_and_counts_no_failure(
     assert receive(client, queue, wait_seconds=5)["failure_count"] == 0
 
 
-def test_a_send_that_did_not_arrive_whole_has_no_effect(service: Service, client: httpx.Client, queue: str) -> None:
+def test_a_send_that_did_not_arrive_whole_has_no_effect(
+    service: PeeklockProcess, client: httpx.Client, queue: str
+) -> None:
     with asking(service, f"{queue}/messages", b'{"body": 1}', 12):
         time.sleep(0.1)
     assert client.get(f"{queue}/messages").json()["items"] == []
 
 
-def test_a_stopping_server_answers_a_waiting_receive(serve: Callable[..., Service]) -> None:
+def test_a_stopping_server_answers_a_waiting_receive(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve()
     answers: list[httpx.Response] = []
     with httpx.Client(base_url=service.url, timeout=60) as client:
@@ -309,7 +311,7 @@ def test_a_stopping_server_answers_a_waiting_receive(serve: Callable[..., Servic
     assert service.wait() == 0
 
 
-def test_volatile_messages_are_stored_before_a_server_ends(serve: Callable[..., Service]) -> None:
+def test_volatile_messages_are_stored_before_a_server_ends(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve()
     with httpx.Client(base_url=service.url) as client:
         for _ in range(50):
@@ -362,7 +364,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 @contextmanager
-def asking(service: Service, path: str, body: bytes, length: int) -> Generator[None]:
+def asking(service: PeeklockProcess, path: str, body: bytes, length: int) -> Generator[None]:
     """A request whose head promises `length` bytes of body and that sends those given; it breaks off at the end."""
     where = urlsplit(service.url)
     head = f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {length}\r\n\r\n"

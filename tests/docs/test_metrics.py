@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.contract import ROOT, constants, errors, operations
 from tests.guides import section, table
-from tests.service import Service, services
+from tests.peeklock_process import PeeklockProcess, services
 
 GUIDE = (ROOT / "docs" / "metrics.md").read_text()
 CODE = "\n".join(file.read_text() for file in sorted((ROOT / "app").rglob("*.py")))
@@ -49,7 +49,7 @@ def test_the_buckets_are_listed(figures: str) -> None:
 
 def test_the_events_are_listed(figures: str) -> None:
     listed = words("Events", "event")
-    assert listed == set(re.findall(r'tally\.count\(\s*"(\w+)"', CODE))
+    assert listed == set(re.findall(r'counters\.count\(\s*"(\w+)"', CODE))
     assert set(EVENTS) <= label_values(figures, "peeklock_events_total", "event") <= listed
 
 
@@ -58,12 +58,12 @@ def test_the_passes_are_listed(figures: str) -> None:
 
 
 def test_the_statements_are_listed(figures: str) -> None:
-    written = set(re.findall(r'(?:_watched\(|_observe\()\s*"(\w+)"', CODE))
+    written = set(re.findall(r'(?:_observed\(|_observe\()\s*"(\w+)"', CODE))
     assert words("Statements", "statement") == written
     assert label_values(figures, "peeklock_batch_entries", "statement") == {"write"}
 
 
-def test_a_database_server_has_the_other_statements(serve: Callable[..., Service], postgres_url: str) -> None:
+def test_a_database_server_has_the_other_statements(serve: Callable[..., PeeklockProcess], postgres_url: str) -> None:
     with httpx.Client(base_url=serve(database_url=postgres_url).url, timeout=30) as client:
         client.put(ORDERS, json={})
         for ending, wish in (("complete", {}), ("renew", {"lock_seconds": 1}), ("abandon", {})):
@@ -89,7 +89,7 @@ def test_what_to_watch_exists(figures: str) -> None:
         assert metric in families(figures)
 
 
-def test_the_names_of_queues_are_for_those_whom_the_guide_names(serve: Callable[..., Service]) -> None:
+def test_the_names_of_queues_are_for_those_whom_the_guide_names(serve: Callable[..., PeeklockProcess]) -> None:
     token = "m" * 32
     with httpx.Client(base_url=serve(metrics_key=token).url) as client:
         client.put(ORDERS, json={})
@@ -102,14 +102,14 @@ def test_the_names_of_queues_are_for_those_whom_the_guide_names(serve: Callable[
 
 def test_the_limits_are_those_of_the_code() -> None:
     limits = constants()
-    assert f"The first {limits['metrics.MOST_NAMED']:,} queues by name" in section(
+    assert f"The first {limits['metrics.MAX_NAMED_QUEUES']:,} queues by name" in section(
         GUIDE, "Who sees the names of queues"
     )
-    assert limits["figures.KEEP_SECONDS"] == 1.0
+    assert limits["queue_statistics.CACHE_SECONDS"] == 1.0
     assert "counted at most once a second" in section(GUIDE, "All metrics")
 
 
-def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., Service]) -> None:
+def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., PeeklockProcess]) -> None:
     with httpx.Client(base_url=serve(metrics_per_queue="false").url) as client:
         client.put(ORDERS, json={})
         assert not names_queues(client)

@@ -14,27 +14,27 @@ import pytest
 from sqlmodel import SQLModel
 
 import app
-from app.api.desk import ATTEMPT_KEPT
-from app.broker.catalogue import KEEP_SECONDS
-from app.broker.renew import MARGIN
-from app.broker.settling import FIRST_PAUSE_SECONDS, MOST_LOOKS
+from app.api.request import ATTEMPT_RETENTION
+from app.broker.queue_cache import CACHE_SECONDS
+from app.broker.renew import CLOCK_MARGIN
+from app.broker.settle import FIRST_PAUSE_SECONDS, MAX_TRIES
 from app.domain.archive import TrimResult
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState
-from app.domain.queue import lead
-from app.domain.refusals import LossCause, Refusal, RoomUnavailable
-from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_KEEP, Fence, Outcome, cleared
-from app.locks.link import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
+from app.domain.queue import lead_time
+from app.domain.refusals import BackendUnavailable, LossCause, Refusal
+from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_RETENTION, Fence, Outcome, fence_above
+from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.settings import Settings
 from app.store import tables
 from app.store.archive_records import BATCH_KEEP
-from app.store.message_records import DELETED_KEEP
-from app.store.server_store import HELD_PAUSES
+from app.store.message_records import DELETED_QUEUE_KEEP
+from app.store.server_store import IN_USE_DELAYS
 from app.store.statements import Engine, load
-from tests.guides import after_each, blocks, resembles, table, typing
+from tests.guides import after_each, blocks, check_shown, run_blocks, table
 from tests.model.rules import Rules
 from tests.model.runs import ABLATIONS
-from tests.service import Service
+from tests.peeklock_process import PeeklockProcess
 
 ROOT = Path(app.__file__).parents[1]
 PAGE = (ROOT / "docs/protocol.md").read_text()
@@ -75,7 +75,7 @@ def words() -> set[str]:
     found = {*statements(), *scripts(), *SQLModel.metadata.tables, *Rules.__dataclass_fields__, *Fence.__slots__}
     found |= {column.name for column in SQLModel.metadata.tables["message"].columns}
     found |= {state.label for state in MessageState} | {*Outcome, *LossCause, *TrimResult}
-    found |= {kind.code for kind in (*below(Refusal), *below(RoomUnavailable))}
+    found |= {kind.code for kind in (*below(Refusal), *below(BackendUnavailable))}
     return found | names_in_document() | settings_of_servers()
 
 
@@ -98,7 +98,7 @@ def names_in_document() -> set[str]:
 
 def settings_of_servers() -> set[str]:
     """What the statements that look for weak settings name."""
-    texts = (load(engine)["weaknesses"].text for engine in (Engine.POSTGRESQL, Engine.MYSQL))
+    texts = (load(engine)["unsafe_settings"].text for engine in (Engine.POSTGRESQL, Engine.MYSQL))
     return {name for text in texts for found in ARGUMENTS_OF_SQL.findall(text) for name in found}
 
 
@@ -207,8 +207,8 @@ def test_the_moves_between_states_name_states_and_outcomes() -> None:
 def test_the_fences_let_these_generations_through() -> None:
     evidence = 7
     shown = [(above, up_to) for _, above, up_to, _ in table(PAGE, "The fence", "fence")]
-    for (above, up_to), fence in zip(shown, (NEVER_RENEWED, cleared(evidence), ANY_LOCK), strict=True):
-        assert (int(above.replace("*e*", str(evidence))), int(up_to)) == (fence.above, fence.up_to)
+    for (above, up_to), fence in zip(shown, (NEVER_RENEWED, fence_above(evidence), ANY_LOCK), strict=True):
+        assert (int(above.replace("*e*", str(evidence))), int(up_to)) == (fence.generation_above, fence.max_generation)
 
 
 UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
@@ -216,20 +216,20 @@ UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
 
 def test_the_times_are_these() -> None:
     assert FAILURES_TO_OPEN == 3
-    pauses = sum(FIRST_PAUSE_SECONDS * 2**look for look in range(MOST_LOOKS - 2))
+    pauses = sum(FIRST_PAUSE_SECONDS * 2**look for look in range(MAX_TRIES - 2))
     shown = [value.split() for _, value in table(PAGE, "Times", "what")[2:]]
     assert [round(float(number) * UNITS[unit]) for number, unit in shown] == [
-        MARGIN,
+        CLOCK_MARGIN,
         int(re.findall(r"local GRACE = (\d+)", (SCRIPTS / "records.lua").read_text())[0]),
         Settings.model_fields["redis_timeout_seconds"].default * SECOND,
         COOL_DOWN_SECONDS * SECOND,
-        TOMBSTONE_KEEP,
-        ATTEMPT_KEPT,
-        DELETED_KEEP,
+        TOMBSTONE_RETENTION,
+        ATTEMPT_RETENTION,
+        DELETED_QUEUE_KEEP,
         BATCH_KEEP,
-        KEEP_SECONDS * SECOND,
+        CACHE_SECONDS * SECOND,
         round(pauses * SECOND),
-        round(sum(HELD_PAUSES) * SECOND),
+        round(sum(IN_USE_DELAYS) * SECOND),
     ]
 
 
@@ -238,8 +238,8 @@ def test_the_lead_is_as_the_formula_says() -> None:
     assert (with_redis, without) == ("max(D, min(max(4 D, 60 s), 600 s))", "D")
     for duration in (SECOND, MINUTE, 3 * MINUTE, HOUR):
         formula = max(duration, min(max(4 * duration, 60 * SECOND), 600 * SECOND))
-        assert lead(duration, shared_locks=True) == formula
-        assert lead(duration, shared_locks=False) == duration
+        assert lead_time(duration, shared_locks=True) == formula
+        assert lead_time(duration, shared_locks=False) == duration
 
 
 def test_without_a_rule_of_the_model_these_promises_break() -> None:
@@ -254,14 +254,14 @@ SESSION = "A session"
 
 
 @pytest.mark.slow
-def test_the_session_is_true(serve: Callable[[], Service]) -> None:
+def test_the_session_is_true(serve: Callable[[], PeeklockProcess]) -> None:
     section = blocks(PAGE, SESSION)
     typed = [block for kind, block in section if kind == "sh"]
     shown = [block for kind, block in after_each("sh", section) if kind == "json"]
     assert len(shown) == len(typed)
-    heard = typing(serve(), typed)
+    heard = run_blocks(serve(), typed)
     for answers, block in zip(heard, shown, strict=True):
-        resembles(answers[-1], block)
+        check_shown(answers[-1], block)
     sent, repeated = heard[0][1:]
     assert sent == repeated
     assert lock_tokens(heard[6]) == [lock_tokens(heard[6])[0]] * 2

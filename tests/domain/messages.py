@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from app.domain.message import BodyKind, Envelope, Message, MessageState, Outline
+from app.domain.message import BodyKind, Envelope, Message, MessageMetadata, MessageState
 
-USUAL = Message(
+DEFAULT_MESSAGE = Message(
     sequence_number=7,
     queue_id=3,
     envelope=Envelope("m"),
@@ -34,20 +34,20 @@ USUAL = Message(
 
 def message(**changes: Any) -> Message:
     """An available message, but for these fields."""
-    return replace(USUAL, **changes)
+    return replace(DEFAULT_MESSAGE, **changes)
 
 
-def outline(*, body_bytes: int, envelope: Envelope) -> Outline:
+def metadata(*, body_bytes: int, envelope: Envelope) -> MessageMetadata:
     """The outline of such a message."""
-    return Outline(
-        sequence_number=USUAL.sequence_number,
-        queue_id=USUAL.queue_id,
+    return MessageMetadata(
+        sequence_number=DEFAULT_MESSAGE.sequence_number,
+        queue_id=DEFAULT_MESSAGE.queue_id,
         envelope=envelope,
         body_bytes=body_bytes,
-        state=USUAL.state,
-        priority=USUAL.priority,
-        enqueued_at=USUAL.enqueued_at,
-        available_at=USUAL.available_at,
+        state=DEFAULT_MESSAGE.state,
+        priority=DEFAULT_MESSAGE.priority,
+        enqueued_at=DEFAULT_MESSAGE.enqueued_at,
+        available_at=DEFAULT_MESSAGE.available_at,
         expires_at=None,
         delivery_count=0,
         failure_count=0,

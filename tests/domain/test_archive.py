@@ -5,38 +5,38 @@ from hashlib import sha256
 
 import pytest
 
-from app.domain.archive import Candidate, Copy, Found, TrimResult, fitting, judged
+from app.domain.archive import BatchCandidate, BatchContents, CopiedBatch, TrimResult, fit_in_batch, trim_result
 from app.domain.digest import content_digest, digest_of_numbers, digest_of_rows, row_digest
 
-COPY, FOUND = Copy(1, 3, "digest"), Found(3, "digest", youngest=60)
+COPY, FOUND = CopiedBatch(1, 3, "digest"), BatchContents(3, "digest", youngest_age=60)
 
 
-def judge(copy: Copy = COPY, sealed: str = "digest", found: Found = FOUND) -> TrimResult:
-    return judged(copy, sealed, found, keep=60)
+def trim(copy: CopiedBatch = COPY, sealed: str = "digest", found: BatchContents = FOUND) -> TrimResult:
+    return trim_result(copy, sealed, found, min_age=60)
 
 
 @pytest.mark.parametrize(
     ("sizes", "count"), [([], 0), ([11], 1), ([4, 6], 2), ([4, 7], 1), ([11, 1], 1), ([10, 0, 1], 2), ([4, 4, 4], 2)]
 )
 def test_a_batch_holds_the_bodies_that_fit_and_at_least_one_message(sizes: list[int], count: int) -> None:
-    candidates = [Candidate(number, 0, size) for number, size in enumerate(sizes)]
-    assert fitting(candidates, body_bytes=10) == candidates[:count]
+    candidates = [BatchCandidate(number, 0, size) for number, size in enumerate(sizes)]
+    assert fit_in_batch(candidates, max_body_bytes=10) == candidates[:count]
 
 
 def test_a_batch_goes_when_copy_rows_and_seal_agree() -> None:
-    assert judge() is TrimResult.TRIMMED
+    assert trim() is TrimResult.TRIMMED
 
 
 def test_a_batch_stays_when_one_of_them_differs() -> None:
-    assert judge(replace(COPY, digest="other")) is TrimResult.DIFFERS
-    assert judge(replace(COPY, row_count=2)) is TrimResult.DIFFERS
-    assert judge(sealed="other") is TrimResult.DIFFERS
-    assert judge(found=replace(FOUND, digest="other")) is TrimResult.DIFFERS
-    assert judge(replace(COPY, digest="other"), found=replace(FOUND, digest="other")) is TrimResult.DIFFERS
+    assert trim(replace(COPY, digest="other")) is TrimResult.DIFFERS
+    assert trim(replace(COPY, row_count=2)) is TrimResult.DIFFERS
+    assert trim(sealed="other") is TrimResult.DIFFERS
+    assert trim(found=replace(FOUND, digest="other")) is TrimResult.DIFFERS
+    assert trim(replace(COPY, digest="other"), found=replace(FOUND, digest="other")) is TrimResult.DIFFERS
 
 
 def test_a_batch_stays_while_a_message_of_it_is_too_young() -> None:
-    assert judge(found=replace(FOUND, youngest=59)) is TrimResult.TOO_YOUNG
+    assert trim(found=replace(FOUND, youngest_age=59)) is TrimResult.TOO_YOUNG
 
 
 def hexadecimal(octets: bytes) -> str:

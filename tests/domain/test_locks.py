@@ -6,22 +6,24 @@ import pytest
 
 from app.domain.instant import SECOND, from_seconds, remaining, to_milliseconds, to_seconds
 from app.domain.message import MessageState
-from app.domain.settlement import Fence, LockToken, Move, Outcome, cleared, given_back, token_of
+from app.domain.settlement import Fence, LockToken, Move, Outcome, fence_above, token_of, undelivered_release
 from tests.domain.messages import message
 from tests.domain.test_release import HELD
 
 SECRET = b"0123456789abcdef"
-LOCKED = message(state=MessageState.LOCKED, lock_token=SECRET, locked_until=30 * SECOND, read_at=SECOND, read_after=5.0)
+LOCKED = message(
+    state=MessageState.LOCKED, lock_token=SECRET, locked_until=30 * SECOND, read_at=SECOND, read_started_at=5.0
+)
 
 
-def test_a_lock_has_left_what_the_store_promised_less_what_has_passed_since_it_was_asked() -> None:
+def test_lock_remaining_is_the_granted_duration_minus_elapsed_time() -> None:
     assert LOCKED.lock_remaining(now=5.0) == 29 * SECOND
     assert LOCKED.lock_remaining(now=7.5) == 26.5 * SECOND
     assert LOCKED.lock_remaining(now=40.0) == 0
 
 
 def test_what_is_left_of_a_lock_is_unknown_without_a_lock_or_the_time_of_reading() -> None:
-    assert message(read_after=5.0).lock_remaining(now=5.0) is None
+    assert message(read_started_at=5.0).lock_remaining(now=5.0) is None
     assert message(locked_until=30 * SECOND).lock_remaining(now=5.0) is None
 
 
@@ -36,18 +38,18 @@ def test_a_message_is_held_by_its_token_alone() -> None:
         token_of(message())
 
 
-def test_a_delivery_that_its_receiver_never_heard_of_ends_uncounted_and_in_its_old_place() -> None:
+def test_an_undelivered_release_is_uncounted_and_keeps_its_position() -> None:
     expected = Move(LockToken(7, SECRET), 3, Outcome.RELEASED, MessageState.AVAILABLE, delay=None, failures=0)
-    assert given_back(LOCKED) == expected
+    assert undelivered_release(LOCKED) == expected
 
 
 def test_evidence_clears_every_later_generation() -> None:
-    assert cleared(4) == Fence(above=4, up_to=2**31 - 1)
+    assert fence_above(4) == Fence(generation_above=4, max_generation=2**31 - 1)
 
 
 def test_times_are_rounded_to_microseconds_and_promises_down() -> None:
     assert from_seconds(1.0000006) == 1_000_001
     assert to_seconds(1_500_000) == 1.5
     assert to_milliseconds(5_000_999) == 5_000
-    assert remaining(3 * SECOND, counted_from=10.0, now=12.0) == SECOND
-    assert remaining(3 * SECOND, counted_from=10.0, now=14.0) == 0
+    assert remaining(3 * SECOND, measured_from=10.0, now=12.0) == SECOND
+    assert remaining(3 * SECOND, measured_from=10.0, now=14.0) == 0

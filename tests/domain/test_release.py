@@ -8,9 +8,9 @@ from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.queue import QueueSettings
 from app.domain.retry import FixedDelay
-from app.domain.settlement import LIMIT_REACHED, Failure, Held, LockToken, Outcome, release
+from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, Failure, LockedMessage, LockToken, Outcome, release
 
-HELD = Held(
+HELD = LockedMessage(
     token=LockToken(1, b"0123456789abcdef"),
     queue_id=1,
     lock_generation=0,
@@ -26,20 +26,20 @@ ABANDONED = Failure(Outcome.ABANDONED, "busy")
 
 @pytest.mark.behaviour("S3.17", "S0.14")
 def test_without_a_delay_it_keeps_its_original_place() -> None:
-    move = release(HELD, QueueSettings(), ABANDONED, chance=0.0)
+    move = release(HELD, QueueSettings(), ABANDONED, random_fraction=0.0)
     assert (move.state, move.delay, move.failures, move.last_failure) == (MessageState.AVAILABLE, None, 1, "busy")
 
 
 @pytest.mark.behaviour("S2.7")
 def test_the_retry_policy_of_the_queue_makes_it_wait() -> None:
-    move = release(HELD, QueueSettings(retry=FixedDelay(5 * SECOND)), ABANDONED, chance=0.0)
+    move = release(HELD, QueueSettings(retry=FixedDelay(5 * SECOND)), ABANDONED, random_fraction=0.0)
     assert (move.state, move.delay) == (MessageState.SCHEDULED, 5 * SECOND)
 
 
 def test_a_delay_that_is_asked_for_wins_over_the_policy_even_when_it_is_none() -> None:
     settings = QueueSettings(retry=FixedDelay(5 * SECOND))
-    assert release(HELD, settings, replace(ABANDONED, delay=SECOND), chance=0.0).delay == SECOND
-    assert release(HELD, settings, replace(ABANDONED, delay=0), chance=0.0).state is MessageState.AVAILABLE
+    assert release(HELD, settings, replace(ABANDONED, delay=SECOND), random_fraction=0.0).delay == SECOND
+    assert release(HELD, settings, replace(ABANDONED, delay=0), random_fraction=0.0).state is MessageState.AVAILABLE
 
 
 @pytest.mark.behaviour("S3.18", "S2.8")
@@ -47,24 +47,24 @@ def test_the_failure_that_reaches_the_limit_dead_letters() -> None:
     settings = QueueSettings(max_delivery_count=3)
     assert release(replace(HELD, failure_count=1), settings, ABANDONED, 0.0).state is MessageState.AVAILABLE
     last = release(replace(HELD, failure_count=2), settings, ABANDONED, 0.0)
-    assert (last.state, last.dead_letter_reason) == (MessageState.DEAD_LETTERED, LIMIT_REACHED)
+    assert (last.state, last.dead_letter_reason) == (MessageState.DEAD_LETTERED, MAX_DELIVERY_COUNT_REASON)
     assert last.outcome is Outcome.ABANDONED
 
 
 @pytest.mark.behaviour("S2.21")
 def test_an_uncounted_release_neither_counts_nor_waits_nor_dead_letters() -> None:
     settings = QueueSettings(max_delivery_count=1, retry=FixedDelay(SECOND))
-    move = release(HELD, settings, replace(ABANDONED, counted=False), chance=0.0)
+    move = release(HELD, settings, replace(ABANDONED, counted=False), random_fraction=0.0)
     assert (move.state, move.delay, move.failures) == (MessageState.AVAILABLE, None, 0)
 
 
 def test_what_came_from_the_dead_letter_queue_goes_back_there_uncounted() -> None:
     held = replace(HELD, home_state=MessageState.DEAD_LETTERED, failure_count=10)
-    move = release(held, QueueSettings(), ABANDONED, chance=0.0)
+    move = release(held, QueueSettings(), ABANDONED, random_fraction=0.0)
     assert (move.state, move.failures, move.dead_letter_reason) == (MessageState.DEAD_LETTERED, 0, None)
 
 
 def test_a_deferred_message_stays_deferred_and_is_counted() -> None:
     held = replace(HELD, home_state=MessageState.DEFERRED)
-    move = release(held, QueueSettings(retry=FixedDelay(SECOND)), ABANDONED, chance=0.0)
+    move = release(held, QueueSettings(retry=FixedDelay(SECOND)), ABANDONED, random_fraction=0.0)
     assert (move.state, move.failures, move.delay) == (MessageState.DEFERRED, 1, None)

@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access import EVERY_RIGHT, ApiKey, Grant, Right
+from app.domain.access import ALL_RIGHTS, ApiKey, Grant, Right
 from app.domain.delivery import time_to_live
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import (
-    LONGEST_LOCK,
-    SHORTEST_LOCK,
+    MAX_LOCK_DURATION,
+    MIN_LOCK_DURATION,
     Queue,
     QueueSettings,
     QueueStatus,
-    allow_receive,
-    allow_send,
-    ends_locks,
+    check_receive_enabled,
+    check_send_enabled,
     is_valid_name,
-    lead,
+    lead_time,
+    revokes_locks,
 )
-from app.domain.refusals import Fault, Forbidden, MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
-from app.domain.sending import Letter, accept
+from app.domain.refusals import FieldError, Forbidden, MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
+from app.domain.sending import NewMessage, create_draft
 from app.domain.settlement import LockToken
 from tests.domain.messages import message
 
@@ -57,17 +57,17 @@ def test_whatever_is_no_token_is_not_found_and_never_an_error(text: str) -> None
     assert len(token.secret) == 16
 
 
-@given(duration=st.integers(SHORTEST_LOCK, LONGEST_LOCK))
+@given(duration=st.integers(MIN_LOCK_DURATION, MAX_LOCK_DURATION))
 def test_the_lead_is_never_below_the_lock_duration(duration: int) -> None:
-    assert lead(duration, shared_locks=True) >= duration
-    assert lead(duration, shared_locks=False) == duration
+    assert lead_time(duration, shared_locks=True) >= duration
+    assert lead_time(duration, shared_locks=False) == duration
 
 
 def test_the_lead_is_four_lock_durations_between_a_minute_and_ten() -> None:
-    assert lead(30 * SECOND, shared_locks=True) == 2 * MINUTE
-    assert lead(SECOND, shared_locks=True) == MINUTE
-    assert lead(5 * MINUTE, shared_locks=True) == 10 * MINUTE
-    assert lead(HOUR, shared_locks=True) == HOUR
+    assert lead_time(30 * SECOND, shared_locks=True) == 2 * MINUTE
+    assert lead_time(SECOND, shared_locks=True) == MINUTE
+    assert lead_time(5 * MINUTE, shared_locks=True) == 10 * MINUTE
+    assert lead_time(HOUR, shared_locks=True) == HOUR
 
 
 def test_the_shorter_life_wins() -> None:
@@ -80,35 +80,35 @@ def test_the_shorter_life_wins() -> None:
 @pytest.mark.behaviour("S3.33")
 def test_only_changes_that_a_holder_relied_on_take_its_lock() -> None:
     before = QueueSettings()
-    assert ends_locks(before, QueueSettings(lock_duration=MINUTE))
-    assert ends_locks(before, QueueSettings(max_delivery_count=3))
-    assert ends_locks(before, QueueSettings(status=QueueStatus.DISABLED))
-    assert not ends_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
+    assert revokes_locks(before, QueueSettings(lock_duration=MINUTE))
+    assert revokes_locks(before, QueueSettings(max_delivery_count=3))
+    assert revokes_locks(before, QueueSettings(status=QueueStatus.DISABLED))
+    assert not revokes_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
 
 
 def test_a_queue_may_refuse_to_take_or_to_hand_out() -> None:
     for status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
         with pytest.raises(SendDisabled):
-            allow_send(queue(QueueSettings(status=status)))
+            check_send_enabled(queue(QueueSettings(status=status)))
     for status in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED):
         with pytest.raises(ReceiveDisabled):
-            allow_receive(queue(QueueSettings(status=status)))
-    allow_send(queue(QueueSettings(status=QueueStatus.RECEIVE_DISABLED)))
-    allow_receive(queue(QueueSettings(status=QueueStatus.SEND_DISABLED)))
+            check_receive_enabled(queue(QueueSettings(status=status)))
+    check_send_enabled(queue(QueueSettings(status=QueueStatus.RECEIVE_DISABLED)))
+    check_receive_enabled(queue(QueueSettings(status=QueueStatus.SEND_DISABLED)))
 
 
 @pytest.mark.behaviour("S3.30")
 def test_a_letter_keeps_its_own_message_id_or_gets_the_one_made_for_it() -> None:
     orders = queue(QueueSettings())
-    assert accept(Letter(Envelope("mine")), orders, "made").envelope.message_id == "mine"
-    assert accept(Letter(Envelope("")), orders, "made").envelope.message_id == "made"
+    assert create_draft(NewMessage(Envelope("mine")), orders, "made").envelope.message_id == "mine"
+    assert create_draft(NewMessage(Envelope("")), orders, "made").envelope.message_id == "made"
 
 
 def test_body_and_properties_together_may_fill_the_limit_but_not_pass_it() -> None:
     orders = queue(QueueSettings(max_message_bytes=10))
-    accept(Letter(Envelope("", properties=b"12345"), b"12345", BodyKind.BYTES), orders, "made")
+    create_draft(NewMessage(Envelope("", properties=b"12345"), b"12345", BodyKind.BYTES), orders, "made")
     with pytest.raises(MessageTooLarge):
-        accept(Letter(Envelope("", properties=b"12345"), b"123456", BodyKind.BYTES), orders, "made")
+        create_draft(NewMessage(Envelope("", properties=b"12345"), b"123456", BodyKind.BYTES), orders, "made")
 
 
 def test_rights_are_denied_unless_granted_on_a_matching_name() -> None:
@@ -119,11 +119,11 @@ def test_rights_are_denied_unless_granted_on_a_matching_name() -> None:
     assert not grant.allows(Right.SEND, "audits")
     assert not grant.allows(Right.LISTEN, "audit")
     assert not grant.allows(Right.SEND, None)
-    assert Grant(EVERY_RIGHT).allows(Right.MANAGE, None)
+    assert Grant(ALL_RIGHTS).allows(Right.MANAGE, None)
 
 
 def test_a_key_lives_until_it_expires_or_is_revoked() -> None:
-    key = ApiKey("id", "principal", b"hash", Grant(EVERY_RIGHT), created_at=0)
+    key = ApiKey("id", "principal", b"hash", Grant(ALL_RIGHTS), created_at=0)
     assert key.is_live(now=10)
     assert replace(key, expires_at=11).is_live(now=10)
     assert not replace(key, expires_at=10).is_live(now=10)
@@ -132,29 +132,29 @@ def test_a_key_lives_until_it_expires_or_is_revoked() -> None:
 
 
 def test_a_delay_of_nothing_is_no_delay() -> None:
-    assert accept(Letter(Envelope("m"), delay=SECOND), queue(QueueSettings()), "made").delay == SECOND
-    assert accept(Letter(Envelope("m"), delay=0), queue(QueueSettings()), "made").delay is None
+    assert create_draft(NewMessage(Envelope("m"), delay=SECOND), queue(QueueSettings()), "made").delay == SECOND
+    assert create_draft(NewMessage(Envelope("m"), delay=0), queue(QueueSettings()), "made").delay is None
 
 
 def test_a_letter_carries_the_window_of_its_queue_for_duplicates() -> None:
     windows = [queue(QueueSettings(duplicate_detection_window=window)) for window in (MINUTE, None)]
-    assert [accept(Letter(Envelope("m")), one, "made").duplicate_window for one in windows] == [MINUTE, 0]
+    assert [create_draft(NewMessage(Envelope("m")), one, "made").duplicate_window for one in windows] == [MINUTE, 0]
 
 
 def test_a_refusal_says_its_detail_or_else_its_first_fault_or_else_its_own_sentence() -> None:
-    faults = (Fault("/a", "A is wrong."), Fault("/b", "B is wrong."))
+    faults = (FieldError("/a", "A is wrong."), FieldError("/b", "B is wrong."))
     assert Forbidden("No.", faults).detail == "No."
-    assert Forbidden(faults=faults).detail == "A is wrong."
+    assert Forbidden(field_errors=faults).detail == "A is wrong."
     assert Forbidden().detail == "This API key does not hold the right that the call needs."
 
 
 def test_an_edition_changes_with_the_queue_and_the_message() -> None:
     orders = queue(QueueSettings())
-    assert len({orders.edition, replace(orders, version=2).edition, replace(orders, id=2).edition}) == 3
-    assert message().edition == message(read_at=5).edition != message(priority=5).edition
+    assert len({orders.etag, replace(orders, version=2).etag, replace(orders, id=2).etag}) == 3
+    assert message().etag == message(read_at=5).etag != message(priority=5).etag
 
 
-def test_the_version_for_locks_grows_with_each_change_and_each_purge_that_takes_locks() -> None:
+def test_lock_version_grows_with_each_change_and_each_locked_purge() -> None:
     orders = queue(QueueSettings())
     grown = [
         orders,

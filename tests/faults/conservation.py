@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.faults.journal import Call
+from tests.faults.journal import RecordedCall
 
 SETTLEMENTS = frozenset({"complete", "abandon", "dead_letter", "defer"})
 FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
@@ -25,7 +25,7 @@ EARLY = frozenset({"early redelivery", "early loss"})
 
 
 @dataclass(frozen=True, slots=True)
-class Remnant:
+class RemainingMessage:
     """A message as it lies in the database after a run; `token` is the one that ended it."""
 
     sequence_number: int
@@ -64,16 +64,16 @@ class Finding:
 class History:
     """All that the clients of one run know, with what is left in the end, sorted by message and by token."""
 
-    def __init__(self, calls: Sequence[Call], remnants: Sequence[Remnant]) -> None:
+    def __init__(self, calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> None:
         self.calls = calls
-        self.remnants = remnants
+        self.remaining = remaining_messages
         self.sends = [call for call in calls if call.verb == "send"]
         self.deliveries = [delivery for call in calls if call.verb == "receive" for delivery in _deliveries(call)]
 
     @cached_property
-    def left(self) -> dict[int, Remnant]:
+    def remaining_by_id(self) -> dict[int, RemainingMessage]:
         """What is left, by sequence number."""
-        return {remnant.sequence_number: remnant for remnant in self.remnants}
+        return {remaining_message.sequence_number: remaining_message for remaining_message in self.remaining}
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -89,9 +89,9 @@ class History:
         return groups
 
     @cached_property
-    def by_token(self) -> dict[str, list[Call]]:
+    def by_token(self) -> dict[str, list[RecordedCall]]:
         """What was asked of each delivery."""
-        groups: defaultdict[str, list[Call]] = defaultdict(list)
+        groups: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         for call in self.calls:
             if token := call.asked.get("token"):
                 groups[token].append(call)
@@ -102,7 +102,7 @@ class History:
         """The message id behind each token."""
         return {delivery.token: delivery.message_id for delivery in self.deliveries}
 
-    def effects(self, token: str) -> list[Call]:
+    def effects(self, token: str) -> list[RecordedCall]:
         """The settlements of a delivery that were acknowledged, also as replayed."""
         return [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS and call.is_acknowledged]
 
@@ -118,35 +118,35 @@ class History:
         return any(call.at < before and call.may_have_effect for call in asked)
 
 
-def check(calls: Sequence[Call], remnants: Sequence[Remnant]) -> list[Finding]:
+def check(calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> list[Finding]:
     """Everything that was not kept; empty after a run in which everything was."""
-    history = History(calls, remnants)
+    history = History(calls, remaining_messages)
     return [finding for rule in RULES for finding in rule(history)]
 
 
 def _lost(history: History) -> Iterator[Finding]:
     """Every acknowledged send is completed, dead-lettered, expired or still there."""
     for send in history.sends:
-        if send.is_acknowledged and send.answer["sequence_number"] not in history.left:
+        if send.is_acknowledged and send.answer["sequence_number"] not in history.remaining_by_id:
             yield Finding("lost", send.asked["message_id"], f"acknowledged as {send.answer['sequence_number']}, gone")
 
 
-def _undone(history: History) -> Iterator[Finding]:
+def _undone_settlements(history: History) -> Iterator[Finding]:
     """What was acknowledged as ended has ended so, by that token."""
     for token, message_id in history.message_of.items():
         for call in history.effects(token):
-            remnant = history.left.get(int(token.partition(".")[0]))
-            if call.verb not in FINAL or remnant is None:  # gone altogether is `lost`
+            remaining_message = history.remaining_by_id.get(int(token.partition(".")[0]))
+            if call.verb not in FINAL or remaining_message is None:  # gone altogether is `lost`
                 continue
-            if remnant.state != FINAL[call.verb] or remnant.token not in (None, token):
-                evidence = f"{call.verb} of {token} was acknowledged; it is {remnant.state} by {remnant.token}"
+            if remaining_message.state != FINAL[call.verb] or remaining_message.token not in (None, token):
+                evidence = f"{call.verb} of {token} was acknowledged; it is {remaining_message.state} by {remaining_message.token}"
                 yield Finding("undone", message_id, evidence)
 
 
 def _phantoms(history: History) -> Iterator[Finding]:
     """Nothing exists that nobody sent; of a send in doubt it is open."""
     known = set(history.digests)
-    for seen in (*history.deliveries, *history.remnants):
+    for seen in (*history.deliveries, *history.remaining):
         if seen.message_id not in known:
             known.add(seen.message_id)
             yield Finding("phantom", seen.message_id, f"{seen.sequence_number} was never sent")
@@ -155,7 +155,7 @@ def _phantoms(history: History) -> Iterator[Finding]:
 def _duplicates(history: History) -> Iterator[Finding]:
     """One send, however often repeated under its key, is one message."""
     numbers: defaultdict[str, set[int]] = defaultdict(set)
-    for seen in (*history.deliveries, *history.remnants):
+    for seen in (*history.deliveries, *history.remaining):
         numbers[seen.message_id].add(seen.sequence_number)
     for send in history.sends:
         if send.is_acknowledged:
@@ -168,22 +168,26 @@ def _duplicates(history: History) -> Iterator[Finding]:
 def _in_two_places(history: History) -> Iterator[Finding]:
     """A message is in its queue or in the archive, and there once."""
     seen: set[int] = set()
-    for remnant in history.remnants:
-        if remnant.sequence_number in seen:
-            yield Finding("in two places", remnant.message_id, f"{remnant.sequence_number} is also {remnant.state}")
-        seen.add(remnant.sequence_number)
+    for remaining_message in history.remaining:
+        if remaining_message.sequence_number in seen:
+            yield Finding(
+                "in two places",
+                remaining_message.message_id,
+                f"{remaining_message.sequence_number} is also {remaining_message.state}",
+            )
+        seen.add(remaining_message.sequence_number)
 
 
 def _two_effects(history: History) -> Iterator[Finding]:
     """A delivery ends in one way, and one delivery of a message ends it for good."""
-    enders: defaultdict[str, set[str]] = defaultdict(set)
+    effective_verbs: defaultdict[str, set[str]] = defaultdict(set)
     for token, message_id in history.message_of.items():
         verbs = {call.verb for call in history.effects(token)}
         if len(verbs) > 1:
             yield Finding("two effects", message_id, f"{token} was acknowledged as {sorted(verbs)}")
         if verbs & FINAL.keys():
-            enders[message_id].add(token)
-    for message_id, tokens in enders.items():
+            effective_verbs[message_id].add(token)
+    for message_id, tokens in effective_verbs.items():
         if len(tokens) > 1:
             yield Finding("two effects", message_id, f"it was ended by {sorted(tokens)}")
 
@@ -223,7 +227,7 @@ def _early(history: History) -> Iterator[Finding]:
                     yield Finding("early redelivery", message_id, evidence)
 
 
-def _lost_early(history: History) -> Iterator[Finding]:
+def _locks_lost_early(history: History) -> Iterator[Finding]:
     """While a promise lasts, its holder is not told that the lock is lost."""
     for delivery in history.deliveries:
         end = history.promised_until(delivery)
@@ -233,7 +237,7 @@ def _lost_early(history: History) -> Iterator[Finding]:
                 yield Finding("early loss", delivery.message_id, evidence)
 
 
-def _unclear(history: History) -> Iterator[Finding]:
+def _unclear_failures(history: History) -> Iterator[Finding]:
     """What cannot be carried out is answered with 503, after which a repeat is the right thing to do, or not at all."""
     for call in history.calls:
         if call.status >= 500 and call.status != UNAVAILABLE:
@@ -244,14 +248,14 @@ def _unclear(history: History) -> Iterator[Finding]:
 
 def _changed_bodies(history: History) -> Iterator[Finding]:
     """What comes out is what went in."""
-    for seen in (*history.deliveries, *history.remnants):
+    for seen in (*history.deliveries, *history.remaining):
         if seen.digest != history.digests.get(seen.message_id, seen.digest):
             yield Finding("changed body", seen.message_id, f"{seen.sequence_number} has the digest {seen.digest}")
 
 
 RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _lost,
-    _undone,
+    _undone_settlements,
     _phantoms,
     _duplicates,
     _in_two_places,
@@ -259,12 +263,12 @@ RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _after_completion,
     _after_ending,
     _early,
-    _lost_early,
-    _unclear,
+    _locks_lost_early,
+    _unclear_failures,
     _changed_bodies,
 )
 
 
-def _deliveries(call: Call) -> Iterator[Delivery]:
+def _deliveries(call: RecordedCall) -> Iterator[Delivery]:
     for message in call.answer.get("messages", ()):
         yield Delivery(**message, asked_at=call.at, heard_at=call.done)

@@ -1,6 +1,6 @@
 """A server that dies by SIGKILL at one chosen step: before or after a call of a room, at a COMMIT, or before a reply.
 
-The product knows nothing of it: the rooms are handed out wrapped. `Nursery` forks such servers from a process that has
+The product knows nothing of it: the rooms are handed out wrapped. `ForkedServers` forks such servers from a process that has
 imported everything, so that a walk over all steps takes seconds each instead of minutes.
 """
 
@@ -27,43 +27,43 @@ import asyncpg
 import uvicorn
 
 from app import main
-from app.api.bodies import Receive, Scope, Send
+from app.api.request_body import Receive, Scope, Send
 from app.settings import Settings
 from app.store.sqlite import SqliteStore
-from tests.faults.waiting import GLANCE, PATIENCE, until
+from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, wait_until
 from tests.servers import ServerFailed, free_port
 
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CrashPoint:
     """Where a server dies: `room.method`, or the reply to a path with that ending; at the n-th time it comes there."""
 
-    room: str
-    what: str
+    component: str
+    method: str
     moment: str = "before"
     nth: int = 1
 
     def __str__(self) -> str:
-        return f"{self.moment} {self.room} {self.what} {self.nth}"
+        return f"{self.moment} {self.component} {self.method} {self.nth}"
 
 
-class Mine:
+class CrashTrigger:
     """Goes off at its step."""
 
-    def __init__(self, step: Step | None) -> None:
-        self._step = step
-        self._seen = 0
+    def __init__(self, step: CrashPoint | None) -> None:
+        self._point = step
+        self._reached = 0
         self._is_armed = False
 
-    def tread(self, room: str, what: str, moment: str) -> None:
+    def reach(self, component: str, what: str, moment: str) -> None:
         """Die, if this is the step."""
-        step = self._step
-        if step is None or (room, what) != (step.room, step.what):
+        step = self._point
+        if step is None or (component, what) != (step.component, step.method):
             return
-        self._seen += moment == "before"
-        if self._seen == step.nth:
+        self._reached += moment == "before"
+        if self._reached == step.nth:
             self._is_armed = step.moment == "commit"
             if moment == step.moment:
                 die()
@@ -74,28 +74,28 @@ class Mine:
             die()
 
 
-ROOMS = ("queues", "archive")
+NESTED_COMPONENTS = ("queues", "archive")
 """What a store has of rooms of its own."""
 
 
-class Mined:
+class CrashingProxy:
     """A room with a mine on the way into and out of each of its methods."""
 
-    def __init__(self, room: Any, name: str, mine: Mine) -> None:
-        self._room, self._name, self._mine = room, name, mine
+    def __init__(self, component: Any, name: str, trigger: CrashTrigger) -> None:
+        self._component, self._name, self._trigger = component, name, trigger
 
     def __getattr__(self, what: str) -> Any:
-        found = getattr(self._room, what)
-        if what in ROOMS:
-            return Mined(found, what, self._mine)
-        return self._mined(found, what) if inspect.iscoroutinefunction(found) else found
+        found = getattr(self._component, what)
+        if what in NESTED_COMPONENTS:
+            return CrashingProxy(found, what, self._trigger)
+        return self._wrap(found, what) if inspect.iscoroutinefunction(found) else found
 
-    def _mined(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def _wrap(self, method: Callable[..., Any], what: str) -> Callable[..., Any]:
         @functools.wraps(method)
         async def call(*arguments: Any, **values: Any) -> Any:
-            self._mine.tread(self._name, what, "before")
+            self._trigger.reach(self._name, what, "before")
             answer = await method(*arguments, **values)
-            self._mine.tread(self._name, what, "after")
+            self._trigger.reach(self._name, what, "after")
             return answer
 
         return call
@@ -106,96 +106,98 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def lay(mine: Mine) -> None:
+def install(trigger: CrashTrigger) -> None:
     """Have this process open mined rooms."""
     open_store, open_locks = main.open_store, main.open_locks
 
-    async def open_mined_store(*arguments: Any, **values: Any) -> Any:
+    async def open_wrapped_store(*arguments: Any, **values: Any) -> Any:
         store = await open_store(*arguments, **values)
         if isinstance(store, SqliteStore):
-            await store.database.call_on_writer(lambda writer: _watch(writer, mine))
-        return Mined(store, "store", mine)
+            await store.database.call_on_writer(lambda writer: _trace_commits(writer, trigger))
+        return CrashingProxy(store, "store", trigger)
 
-    def open_mined_locks(*arguments: Any, **values: Any) -> Any:
-        room = open_locks(*arguments, **values)
-        return replace(room, locks=Mined(room.locks, "locks", mine))
+    def open_wrapped_locks(*arguments: Any, **values: Any) -> Any:
+        component = open_locks(*arguments, **values)
+        return replace(component, locks=CrashingProxy(component.locks, "locks", trigger))
 
-    main.open_store, main.open_locks = open_mined_store, open_mined_locks
+    main.open_store, main.open_locks = open_wrapped_store, open_wrapped_locks
     execute = asyncpg.Connection.execute
 
-    async def execute_mined(self: Any, query: str, *arguments: Any, **values: Any) -> Any:
+    async def execute_wrapped(self: Any, query: str, *arguments: Any, **values: Any) -> Any:
         if query == "COMMIT":
-            mine.commit()
+            trigger.commit()
         return await execute(self, query, *arguments, **values)
 
-    asyncpg.Connection.execute = execute_mined
+    asyncpg.Connection.execute = execute_wrapped
 
 
-def _watch(writer: sqlite3.Connection, mine: Mine) -> None:
-    writer.set_trace_callback(lambda statement: mine.commit() if statement == "COMMIT" else None)
+def _trace_commits(writer: sqlite3.Connection, trigger: CrashTrigger) -> None:
+    writer.set_trace_callback(lambda statement: trigger.commit() if statement == "COMMIT" else None)
 
 
-class MinedServer(main.Server):
+class CrashingServer(main.ServerApplication):
     """The application with a mine before each reply; a path is known by its last part, that of a message by its verb."""
 
-    def __init__(self, settings: Settings, mine: Mine) -> None:
+    def __init__(self, settings: Settings, trigger: CrashTrigger) -> None:
         super().__init__(settings)
-        self._mine = mine
+        self._trigger = trigger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_mined(event: Any) -> None:
             if event["type"] == "http.response.start":
                 last = scope["path"].rpartition("/")[2]
-                self._mine.tread("reply", scope["method"] if last.isdigit() else last, "before")
+                self._trigger.reach("reply", scope["method"] if last.isdigit() else last, "before")
             await send(event)
 
         await super().__call__(scope, receive, send_mined)
 
 
-def serve(environment: Mapping[str, str], step: Step | None, log: str) -> None:
+def serve(environment: Mapping[str, str], step: CrashPoint | None, log: str) -> None:
     """Serve in this process until told to stop, or until the step."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with Path(log).open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)
-    mine = Mine(step)
-    lay(mine)
+    trigger = CrashTrigger(step)
+    install(trigger)
     settings = Settings()
-    uvicorn.run(MinedServer(settings, mine), port=settings.port, loop="uvloop", http="httptools", log_config=None)
+    uvicorn.run(CrashingServer(settings, trigger), port=settings.port, loop="uvloop", http="httptools", log_config=None)
 
 
-class Nursery:
+class ForkedServers:
     """Makes servers on one port with one environment, one after the other."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
-        self._forks = multiprocessing.get_context("forkserver")
-        self._forks.set_forkserver_preload([__name__, "app.store.sqlite", "app.store.postgresql", "app.store.mysql"])
+        self._fork_context = multiprocessing.get_context("forkserver")
+        self._fork_context.set_forkserver_preload(
+            [__name__, "app.store.sqlite", "app.store.postgresql", "app.store.mysql"]
+        )
         self._log = str(directory / "log")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        often = {"PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", "PEEKLOCK_SEAL_INTERVAL_SECONDS": "1"}
-        self._environment = {"PEEKLOCK_PORT": str(port), **often, **environment}
+        frequent_passes = {"PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", "PEEKLOCK_SEAL_INTERVAL_SECONDS": "1"}
+        self._environment = {"PEEKLOCK_PORT": str(port), **frequent_passes, **environment}
         self._process: BaseProcess | None = None
 
-    def start(self, step: Step | None = None) -> None:
+    def start(self, step: CrashPoint | None = None) -> None:
         """Start a server; return once it answers or has died at its step."""
-        process = self._process = self._forks.Process(target=serve, args=(self._environment, step, self._log))
+        process = self._process = self._fork_context.Process(target=serve, args=(self._environment, step, self._log))
         process.start()
-        deadline = time.monotonic() + PATIENCE
-        while process.is_alive() and not self._answers():
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while process.is_alive() and not self._is_ready():
             if time.monotonic() > deadline:
-                raise ServerFailed(self._said())
-            time.sleep(GLANCE)
+                raise ServerFailed(self._log_tail())
+            time.sleep(POLL_SECONDS)
         if process.exitcode not in (None, -signal.SIGKILL):
-            raise ServerFailed(self._said())
+            raise ServerFailed(self._log_tail())
 
     async def restart_after_death(self) -> None:
         """Wait until the step kills the server, then start one that lives."""
         process = self._process
         assert process is not None
-        await until(lambda: not process.is_alive(), "the server dies at its step")
-        assert process.exitcode == -signal.SIGKILL, self._said()
+        await wait_until(lambda: not process.is_alive(), "the server dies at its step")
+        assert process.exitcode == -signal.SIGKILL, self._log_tail()
         await asyncio.to_thread(self.start)
 
     def kill(self) -> None:
@@ -206,12 +208,12 @@ class Nursery:
             self._process.close()
             self._process = None
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as reply:
                 return reply.status == 200
         except (OSError, urllib.error.URLError):
             return False
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         return Path(self._log).read_text(errors="replace")[-4000:]

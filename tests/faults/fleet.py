@@ -16,12 +16,12 @@ from typing import Any
 
 import app
 from tests.faults import journal
-from tests.faults.caller import ANSWER_SECONDS, Caller
+from tests.faults.client_process import ClientLoad
 from tests.faults.conservation import Finding, check
-from tests.faults.outside import remnants
-from tests.faults.waiting import until
-from tests.faults.worker import Load
-from tests.servers import Server
+from tests.faults.database_access import remaining_messages
+from tests.faults.polling import wait_until
+from tests.faults.retrying_client import ANSWER_TIMEOUT_SECONDS, RetryingClient
+from tests.servers import ServerProcess
 
 ROOT = Path(app.__file__).parents[1]
 
@@ -33,11 +33,11 @@ SETTINGS = {
 }
 """A queue on which what was dropped comes back soon, nothing is set aside for having failed, and all leaves a trace."""
 
-PATIENT = {"PEEKLOCK_REDIS_TIMEOUT_SECONDS": "10"}
+LONG_REDIS_TIMEOUT = {"PEEKLOCK_REDIS_TIMEOUT_SECONDS": "10"}
 """For a Redis that stays well: a busy machine is then not taken for one that has failed."""
 
 
-class PeeklockServer(Server):
+class PeeklockServer(ServerProcess):
     """One server process; its options are assignments for its environment."""
 
     kind, title, program = "peeklock", "Peeklock", sys.executable
@@ -46,7 +46,7 @@ class PeeklockServer(Server):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as reply:
                 return reply.status == 200
@@ -55,7 +55,7 @@ class PeeklockServer(Server):
 
     def lock_store(self) -> str:
         """What it says of its lock store."""
-        with urllib.request.urlopen(f"{self.url}/readyz", timeout=ANSWER_SECONDS) as reply:
+        with urllib.request.urlopen(f"{self.url}/readyz", timeout=ANSWER_TIMEOUT_SECONDS) as reply:
             return json.load(reply)["lock_store"]
 
     def initialise(self, data: Path) -> None:
@@ -69,14 +69,14 @@ class PeeklockServer(Server):
 class Clients:
     """A process of clients at work on one queue."""
 
-    def __init__(self, load: Load, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, load: ClientLoad, process: asyncio.subprocess.Process) -> None:
         self.load = load
         self.process = process
 
     @classmethod
-    async def start(cls, load: Load) -> Clients:
+    async def start(cls, load: ClientLoad) -> Clients:
         """Begin to send and receive."""
-        command = [sys.executable, "-m", "tests.faults.worker", json.dumps(asdict(load))]
+        command = [sys.executable, "-m", "tests.faults.client_process", json.dumps(asdict(load))]
         process = await asyncio.create_subprocess_exec(
             *command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=asyncio.subprocess.PIPE
         )
@@ -84,7 +84,9 @@ class Clients:
 
     async def until_sent(self, sent: int) -> None:
         """Return once so many sends were acknowledged, or all is done."""
-        await until(lambda: self.process.returncode is not None or self._sent() >= sent, f"{sent} messages are sent")
+        await wait_until(
+            lambda: self.process.returncode is not None or self._sent() >= sent, f"{sent} messages are sent"
+        )
 
     async def end(self) -> None:
         """Return when everything they sent has ended."""
@@ -107,7 +109,7 @@ class Fleet:
     """Servers on one database, and clients on one queue; what they were promised is judged in the end."""
 
     def __init__(
-        self, start: Callable[..., Server], database: str, directory: Path, environment: Mapping[str, str]
+        self, start: Callable[..., ServerProcess], database: str, directory: Path, environment: Mapping[str, str]
     ) -> None:
         self.database = database
         self.directory = directory
@@ -125,29 +127,29 @@ class Fleet:
         self.servers.append(server)
         return server
 
-    def caller(self, *urls: str, **more: Any) -> Caller:
+    def client(self, *urls: str, **more: Any) -> RetryingClient:
         """A client to be told what to do; its queue must have been made."""
-        return Caller(urls, self.queue, self._log(), **more)
+        return RetryingClient(urls, self.queue, self._log(), **more)
 
     async def create_queue(self, url: str, **settings: Any) -> None:
         """Make the queue that all this is about."""
-        async with self.caller(url) as caller:
-            await caller.create_queue(**SETTINGS | settings)
+        async with self.client(url) as client:
+            await client.create_queue(**SETTINGS | settings)
 
-    async def work(self, *urls: str, **load: Any) -> Clients:
+    async def start_clients(self, *urls: str, **load: Any) -> Clients:
         """Have clients begin to work through these servers."""
         name = f"c{len(self._clients)}"
-        clients = await Clients.start(Load(name, urls, self.queue, str(self._log()), **load))
+        clients = await Clients.start(ClientLoad(name, urls, self.queue, str(self._log()), **load))
         self._clients.append(clients)
         return clients
 
-    def calls(self) -> list[journal.Call]:
+    def calls(self) -> list[journal.RecordedCall]:
         """What all clients have noted."""
         return journal.read(self.directory.glob("*.log"))
 
     def broken_promises(self, excused: Collection[str] = ()) -> list[Finding]:
         """Every promise that was not kept, but for the kinds that the fault excuses."""
-        findings = check(self.calls(), remnants(self.database, self.queue))
+        findings = check(self.calls(), remaining_messages(self.database, self.queue))
         return [finding for finding in findings if finding.kind not in excused]
 
     async def end(self) -> None:

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-NOT_HEARD = 0
+NO_ANSWER = 0
 """Stands for the status of a call whose answer never came; whether it took effect is in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """One request. `at` and `done` are seconds of the machine's monotonic clock, the same in all its processes."""
 
     verb: str
     at: float
     asked: dict[str, Any]
     done: float = float("inf")
-    status: int = NOT_HEARD
+    status: int = NO_ANSWER
     answer: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -34,7 +34,7 @@ class Call:
     @property
     def may_have_effect(self) -> bool:
         """Whether the client cannot rule out that it took effect; a refusal does."""
-        return self.is_acknowledged or self.status == NOT_HEARD or self.status >= 500
+        return self.is_acknowledged or self.status == NO_ANSWER or self.status >= 500
 
 
 class Journal:
@@ -44,13 +44,13 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
         self._numbers = itertools.count()
 
-    def intend(self, verb: str, **asked: Any) -> int:
+    def record_request(self, verb: str, **asked: Any) -> int:
         """Note a call that is about to be made; its number."""
         number = next(self._numbers)
         self._write({"call": number, "verb": verb, "at": time.monotonic(), "asked": asked})
         return number
 
-    def hear(self, number: int, status: int, answer: dict[str, Any]) -> None:
+    def record_answer(self, number: int, status: int, answer: dict[str, Any]) -> None:
         """Note how the call was answered."""
         self._write({"call": number, "done": time.monotonic(), "status": status, "answer": answer})
 
@@ -64,18 +64,18 @@ class Journal:
         os.fsync(self._file.fileno())
 
 
-def read(paths: Iterable[Path]) -> list[Call]:
+def read(paths: Iterable[Path]) -> list[RecordedCall]:
     """The calls of these logs, in the order in which they were made. A client may have died in its last line."""
     return sorted(itertools.chain.from_iterable(map(_read, paths)), key=lambda call: call.at)
 
 
-def _read(path: Path) -> list[Call]:
-    intents: dict[int, dict[str, Any]] = {}
+def _read(path: Path) -> list[RecordedCall]:
+    requests: dict[int, dict[str, Any]] = {}
     results: dict[int, dict[str, Any]] = {}
-    for line in map(json.loads, _whole(path.read_text("utf-8").splitlines(keepends=True))):
-        (intents if "verb" in line else results)[line.pop("call")] = line
-    return [Call(**intent, **results.get(number, {})) for number, intent in intents.items()]
+    for line in map(json.loads, _complete_lines(path.read_text("utf-8").splitlines(keepends=True))):
+        (requests if "verb" in line else results)[line.pop("call")] = line
+    return [RecordedCall(**request, **results.get(number, {})) for number, request in requests.items()]
 
 
-def _whole(lines: Sequence[str]) -> Sequence[str]:
+def _complete_lines(lines: Sequence[str]) -> Sequence[str]:
     return lines if not lines or lines[-1].endswith("\n") else lines[:-1]

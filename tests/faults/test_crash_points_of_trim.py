@@ -13,36 +13,36 @@ from app.domain.instant import HOUR
 from app.domain.queue import QueueSettings
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from tests.contract.subject import claim, completion, draft
-from tests.faults.crash_walk import MOMENTS, Place, calling, whole
-from tests.faults.crashing_server import Step
-from tests.faults.outside import execute
+from tests.contract.store_fixture import claim, completion, draft
+from tests.faults.crash_checks import MOMENTS, CrashSetup, client_of_crashing_server, without_commit_steps
+from tests.faults.crashing_server import CrashPoint
+from tests.faults.database_access import execute
 
-STEPS = [*(Step("archive", "trim", moment) for moment in MOMENTS), Step("reply", "trim")]
+STEPS = [*(CrashPoint("archive", "trim", moment) for moment in MOMENTS), CrashPoint("reply", "trim")]
 
 
-async def prove_trimmed_once(place: Place, step: Step) -> None:
+async def check_trimmed_once(setup: CrashSetup, step: CrashPoint) -> None:
     """Trim one batch past the step, then the other."""
-    one, other = await batches_of_old(place)
-    async with calling(place, step) as (caller, _):
+    one, other = await seal_old_batches(setup)
+    async with client_of_crashing_server(setup, step) as (client, _):
 
         async def trim(batch: ArchiveBatch) -> str:
             copy = {"number": batch.number, "row_count": batch.row_count, "digest": batch.digest}
-            status, answer = await caller.ask("trim", "POST", "/v1/archive/trim", {"batches": [copy]})
+            status, answer = await client.request("trim", "POST", "/v1/archive/trim", {"batches": [copy]})
             assert status == 200
             return answer["batches"][0]["result"]
 
         # Trimmed says that count and digest were found again, so that all of it was there until then.
         assert await trim(one) in ("trimmed", "already_removed")
-        assert (rows_of(place, one), rows_of(place, other)) == (0, other.row_count)
+        assert (rows_of(setup, one), rows_of(setup, other)) == (0, other.row_count)
         assert await trim(one) == "already_removed"
         assert await trim(other) == "trimmed"
-        assert rows_of(place, other) == 0
+        assert rows_of(setup, other) == 0
 
 
-async def batches_of_old(place: Place) -> Sequence[ArchiveBatch]:
+async def seal_old_batches(setup: CrashSetup) -> Sequence[ArchiveBatch]:
     """Two sealed batches of messages that ended two hours ago."""
-    store = await open_store(place.database, SystemClock())
+    store = await open_store(setup.database, SystemClock())
     queue, _ = await store.queues.create(f"trimmed-{secrets.token_hex(4)}", QueueSettings())
     batches: list[ArchiveBatch] = []
     for size in (3, 2):
@@ -50,7 +50,7 @@ async def batches_of_old(place: Place) -> Sequence[ArchiveBatch]:
         held = await store.claim(claim(queue, size))
         assert await store.remove([completion(queue, message) for message in held]) == [True] * size
         older = "UPDATE archive SET settled_at = settled_at - :by WHERE export_batch IS NULL"
-        execute(place.database, older, by=2 * HOUR)
+        execute(setup.database, older, by=2 * HOUR)
         first = await store.archive.first_unsealed(0)
         batch = first and await store.archive.seal(first)
         assert batch
@@ -60,27 +60,27 @@ async def batches_of_old(place: Place) -> Sequence[ArchiveBatch]:
     return batches
 
 
-def rows_of(place: Place, batch: ArchiveBatch) -> int:
+def rows_of(setup: CrashSetup, batch: ArchiveBatch) -> int:
     """How many messages of a batch are there."""
     counted: Any = execute(
-        place.database, "SELECT COUNT(*) FROM archive WHERE export_batch = :number", number=batch.number
+        setup.database, "SELECT COUNT(*) FROM archive WHERE export_batch = :number", number=batch.number
     )
     return counted[0][0]
 
 
 @pytest.mark.faults("short")
 @pytest.mark.parametrize("step", STEPS, ids=str)
-async def test_a_step_on_sqlite(sqlite_place: Place, step: Step) -> None:
-    await prove_trimmed_once(sqlite_place, step)
+async def test_a_step_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> None:
+    await check_trimmed_once(sqlite_setup, step)
 
 
 @pytest.mark.faults("all")
 @pytest.mark.parametrize("step", STEPS, ids=str)
-async def test_a_step_on_postgresql(postgres_place: Place, step: Step) -> None:
-    await prove_trimmed_once(postgres_place, step)
+async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint) -> None:
+    await check_trimmed_once(postgres_setup, step)
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", whole(STEPS))
-async def test_a_step_on_mariadb(mariadb_place: Place, step: Step) -> None:
-    await prove_trimmed_once(mariadb_place, step)
+@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
+    await check_trimmed_once(mariadb_setup, step)

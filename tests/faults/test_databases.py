@@ -21,35 +21,35 @@ import pytest
 
 from app.domain.instant import MINUTE
 from app.store.migrate import migrate
-from tests.engines import ENGINES, apart
-from tests.faults.caller import Caller
+from tests.faults.client_process import ACTIONS
 from tests.faults.conftest import StartFleet
 from tests.faults.conservation import EARLY, UNAVAILABLE
+from tests.faults.database_access import execute, pass_time
 from tests.faults.fleet import Fleet
-from tests.faults.outside import execute, let_pass
-from tests.faults.proxy import Wire
-from tests.faults.waiting import PATIENCE, until
-from tests.faults.worker import HABITS
-from tests.servers import MariaServer, PostgresServer, Server
+from tests.faults.polling import TIMEOUT_SECONDS, wait_until
+from tests.faults.proxies import FaultyProxy
+from tests.faults.retrying_client import RetryingClient
+from tests.server_drivers import DRIVERS, run_in_thread
+from tests.servers import MariaServer, PostgresServer, ServerProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class OwnDatabase:
     """A database on a server of its own, that a test may hurt."""
 
-    server: Server
+    server: ServerProcess
     url: str
 
 
 @pytest.fixture
-def own_database(private_server: Callable[..., Server]) -> Callable[..., Database]:
+def own_database(private_server: Callable[..., ServerProcess]) -> Callable[..., OwnDatabase]:
     """Make a migrated database on a private server of this kind, started with these options."""
 
-    def make(kind: type[Server], *options: str) -> Database:
+    def make(kind: type[ServerProcess], *options: str) -> OwnDatabase:
         server = private_server(kind, *options)
-        url = ENGINES[server.kind].create(server.url, "peeklock")
-        apart(lambda: migrate(url))
-        return Database(server, url)
+        url = DRIVERS[server.kind].create(server.url, "peeklock")
+        run_in_thread(lambda: migrate(url))
+        return OwnDatabase(server, url)
 
     return make
 
@@ -60,16 +60,16 @@ MARIADB = pytest.param(MariaServer, id="mariadb", marks=pytest.mark.faults("all"
 
 @pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
 async def test_the_database_is_killed_and_started_again(
-    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str, kind: type[Server]
+    start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str, kind: type[ServerProcess]
 ) -> None:
     database = own_database(kind)
     fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    clients = await fleet.work(server.url, messages=60)
+    clients = await fleet.start_clients(server.url, messages=60)
     await clients.until_sent(25)
     database.server.kill()
-    await until(lambda: any(call.status == UNAVAILABLE for call in fleet.calls()), "somebody hears of it")
+    await wait_until(lambda: any(call.status == UNAVAILABLE for call in fleet.calls()), "somebody hears of it")
     async with httpx.AsyncClient(timeout=60) as client:
         assert (await client.get(f"{server.url}/livez")).status_code == 200
         assert (await client.get(f"{server.url}/readyz")).status_code == UNAVAILABLE
@@ -81,7 +81,7 @@ async def test_the_database_is_killed_and_started_again(
 
 @pytest.mark.faults("all")
 async def test_a_server_without_a_database_says_when_to_come_back(
-    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str
+    start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:
     database = own_database(PostgresServer)
     fleet = start_fleet(database.url, PEEKLOCK_REDIS_URL=redis_url)
@@ -112,7 +112,7 @@ async def test_backends_are_terminated(
     fleet = start_fleet(url, PEEKLOCK_REDIS_URL=redis_url)
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    clients = await fleet.work(server.url, messages=400)
+    clients = await fleet.start_clients(server.url, messages=400)
     for sent in range(50, 400, 50):
         await clients.until_sent(sent)
         for (done,) in await asyncio.to_thread(execute, url, TERMINATE[urlsplit(url).scheme]):
@@ -130,13 +130,13 @@ SLOW_COMMITS = ("-c", "commit_delay=20000", "-c", "commit_siblings=0")
 
 @pytest.mark.faults("short")
 async def test_completions_meet_renewals_where_commits_take_long(
-    start_fleet: StartFleet, own_database: Callable[..., Database], redis_url: str
+    start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:
     fleet = start_fleet(own_database(PostgresServer, *SLOW_COMMITS).url, PEEKLOCK_REDIS_URL=redis_url)
     servers = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(servers[0].url)
-    others = [habit for habit in HABITS if habit != "renew while completing"]
-    clients = await fleet.work(*(server.url for server in servers), messages=60, without=others)
+    others = [habit for habit in ACTIONS if habit != "renew while completing"]
+    clients = await fleet.start_clients(*(server.url for server in servers), messages=60, without=others)
     await clients.end()
     assert fleet.broken_promises() == []
 
@@ -145,19 +145,21 @@ async def test_completions_meet_renewals_where_commits_take_long(
 
 
 @asynccontextmanager
-async def behind_a_wire(start_fleet: StartFleet, url: str, redis_url: str) -> AsyncIterator[tuple[Fleet, Wire, Caller]]:
+async def behind_proxy(
+    start_fleet: StartFleet, url: str, redis_url: str
+) -> AsyncIterator[tuple[Fleet, FaultyProxy, RetryingClient]]:
     """A server that reaches its database over a wire, and a client of it."""
     place = urlsplit(url)
     assert place.port is not None
-    async with Wire(place.port).open() as wire:
-        netloc = place.netloc.replace(f":{place.port}", f":{wire.port}")
+    async with FaultyProxy(place.port).open() as proxy:
+        netloc = place.netloc.replace(f":{place.port}", f":{proxy.port}")
         fleet = start_fleet(
             url, PEEKLOCK_DATABASE_URL=place._replace(netloc=netloc).geturl(), PEEKLOCK_REDIS_URL=redis_url
         )
         server = await fleet.serve()
         await fleet.create_queue(server.url)
-        async with fleet.caller(server.url) as caller:
-            yield fleet, wire, caller
+        async with fleet.client(server.url) as retrying_client:
+            yield fleet, proxy, retrying_client
 
 
 def contains(*wanted: bytes) -> Callable[[bytes], bool]:
@@ -165,7 +167,7 @@ def contains(*wanted: bytes) -> Callable[[bytes], bool]:
     return lambda piece: any(one in piece for one in wanted)
 
 
-def spellings(token: str) -> tuple[bytes, bytes]:
+def token_spellings(token: str) -> tuple[bytes, bytes]:
     """A lock token as it travels to PostgreSQL and to MariaDB."""
     secret = bytes.fromhex(token.partition(".")[2])
     return secret, base64.b64encode(secret)
@@ -181,20 +183,27 @@ def spellings(token: str) -> tuple[bytes, bytes]:
 async def test_the_connection_is_lost_inside_commit(
     start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
 ) -> None:
-    async with behind_a_wire(start_fleet, request.getfixturevalue(fixture), redis_url) as (fleet, wire, caller):
-        wire.lose_answer_to(contains(b"COMMIT"))
-        await caller.send("m0", b"body")
-        wire.lose_answer_to(contains(b"unmistakable"))
-        await caller.send("m1", b"unmistakable", with_key=False)
-        wire.lose_answer_to(contains(b"COMMIT"))
-        held = {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
-        async with asyncio.timeout(PATIENCE):
+    async with behind_proxy(start_fleet, request.getfixturevalue(fixture), redis_url) as (
+        fleet,
+        proxy,
+        retrying_client,
+    ):
+        proxy.drop_answer_to(contains(b"COMMIT"))
+        await retrying_client.send("m0", b"body")
+        proxy.drop_answer_to(contains(b"unmistakable"))
+        await retrying_client.send("m1", b"unmistakable", with_key=False)
+        proxy.drop_answer_to(contains(b"COMMIT"))
+        held = {one["message_id"]: one["lock_token"] for one in await retrying_client.receive_until_any(max_messages=2)}
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(held) < 2:
-                held |= {one["message_id"]: one["lock_token"] for one in await caller.receive_something(max_messages=2)}
+                held |= {
+                    one["message_id"]: one["lock_token"]
+                    for one in await retrying_client.receive_until_any(max_messages=2)
+                }
         for verb, message_id in (("renew", "m0"), ("complete", "m0"), ("dead_letter", "m1")):
-            wire.lose_answer_to(contains(*spellings(held[message_id])))
-            assert (await caller.settle(verb, held[message_id]))[0] == 200
-    assert wire.losses >= 5
+            proxy.drop_answer_to(contains(*token_spellings(held[message_id])))
+            assert (await retrying_client.settle(verb, held[message_id]))[0] == 200
+    assert proxy.drops >= 5
     assert {call.status for call in fleet.calls() if call.status >= 500} == {UNAVAILABLE}
     assert fleet.broken_promises() == []
 
@@ -212,10 +221,10 @@ async def test_the_clock_of_the_database_jumps_a_minute(
     fleet = start_fleet(url, PEEKLOCK_REDIS_URL=redis_url)
     servers = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(servers[0].url)
-    clients = await fleet.work(*(server.url for server in servers), messages=400)
+    clients = await fleet.start_clients(*(server.url for server in servers), messages=400)
     for sent, jump in ((80, MINUTE), (140, -MINUTE), (200, MINUTE), (260, MINUTE), (320, -MINUTE), (380, MINUTE)):
         await clients.until_sent(sent)
-        await asyncio.to_thread(let_pass, url, jump)
+        await asyncio.to_thread(pass_time, url, jump)
     await clients.end()
     assert fleet.broken_promises(excused=EARLY) == []
 
@@ -229,16 +238,16 @@ async def test_the_disk_of_a_sqlite_file_is_full(sqlite_fleet: Fleet) -> None:
     server = await sqlite_fleet.serve()
     await sqlite_fleet.create_queue(server.url)
     process, log = psutil.Process(server.pid), f"{sqlite_fleet.database.removeprefix('sqlite:///')}-wal"
-    async with sqlite_fleet.caller(server.url) as caller:
-        await caller.send("before", b"body")
+    async with sqlite_fleet.client(server.url) as retrying_client:
+        await retrying_client.send("before", b"body")
         size = (await asyncio.to_thread(os.stat, log)).st_size
         process.rlimit(resource.RLIMIT_FSIZE, (size + 8192, resource.RLIM_INFINITY))
-        sending = asyncio.create_task(caller.send("meanwhile", bytes(100_000)))
-        await until(lambda: any(call.status >= 500 for call in sqlite_fleet.calls()), "a sender hears of it")
+        sending = asyncio.create_task(retrying_client.send("meanwhile", bytes(100_000)))
+        await wait_until(lambda: any(call.status >= 500 for call in sqlite_fleet.calls()), "a sender hears of it")
         process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         await sending
-        await caller.send("after", b"body")
-        assert len(await caller.receive_something(max_messages=3)) == 3
+        await retrying_client.send("after", b"body")
+        assert len(await retrying_client.receive_until_any(max_messages=3)) == 3
     assert {call.status for call in sqlite_fleet.calls() if call.status >= 500} == {UNAVAILABLE}
     assert sqlite_fleet.broken_promises() == []
 
@@ -254,14 +263,16 @@ FULL_DISK = (
 async def test_postgresql_says_that_its_disk_is_full(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with fleet.caller(server.url) as caller:
-        await caller.send("before", b"body")
+    async with fleet.client(server.url) as retrying_client:
+        await retrying_client.send("before", b"body")
         for statement in FULL_DISK:
             await asyncio.to_thread(execute, fleet.database, statement)
-        sending = asyncio.gather(caller.send("keyed", b"body"), caller.send("plain", b"body", with_key=False))
-        await until(lambda: sum(call.status >= 500 for call in fleet.calls()) >= 2, "both senders hear of it")
+        sending = asyncio.gather(
+            retrying_client.send("keyed", b"body"), retrying_client.send("plain", b"body", with_key=False)
+        )
+        await wait_until(lambda: sum(call.status >= 500 for call in fleet.calls()) >= 2, "both senders hear of it")
         await asyncio.to_thread(execute, fleet.database, "DROP FUNCTION say_full CASCADE")
         await sending
-        assert len(await caller.receive_something(max_messages=3)) == 3
+        assert len(await retrying_client.receive_until_any(max_messages=3)) == 3
     assert {call.status for call in fleet.calls() if call.status >= 500} == {UNAVAILABLE}
     assert fleet.broken_promises() == []

@@ -11,58 +11,58 @@ from typing import Any
 import pytest
 
 from app.runtime.clock import SystemClock
+from app.store.advisory_lock import AdvisoryLock
 from app.store.mysql import MysqlStore
 from app.store.mysql_connect import Connector
-from app.store.mysql_text import template
+from app.store.mysql_templates import template
 from app.store.open import ignore_batches
 from app.store.pool import Pool
-from app.store.postgresql import PostgresStore
-from app.store.postgresql_session import PreparedStatement, Session, address, connect
-from app.store.presence import Presence
+from app.store.postgresql import PostgresqlStore
+from app.store.postgresql_session import PostgresqlSession, PreparedStatement, connect, parse_address
 from app.store.sqlite import SqliteStore
 from app.store.sqlite_database import SqliteDatabase
 from app.store.statements import Engine, Statement, load, parse
-from tests.faults.fences import SCENARIOS, Scenario
-from tests.faults.scene import Scene, with_tricks
-from tests.faults.weakenings import Weakening, weakenings
+from tests.faults.fence_scenarios import SCENARIOS, Scenario
+from tests.faults.removed_fences import RemovedFence, removed_fences
+from tests.faults.store_setup import StoreSetup, with_test_statements
 
 ENGINES = [Engine.SQLITE, Engine.POSTGRESQL, pytest.param(Engine.MYSQL, marks=pytest.mark.faults("all"))]
 CONNECTIONS = 2
 
 
-class Watched(dict[str, Statement]):
+class RecordingStatements(dict[str, Statement]):
     """Statements that remember which of them were wanted."""
 
     def __init__(self, statements: Mapping[str, Statement]) -> None:
         super().__init__(statements)
-        self.wanted: set[str] = set()
+        self.used: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        self.wanted.add(name)
+        self.used.add(name)
         return super().__getitem__(name)
 
 
-async def sqlite_scene(url: str, statements: Mapping[str, Statement]) -> Scene:
+async def open_sqlite_setup(url: str, statements: Mapping[str, Statement]) -> StoreSetup:
     database = SqliteDatabase(None, SystemClock(), ignore_batches, statements)
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as tables:
         await database.call_on_writer(tables.backup)
-    return Scene(SqliteStore(database), database)
+    return StoreSetup(SqliteStore(database), database)
 
 
-async def postgresql_scene(url: str, statements: Mapping[str, Any]) -> Scene:
-    where = address(f"{url}?synchronous_commit=off")  # nothing here outlives a power cut, nor has to
+async def open_postgresql_setup(url: str, statements: Mapping[str, Any]) -> StoreSetup:
+    where = parse_address(f"{url}?synchronous_commit=off")  # nothing here outlives a power cut, nor has to
 
-    async def new_session() -> Session:
-        return Session(await connect(where), statements)
+    async def new_session() -> PostgresqlSession:
+        return PostgresqlSession(await connect(where), statements)
 
     pool = Pool(new_session, CONNECTIONS)
-    return Scene(PostgresStore(pool, None, SystemClock(), ignore_batches), pool)
+    return StoreSetup(PostgresqlStore(pool, None, SystemClock(), ignore_batches), pool)
 
 
-async def mysql_scene(url: str, statements: Mapping[str, Any]) -> Scene:
+async def open_mysql_setup(url: str, statements: Mapping[str, Any]) -> StoreSetup:
     connector = Connector(url, statements)
     pool = Pool(connector, CONNECTIONS)
-    return Scene(MysqlStore(pool, Presence(connector), SystemClock(), ignore_batches), pool)
+    return StoreSetup(MysqlStore(pool, AdvisoryLock(connector), SystemClock(), ignore_batches), pool)
 
 
 PREPARE: Mapping[Engine, Callable[[Statement], Any]] = {
@@ -70,21 +70,25 @@ PREPARE: Mapping[Engine, Callable[[Statement], Any]] = {
     Engine.POSTGRESQL: PreparedStatement,
     Engine.MYSQL: template,
 }
-OPEN = {Engine.SQLITE: sqlite_scene, Engine.POSTGRESQL: postgresql_scene, Engine.MYSQL: mysql_scene}
+OPEN_SETUP = {
+    Engine.SQLITE: open_sqlite_setup,
+    Engine.POSTGRESQL: open_postgresql_setup,
+    Engine.MYSQL: open_mysql_setup,
+}
 
 
 @asynccontextmanager
-async def scene_of(
+async def open_setup(
     engine: Engine, url: str, statements: Mapping[str, Statement]
-) -> AsyncIterator[tuple[Scene, Watched]]:
+) -> AsyncIterator[tuple[StoreSetup, RecordingStatements]]:
     """A scene with these statements, and which of them it has used."""
-    tricky = with_tricks(engine, statements)
-    watched = Watched({name: PREPARE[engine](statement) for name, statement in tricky.items()})
-    scene = await OPEN[engine](url, watched)
+    test_statements = with_test_statements(engine, statements)
+    recording = RecordingStatements({name: PREPARE[engine](statement) for name, statement in test_statements.items()})
+    setup = await OPEN_SETUP[engine](url, recording)
     try:
-        yield scene, watched
+        yield setup, recording
     finally:
-        await scene.store.close()
+        await setup.store.close()
 
 
 @pytest.fixture(params=ENGINES)
@@ -100,23 +104,23 @@ def url(engine: Engine, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_with_every_fence(engine: Engine, url: str, scenario: Scenario) -> None:
-    async with scene_of(engine, url, load(engine)) as (scene, _):
-        await scenario(scene)
+    async with open_setup(engine, url, load(engine)) as (setup, _):
+        await scenario(setup)
 
 
 async def test_without_any_one_fence_some_scenario_fails(engine: Engine, url: str) -> None:
-    weakened = weakenings(engine)
+    weakened = removed_fences(engine)
     assert len(weakened) > 30  # or the marks in the files were not found
-    unnoticed = [weakening for weakening in weakened if not await is_noticed(engine, url, weakening)]
+    unnoticed = [removed_fence for removed_fence in weakened if not await is_noticed(engine, url, removed_fence)]
     unused = await unused_statements(engine, url)
-    assert [str(weakening) for weakening in unnoticed if weakening.statement not in unused] == []
+    assert [str(removed_fence) for removed_fence in unnoticed if removed_fence.statement not in unused] == []
 
 
-async def is_noticed(engine: Engine, url: str, weakening: Weakening) -> bool:
-    async with scene_of(engine, url, weakening.statements) as (scene, _):
+async def is_noticed(engine: Engine, url: str, removed_fence: RemovedFence) -> bool:
+    async with open_setup(engine, url, removed_fence.statements) as (setup, _):
         for scenario in SCENARIOS:
             try:
-                await scenario(scene)
+                await scenario(setup)
             except AssertionError:
                 return True
     return False
@@ -126,8 +130,8 @@ async def unused_statements(engine: Engine, url: str) -> set[str]:
     """Those of common.sql that this engine does without, but SQLite does not; each of its own must be used."""
     if engine is Engine.SQLITE:
         return set()
-    async with scene_of(engine, url, load(engine)) as (scene, watched):
+    async with open_setup(engine, url, load(engine)) as (setup, recording):
         for scenario in SCENARIOS:
-            await scenario(scene)
+            await scenario(setup)
     own = {statement.name for statement in parse((files("app.store") / "sql" / f"{engine}.sql").read_text(), engine)}
-    return set(watched) - watched.wanted - own
+    return set(recording) - recording.used - own

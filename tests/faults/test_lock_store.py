@@ -14,16 +14,16 @@ import redis.asyncio
 from app.domain.instant import MINUTE
 from tests.faults.conftest import StartFleet
 from tests.faults.conservation import EARLY
+from tests.faults.database_access import pass_time, pass_time_for_locks
 from tests.faults.fleet import Clients, Fleet, PeeklockServer
-from tests.faults.journal import NOT_HEARD
-from tests.faults.outside import let_pass, let_pass_for_locks
-from tests.faults.proxy import Wire
-from tests.faults.waiting import GLANCE, PATIENCE, meanwhile, until
-from tests.servers import RedisServer, Server
+from tests.faults.journal import NO_ANSWER
+from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, in_background, wait_until
+from tests.faults.proxies import FaultyProxy
+from tests.servers import RedisServer, ServerProcess
 
 
 @pytest.fixture
-def lock_store(private_server: Callable[..., Server]) -> RedisServer:
+def lock_store(private_server: Callable[..., ServerProcess]) -> RedisServer:
     """A Redis that this test may hurt."""
     server = private_server(RedisServer)
     assert isinstance(server, RedisServer)
@@ -39,15 +39,15 @@ async def working_fleet(
     servers = await asyncio.gather(*(fleet.serve(PEEKLOCK_REDIS_URL=url) for url in redis_urls))
     fleet.servers = servers  # in this order, whichever was ready first
     await fleet.create_queue(servers[0].url)
-    clients = await fleet.work(*(server.url for server in servers), **load)
+    clients = await fleet.start_clients(*(server.url for server in servers), **load)
     yield fleet, clients
     await clients.end()
-    assert [call for call in fleet.calls() if call.status == NOT_HEARD or call.status >= 500] == []
+    assert [call for call in fleet.calls() if call.status == NO_ANSWER or call.status >= 500] == []
 
 
-async def until_it_says(server: PeeklockServer, state: str) -> None:
+async def wait_for_lock_store_state(server: PeeklockServer, state: str) -> None:
     """Return once the server says so of its lock store, for which it does not ask it."""
-    await until(lambda: server.lock_store() == state, f"the lock store is {state}")
+    await wait_until(lambda: server.lock_store() == state, f"the lock store is {state}")
 
 
 RECORD = re.compile(rb"peeklock:\{\d+\}:\d+\.[0-9a-f]{32}")
@@ -65,9 +65,9 @@ async def test_redis_is_killed_and_comes_back_empty(
         await clients.until_sent(20)
         lock_store.kill()
         await clients.until_sent(40)
-        await until_it_says(fleet.servers[0], "degraded")
+        await wait_for_lock_store_state(fleet.servers[0], "degraded")
         await asyncio.to_thread(lock_store.start)
-        await until_it_says(fleet.servers[0], "ok")
+        await wait_for_lock_store_state(fleet.servers[0], "ok")
     assert fleet.broken_promises() == []
 
 
@@ -86,7 +86,7 @@ async def test_redis_forgets_everything_again_and_again(
                 await client.flushall()
 
     urls = (lock_store.url, lock_store.url)
-    async with meanwhile(forget()), working_fleet(start_fleet, postgres_url, *urls, messages=1000) as (fleet, _):
+    async with in_background(forget()), working_fleet(start_fleet, postgres_url, *urls, messages=1000) as (fleet, _):
         pass
     assert forgotten
     assert fleet.broken_promises() == []
@@ -102,10 +102,10 @@ async def test_redis_evicts_records(start_fleet: StartFleet, postgres_url: str, 
             while True:
                 if (key := await client.randomkey()) is not None:
                     evicted += await client.delete(key) if RECORD.fullmatch(key) else 0
-                await asyncio.sleep(GLANCE)
+                await asyncio.sleep(POLL_SECONDS)
 
     urls = (lock_store.url, lock_store.url)
-    async with meanwhile(evict()), working_fleet(start_fleet, postgres_url, *urls, messages=400) as (fleet, _):
+    async with in_background(evict()), working_fleet(start_fleet, postgres_url, *urls, messages=400) as (fleet, _):
         pass
     assert evicted
     assert fleet.broken_promises() == []
@@ -138,15 +138,15 @@ async def test_a_stale_replica_of_redis_is_promoted(
 @pytest.mark.faults("all")
 async def test_redis_answers_late(start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer) -> None:
     async with (
-        Wire(lock_store.port).open() as wire,
-        working_fleet(start_fleet, postgres_url, way(wire), lock_store.url, messages=400) as (fleet, clients),
+        FaultyProxy(lock_store.port).open() as proxy,
+        working_fleet(start_fleet, postgres_url, proxy_url(proxy), lock_store.url, messages=400) as (fleet, clients),
     ):
         await clients.until_sent(100)
-        wire.delay = 0.3
-        await until_it_says(fleet.servers[0], "degraded")
+        proxy.delay = 0.3
+        await wait_for_lock_store_state(fleet.servers[0], "degraded")
         await clients.until_sent(300)
-        wire.delay = 0.0
-        await until_it_says(fleet.servers[0], "ok")
+        proxy.delay = 0.0
+        await wait_for_lock_store_state(fleet.servers[0], "ok")
     assert fleet.broken_promises() == []
 
 
@@ -155,17 +155,17 @@ async def test_redis_takes_everything_and_answers_nothing(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
     async with (
-        Wire(lock_store.port).open() as wire,
-        working_fleet(start_fleet, postgres_url, way(wire), way(wire), messages=400) as (fleet, clients),
+        FaultyProxy(lock_store.port).open() as proxy,
+        working_fleet(start_fleet, postgres_url, proxy_url(proxy), proxy_url(proxy), messages=400) as (fleet, clients),
     ):
         await clients.until_sent(100)
-        wire.fall_silent()
+        proxy.pause()
         for server in fleet.servers:
-            await until_it_says(server, "degraded")
+            await wait_for_lock_store_state(server, "degraded")
         await clients.until_sent(300)
-        wire.speak()
+        proxy.resume()
         for server in fleet.servers:
-            await until_it_says(server, "ok")
+            await wait_for_lock_store_state(server, "ok")
     assert fleet.broken_promises() == []
 
 
@@ -174,18 +174,18 @@ async def test_redis_is_cut_off_for_one_replica(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
     async with (
-        Wire(lock_store.port).open() as wire,
-        working_fleet(start_fleet, postgres_url, way(wire), lock_store.url, messages=400) as (fleet, clients),
+        FaultyProxy(lock_store.port).open() as proxy,
+        working_fleet(start_fleet, postgres_url, proxy_url(proxy), lock_store.url, messages=400) as (fleet, clients),
     ):
         await clients.until_sent(100)
-        wire.is_closed = True
-        wire.cut()
+        proxy.is_closed = True
+        proxy.cut()
         cut_off, connected = fleet.servers
-        await until_it_says(cut_off, "degraded")
+        await wait_for_lock_store_state(cut_off, "degraded")
         await clients.until_sent(300)
         assert await asyncio.to_thread(connected.lock_store) == "ok"
-        wire.is_closed = False
-        await until_it_says(cut_off, "ok")
+        proxy.is_closed = False
+        await wait_for_lock_store_state(cut_off, "ok")
     assert fleet.broken_promises() == []
 
 
@@ -201,11 +201,11 @@ async def test_redis_is_stopped_and_goes_on(
             await clients.until_sent(sent)
             lock_store.pause()
             for server in fleet.servers:
-                await until_it_says(server, "degraded")
+                await wait_for_lock_store_state(server, "degraded")
             await asyncio.sleep(5)  # longer than the locks of this queue
             lock_store.resume()
             for server in fleet.servers:
-                await until_it_says(server, "ok")
+                await wait_for_lock_store_state(server, "ok")
     assert fleet.broken_promises() == []
 
 
@@ -227,13 +227,13 @@ async def test_the_clock_of_redis_jumps_under_one_lock(
     fleet = start_fleet(postgres_url, PEEKLOCK_REDIS_URL=lock_store.url)
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with fleet.caller(server.url) as holder, fleet.caller(server.url) as rival:
+    async with fleet.client(server.url) as holder, fleet.client(server.url) as rival:
         await holder.send("m0", b"body")
-        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=60)
+        (held,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=60)
         assert (await holder.settle("renew", held["lock_token"], lock_seconds=60))[0] == 200
-        assert await asyncio.to_thread(let_pass_for_locks, lock_store.url, jump) == 1
-        await asyncio.to_thread(let_pass, postgres_url, passed)
-        (again,) = await rival.receive_something(wait_seconds=5, lock_seconds=60)
+        assert await asyncio.to_thread(pass_time_for_locks, lock_store.url, jump) == 1
+        await asyncio.to_thread(pass_time, postgres_url, passed)
+        (again,) = await rival.receive_until_any(wait_seconds=5, lock_seconds=60)
         assert (await holder.settle("complete", held["lock_token"]))[0] == 410
         assert (await rival.settle("complete", again["lock_token"]))[0] == 200
     assert fleet.broken_promises(excused=EARLY) == []
@@ -248,7 +248,7 @@ async def test_the_clock_of_redis_jumps_a_minute(
         moved = 0
         for sent, jump in ((80, MINUTE), (140, -MINUTE), (200, MINUTE), (260, MINUTE), (320, -MINUTE), (380, MINUTE)):
             await clients.until_sent(sent)
-            moved += await asyncio.to_thread(let_pass_for_locks, lock_store.url, jump)
+            moved += await asyncio.to_thread(pass_time_for_locks, lock_store.url, jump)
         assert moved
     assert fleet.broken_promises(excused=EARLY) == []
 
@@ -258,12 +258,12 @@ async def test_the_clock_of_redis_jumps_a_minute(
 
 async def dump(client: redis.asyncio.Redis) -> dict[bytes, bytes | None]:
     """All that it holds, once a lock is among it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             held = {key: await client.dump(key) async for key in client.scan_iter()}
             if any(map(RECORD.fullmatch, held)):
                 return held
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def records(client: redis.asyncio.Redis) -> set[bytes]:
@@ -271,6 +271,6 @@ async def records(client: redis.asyncio.Redis) -> set[bytes]:
     return {key async for key in client.scan_iter() if RECORD.fullmatch(key)}
 
 
-def way(wire: Wire) -> str:
+def proxy_url(proxy: FaultyProxy) -> str:
     """The address of Redis by this way."""
-    return f"redis://127.0.0.1:{wire.port}/0"
+    return f"redis://127.0.0.1:{proxy.port}/0"

@@ -9,43 +9,43 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.ports import Edition, LockRecord, NotRenewed, Renewed
+from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.instant import MINUTE, SECOND
-from app.domain.settlement import NO_EVIDENCE, LockToken
+from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 from app.locks.connect import connect
-from app.locks.keys import Keys
-from app.locks.link import Call, Link, Reply
-from app.locks.lua import FOLDER, Script, script
-from app.locks.ownership import PrefixInUse, take
-from app.locks.redis_locks import RedisLocks
+from app.locks.lua_scripts import SCRIPTS_DIRECTORY, Script, script
+from app.locks.prefix_ownership import PrefixInUse, acquire
+from app.locks.redis_connection import RedisConnection, RedisReply, ScriptCall
+from app.locks.redis_keys import RedisKeys
+from app.locks.redis_lock_store import RedisLockStore
 from app.runtime.clock import SystemClock
-from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED, Records, own_keys
+from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, LockRecords, unique_keys
 
-D = 30 * SECOND
-MARK = re.compile(r"^(?P<before>\s*(?:and|or) ).*?(?P<after> -- fence: \w+)$")
+DURATION = 30 * SECOND
+FENCE_PATTERN = re.compile(r"^(?P<before>\s*(?:and|or) ).*?(?P<after> -- fence: \w+)$")
 """A condition on its own line behind its conjunction."""
 
-Weakened = Mapping[str, Script]
+ScriptReplacements = Mapping[str, Script]
 """Scripts that stand in for those of the same name."""
 
 
-class OtherScripts(Link):
+class ConnectionWithOtherScripts(RedisConnection):
     """A way to Redis on which some scripts are replaced."""
 
-    scripts: Weakened
+    scripts: ScriptReplacements
 
-    async def run(self, calls: Sequence[Call]) -> list[Reply]:
-        """See `Link`."""
+    async def run(self, calls: Sequence[ScriptCall]) -> list[RedisReply]:
+        """See `RedisConnection`."""
         return await super().run(
             [replace(call, script=self.scripts.get(call.script.name, call.script)) for call in calls]
         )
 
 
-class Scene:
+class LockStoreSetup:
     """A lock store, its records seen from outside, and a lock with a record of generation 1."""
 
-    def __init__(self, link: Link, locks: RedisLocks, records: Records) -> None:
-        self.link = link
+    def __init__(self, connection: RedisConnection, locks: RedisLockStore, records: LockRecords) -> None:
+        self.connection = connection
         self.locks = locks
         self.records = records
         self._numbers = iter(range(1, 1000))
@@ -56,83 +56,85 @@ class Scene:
         await self.record(token, 1)
         return token
 
-    async def record(self, token: LockToken, generation: int, duration: int = D, promised: int = PROMISED) -> None:
+    async def record(
+        self, token: LockToken, generation: int, duration: int = DURATION, promised: int = PROMISED_UNTIL
+    ) -> None:
         """Write a record."""
         bound = await self.records.now() + 2 * MINUTE
-        await self.locks.record(token, LockRecord(generation, duration, bound, promised, EDITION))
+        await self.locks.write_record(token, LockRecord(generation, duration, bound, promised, EDITION))
 
 
-async def a_living_record_prolongs_its_lock(scene: Scene) -> None:
-    assert isinstance(await scene.locks.renew(await scene.recorded(), D, EDITION), Renewed)
+async def a_living_record_prolongs_its_lock(setup: LockStoreSetup) -> None:
+    assert isinstance(await setup.locks.renew(await setup.recorded(), DURATION, EDITION), Renewed)
 
 
-async def a_record_prolongs_nothing_past_its_bound(scene: Scene) -> None:
-    assert isinstance(await scene.locks.renew(await scene.recorded(), 3 * MINUTE, EDITION), NotRenewed)
+async def a_record_prolongs_nothing_past_its_bound(setup: LockStoreSetup) -> None:
+    assert isinstance(await setup.locks.renew(await setup.recorded(), 3 * MINUTE, EDITION), NotRenewed)
 
 
-async def a_record_prolongs_nothing_for_another_queue(scene: Scene) -> None:
-    other = Edition(EDITION.queue_id + 1, EDITION.version)
-    assert isinstance(await scene.locks.renew(await scene.recorded(), D, other), NotRenewed)
+async def a_record_prolongs_nothing_for_another_queue(setup: LockStoreSetup) -> None:
+    other = QueueVersion(EDITION.queue_id + 1, EDITION.version)
+    assert isinstance(await setup.locks.renew(await setup.recorded(), DURATION, other), NotRenewed)
 
 
-async def a_record_prolongs_nothing_for_another_version(scene: Scene) -> None:
-    other = Edition(EDITION.queue_id, EDITION.version + 1)
-    assert isinstance(await scene.locks.renew(await scene.recorded(), D, other), NotRenewed)
+async def a_record_prolongs_nothing_for_another_version(setup: LockStoreSetup) -> None:
+    other = QueueVersion(EDITION.queue_id, EDITION.version + 1)
+    assert isinstance(await setup.locks.renew(await setup.recorded(), DURATION, other), NotRenewed)
 
 
-async def a_shorter_renewal_leaves_the_longer_promise(scene: Scene) -> None:
-    token = await scene.recorded()
-    await scene.locks.renew(token, SECOND, EDITION)
-    await scene.records.pass_time(token, by=2 * SECOND)
-    assert await scene.locks.evidence([token]) == [NO_EVIDENCE]
+async def a_shorter_renewal_leaves_the_longer_promise(setup: LockStoreSetup) -> None:
+    token = await setup.recorded()
+    await setup.locks.renew(token, SECOND, EDITION)
+    await setup.records.pass_time(token, by=2 * SECOND)
+    assert await setup.locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
 
 
-async def a_record_that_comes_after_its_promise_is_not_written(scene: Scene) -> None:
-    token = LockToken(next(scene._numbers), bytes(16))
-    await scene.record(token, 1, promised=await scene.records.now())
-    assert await scene.records.read(token) is None
+async def a_record_that_comes_after_its_promise_is_not_written(setup: LockStoreSetup) -> None:
+    token = LockToken(next(setup._numbers), bytes(16))
+    await setup.record(token, 1, promised=await setup.records.now())
+    assert await setup.records.read(token) is None
 
 
-async def an_older_record_replaces_no_newer_one(scene: Scene) -> None:
-    token = await scene.recorded()
-    await scene.record(token, 5)
-    await scene.record(token, 4)
-    found = await scene.records.read(token)
+async def an_older_record_replaces_no_newer_one(setup: LockStoreSetup) -> None:
+    token = await setup.recorded()
+    await setup.record(token, 5)
+    await setup.record(token, 4)
+    found = await setup.records.read(token)
     assert found is not None
     assert found.generation == 5
 
 
-async def a_newer_record_outlives_an_expired_one(scene: Scene) -> None:
-    token = await scene.recorded()
-    await scene.records.pass_time(token, by=D)
-    await scene.record(token, 2)
-    assert await scene.locks.evidence([token]) == [NO_EVIDENCE]
+async def a_newer_record_outlives_an_expired_one(setup: LockStoreSetup) -> None:
+    token = await setup.recorded()
+    await setup.records.pass_time(token, by=DURATION)
+    await setup.record(token, 2)
+    assert await setup.locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
 
 
-async def a_living_record_is_no_evidence(scene: Scene) -> None:
-    token = await scene.recorded()
-    assert await scene.locks.evidence([token]) == [NO_EVIDENCE]
-    await scene.records.pass_time(token, by=D)
-    assert await scene.locks.evidence([token]) == [1]
+async def a_living_record_is_no_evidence(setup: LockStoreSetup) -> None:
+    token = await setup.recorded()
+    assert await setup.locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
+    await setup.records.pass_time(token, by=DURATION)
+    assert await setup.locks.expired_generations([token]) == [1]
 
 
-async def a_drop_leaves_the_record_of_a_renewal_since(scene: Scene) -> None:
-    token = await scene.recorded()
-    await scene.record(token, 2)
-    await scene.locks.drop([(token, 1)])
-    assert await scene.records.read(token) is not None
+async def a_drop_leaves_the_record_of_a_renewal_since(setup: LockStoreSetup) -> None:
+    token = await setup.recorded()
+    await setup.record(token, 2)
+    await setup.locks.delete_records([(token, 1)])
+    assert await setup.records.read(token) is not None
 
 
-async def a_prefix_stays_with_the_broker_that_has_taken_it(scene: Scene) -> None:
-    assert await take(scene.link, scene.records.keys, "one")
+async def a_prefix_stays_with_the_broker_that_has_taken_it(setup: LockStoreSetup) -> None:
+    assert await acquire(setup.connection, setup.records.keys, "one")
     try:
-        await take(scene.link, scene.records.keys, "other")
+        await acquire(setup.connection, setup.records.keys, "other")
     except PrefixInUse:
         return
     raise AssertionError("another broker has taken the prefix")
 
 
-SCENARIOS: Sequence[Callable[[Scene], Awaitable[None]]] = (
+SCENARIOS: Sequence[Callable[[LockStoreSetup], Awaitable[None]]] = (
     a_living_record_prolongs_its_lock,
     a_record_prolongs_nothing_past_its_bound,
     a_record_prolongs_nothing_for_another_queue,
@@ -147,53 +149,55 @@ SCENARIOS: Sequence[Callable[[Scene], Awaitable[None]]] = (
 )
 
 
-def weakenings() -> Iterator[tuple[str, Weakened]]:
+def removed_fences() -> Iterator[tuple[str, ScriptReplacements]]:
     """Every marked condition: where it stands, and its script without it."""
-    for file in sorted(FOLDER.glob("*.lua")):
+    for file in sorted(SCRIPTS_DIRECTORY.glob("*.lua")):
         lines = file.read_text().splitlines()
         for number, line in enumerate(lines):
-            if found := MARK.match(line):
-                void = f"{found['before']}true{found['after']}"
-                weaker = "\n".join([*lines[:number], void, *lines[number + 1 :]])
-                yield f"{file.name}:{number + 1} {line.strip()}", {file.stem: script(file.stem, weaker)}
+            if found := FENCE_PATTERN.match(line):
+                removed = f"{found['before']}true{found['after']}"
+                without_fence = "\n".join([*lines[:number], removed, *lines[number + 1 :]])
+                yield f"{file.name}:{number + 1} {line.strip()}", {file.stem: script(file.stem, without_fence)}
 
 
 @asynccontextmanager
-async def scene_with(url: str, keys: Keys, scripts: Weakened) -> AsyncIterator[Scene]:
+async def open_setup(url: str, keys: RedisKeys, scripts: ScriptReplacements) -> AsyncIterator[LockStoreSetup]:
     """A lock store with these scripts in the place of its own."""
-    client = connect(url, patience_seconds=PATIENCE_SECONDS)
-    link = OtherScripts(client, SystemClock(), _fail)
-    link.scripts = scripts
-    locks = RedisLocks(link, keys)
-    async with connect(url, patience_seconds=PATIENCE_SECONDS) as redis:
-        yield Scene(link, locks, Records(redis, keys))
+    client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
+    connection = ConnectionWithOtherScripts(client, SystemClock(), _fail)
+    connection.scripts = scripts
+    locks = RedisLockStore(connection, keys)
+    async with connect(url, timeout_seconds=TIMEOUT_SECONDS) as redis:
+        yield LockStoreSetup(connection, locks, LockRecords(redis, keys))
     await locks.close()
-    await link.close()
+    await connection.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_with_every_condition(redis_url: str, scenario: Callable[[Scene], Awaitable[None]]) -> None:
-    async with scene_with(redis_url, own_keys(), {}) as scene:
-        await scenario(scene)
+async def test_with_every_condition(redis_url: str, scenario: Callable[[LockStoreSetup], Awaitable[None]]) -> None:
+    async with open_setup(redis_url, unique_keys(), {}) as setup:
+        await scenario(setup)
 
 
-@pytest.mark.parametrize(("where", "scripts"), [pytest.param(*one, id=one[0]) for one in weakenings()])
-async def test_without_one_condition_some_scenario_fails(redis_url: str, where: str, scripts: Weakened) -> None:
-    async with scene_with(redis_url, own_keys(), scripts) as scene:
-        assert await _is_noticed(scene), where
+@pytest.mark.parametrize(("where", "scripts"), [pytest.param(*one, id=one[0]) for one in removed_fences()])
+async def test_without_one_condition_some_scenario_fails(
+    redis_url: str, where: str, scripts: ScriptReplacements
+) -> None:
+    async with open_setup(redis_url, unique_keys(), scripts) as setup:
+        assert await _is_noticed(setup), where
 
 
-async def _is_noticed(scene: Scene) -> bool:
+async def _is_noticed(setup: LockStoreSetup) -> bool:
     for scenario in SCENARIOS:
         try:
-            await scenario(scene)
+            await scenario(setup)
         except AssertionError:
             return True
     return False
 
 
 def test_the_conditions_are_found() -> None:
-    assert len(list(weakenings())) == 11
+    assert len(list(removed_fences())) == 11
 
 
 def _fail(name: str, error: BaseException) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.server.limited import SPARE
+from app.server.connection_limit import SPARE_CONNECTIONS
 from app.settings import Settings
-from tests.faults.crowd import attacks, crowd
 from tests.faults.fleet import Fleet
-from tests.memory import KIB, MIB, largest_resident
+from tests.faults.memory_attacks import attacks, run_attacks
+from tests.memory_bound import KIB, MIB, max_resident_bytes
 
 LIMITS = Settings(
     max_connections=340,
@@ -35,17 +35,17 @@ async def test_under_all_attacks_at_once_memory_stays_below_its_bound_and_others
     all_attacks = attacks(LIMITS.max_request_bytes)
     connections = sum(attack.connections for attack in all_attacks.values()) + IDLE
     # More than are served, and so few more that a probe is among those that are still heard.
-    assert LIMITS.max_connections < connections < LIMITS.max_connections + SPARE - 5
+    assert LIMITS.max_connections < connections < LIMITS.max_connections + SPARE_CONNECTIONS - 5
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as honest:
         await fill(honest)
-        async with crowd(server.port, list(all_attacks.values()), IDLE):
+        async with run_attacks(server.port, list(all_attacks.values()), IDLE):
             for _ in range(ROUNDS):
                 assert (await honest.get("/livez")).status_code == 200
                 assert (await honest.post("/v1/queues/small/messages", json={"body": "x"})).status_code == 201
             async with httpx.AsyncClient(base_url=server.url, timeout=60) as probe:
                 assert (await probe.get("/livez")).status_code == 200
             resident = await asyncio.to_thread(most_resident, server.pid)
-    assert resident < largest_resident(LIMITS)
+    assert resident < max_resident_bytes(LIMITS)
 
 
 async def fill(honest: httpx.AsyncClient) -> None:

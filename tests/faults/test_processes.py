@@ -12,11 +12,11 @@ import pytest
 from app.domain.instant import MINUTE
 from app.domain.message import MessageState
 from tests.faults.conservation import EARLY
+from tests.faults.database_access import execute, forget_locks, pass_time, pass_time_for_locks
 from tests.faults.fleet import Fleet, PeeklockServer
-from tests.faults.journal import NOT_HEARD
-from tests.faults.outside import execute, forget_locks, let_pass, let_pass_for_locks
-from tests.faults.proxy import Doubler, Wire
-from tests.faults.waiting import PATIENCE, until
+from tests.faults.journal import NO_ANSWER
+from tests.faults.polling import TIMEOUT_SECONDS, wait_until
+from tests.faults.proxies import DuplicatingProxy, FaultyProxy
 
 FOREVER = 3600
 """Seconds of a lock whose end no test waits for."""
@@ -27,7 +27,7 @@ FOREVER = 3600
 async def test_a_server_is_killed(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
-    clients = await fleet.work(first.url, second.url, messages=120)
+    clients = await fleet.start_clients(first.url, second.url, messages=120)
     for sent, server in ((30, first), (70, second)):
         await clients.until_sent(sent)
         server.kill()
@@ -40,11 +40,11 @@ async def test_a_server_is_killed(fleet: Fleet) -> None:
 async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
     server = await fleet.serve(PEEKLOCK_WORKERS="2")
     await fleet.create_queue(server.url)
-    clients = await fleet.work(server.url, messages=400)
+    clients = await fleet.start_clients(server.url, messages=400)
     for sent in (100, 200, 300):
         await clients.until_sent(sent)
         workers(server)[0].kill()
-        await until(lambda: len(workers(server)) == 2, "another worker has taken its place")
+        await wait_until(lambda: len(workers(server)) == 2, "another worker has taken its place")
     await clients.end()
     assert fleet.broken_promises() == []
 
@@ -66,7 +66,7 @@ def is_worker(process: psutil.Process) -> bool:
 async def test_the_only_server_is_killed(sqlite_fleet: Fleet) -> None:
     server = await sqlite_fleet.serve()
     await sqlite_fleet.create_queue(server.url)
-    clients = await sqlite_fleet.work(server.url, messages=60)
+    clients = await sqlite_fleet.start_clients(server.url, messages=60)
     await clients.until_sent(25)
     server.kill()
     await asyncio.to_thread(server.start)
@@ -78,9 +78,9 @@ async def test_the_only_server_is_killed(sqlite_fleet: Fleet) -> None:
 async def test_every_request_is_duplicated_by_a_proxy(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with Doubler(server.port).open() as doubler:
+    async with DuplicatingProxy(server.port).open() as doubler:
         url = f"http://127.0.0.1:{doubler.port}"
-        clients = await fleet.work(url, messages=30, keep_alive=False)
+        clients = await fleet.start_clients(url, messages=30, keep_alive=False)
         await clients.end()
     assert doubler.requests > 30
     assert fleet.broken_promises() == []
@@ -91,12 +91,12 @@ async def test_a_client_disconnects_during_a_long_poll(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
     leaving = await ask_to_receive(fleet, server, wait_seconds=50)
-    async with fleet.caller(server.url) as caller:
-        await until(lambda: waits(server), "the receiver waits")
+    async with fleet.client(server.url) as retrying_client:
+        await wait_until(lambda: waits(server), "the receiver waits")
         leaving.close()
-        await until(lambda: not waits(server), "the server has seen it go")
-        await caller.send("m0", b"body")
-        (message,) = await caller.receive_something(wait_seconds=5)
+        await wait_until(lambda: not waits(server), "the server has seen it go")
+        await retrying_client.send("m0", b"body")
+        (message,) = await retrying_client.receive_until_any(wait_seconds=5)
         assert (message["delivery_count"], message["failure_count"]) == (1, 0)
 
 
@@ -104,15 +104,15 @@ async def test_a_client_disconnects_during_a_long_poll(fleet: Fleet) -> None:
 async def test_a_client_disconnects_before_the_reply(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with fleet.caller(server.url) as caller:
-        await caller.send("m0", b"body")
+    async with fleet.client(server.url) as retrying_client:
+        await retrying_client.send("m0", b"body")
         server.pause()  # so that it hears of the wish and of the farewell together
         leaving = await ask_to_receive(fleet, server)
         leaving.close()
         await leaving.wait_closed()
         server.resume()
-        await until(lambda: row(fleet) == (MessageState.AVAILABLE.value, 1), "it was claimed, and given back")
-        (message,) = await caller.receive_something(wait_seconds=5)
+        await wait_until(lambda: row(fleet) == (MessageState.AVAILABLE.value, 1), "it was claimed, and given back")
+        (message,) = await retrying_client.receive_until_any(wait_seconds=5)
         assert (message["delivery_count"], message["failure_count"]) == (2, 0)
 
 
@@ -126,9 +126,9 @@ def row(fleet: Fleet) -> tuple[int, int]:
     return state, claims
 
 
-async def ask_to_receive(fleet: Fleet, server: PeeklockServer, **wish: float) -> asyncio.StreamWriter:
+async def ask_to_receive(fleet: Fleet, server: PeeklockServer, **receive_request: float) -> asyncio.StreamWriter:
     """Ask for a message and do not wait for the answer; the connection."""
-    body = httpx.Request("POST", server.url, json={"lock_seconds": FOREVER, **wish}).content
+    body = httpx.Request("POST", server.url, json={"lock_seconds": FOREVER, **receive_request}).content
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     head = f"POST /v1/queues/{fleet.queue}/messages/receive HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
@@ -147,12 +147,12 @@ def waits(server: PeeklockServer) -> bool:
 async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> None:
     stopped, other = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(stopped.url)
-    async with fleet.caller(stopped.url) as holder, fleet.caller(other.url) as rival:
+    async with fleet.client(stopped.url) as holder, fleet.client(other.url) as rival:
         await holder.send("m0", b"body")
-        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=1)
+        (held,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=1)
         stopped.pause()
         late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
-        (again,) = await rival.receive_something(wait_seconds=5)
+        (again,) = await rival.receive_until_any(wait_seconds=5)
         stopped.resume()
         assert (await late)[0] == 410
         assert (await rival.settle("complete", again["lock_token"]))[0] == 200
@@ -173,21 +173,21 @@ async def test_a_server_is_stopped_for_longer_than_a_lock_that_nobody_takes(
 ) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with fleet.caller(server.url) as holder:
+    async with fleet.client(server.url) as holder:
         await holder.send("m0", b"body")
-        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=60)
+        (held,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=60)
         if is_renewed:
             assert (await holder.settle("renew", held["lock_token"], lock_seconds=60))[0] == 200
         server.pause()
         late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
-        await asyncio.to_thread(let_pass, fleet.database, 2 * MINUTE)
-        assert await asyncio.to_thread(let_pass_for_locks, redis_url, 2 * MINUTE) == is_renewed
+        await asyncio.to_thread(pass_time, fleet.database, 2 * MINUTE)
+        assert await asyncio.to_thread(pass_time_for_locks, redis_url, 2 * MINUTE) == is_renewed
         if is_forgotten:
             await asyncio.to_thread(forget_locks, redis_url)
         server.resume()
         assert (await late)[0] == status
         if status == 410:
-            (again,) = await holder.receive_something(wait_seconds=5)
+            (again,) = await holder.receive_until_any(wait_seconds=5)
             assert (again["delivery_count"], again["failure_count"]) == (2, 1)
             assert (await holder.settle("complete", again["lock_token"]))[0] == 200
         assert await holder.receive() == []
@@ -198,9 +198,9 @@ async def test_a_server_is_stopped_for_longer_than_a_lock_that_nobody_takes(
 async def test_a_server_is_stopped_for_less_than_the_lock(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
-    async with fleet.caller(server.url) as holder:
+    async with fleet.client(server.url) as holder:
         await holder.send("m0", b"body")
-        (held,) = await holder.receive_something(wait_seconds=5, lock_seconds=FOREVER)
+        (held,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=FOREVER)
         server.pause()
         late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
         await asyncio.sleep(0.1)
@@ -213,7 +213,7 @@ async def test_a_server_is_stopped_for_less_than_the_lock(fleet: Fleet) -> None:
 async def test_a_server_is_stopped_under_load(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
-    clients = await fleet.work(first.url, second.url, messages=600)
+    clients = await fleet.start_clients(first.url, second.url, messages=600)
     for sent, server in ((100, first), (250, second), (400, first)):
         await clients.until_sent(sent)
         server.pause()
@@ -227,17 +227,17 @@ async def test_a_server_is_stopped_under_load(fleet: Fleet) -> None:
 async def test_servers_are_restarted_one_after_the_other(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
-    async with Wire(first.port).open() as balancer:
-        clients = await fleet.work(f"http://127.0.0.1:{balancer.port}", messages=100, keep_alive=False)
+    async with FaultyProxy(first.port).open() as balancer:
+        clients = await fleet.start_clients(f"http://127.0.0.1:{balancer.port}", messages=100, keep_alive=False)
         for sent, leaving, staying in ((30, first, second), (60, second, first)):
             await clients.until_sent(sent)
             balancer.target = staying.port
-            await until(balancer.all_have_asked, "whoever was led to the leaving server has asked it something")
-            assert await asyncio.to_thread(leaving.answers)  # by now it has read what came before
+            await wait_until(balancer.all_have_asked, "whoever was led to the leaving server has asked it something")
+            assert await asyncio.to_thread(leaving.is_ready)  # by now it has read what came before
             await asyncio.to_thread(leaving.stop)
             await asyncio.to_thread(leaving.start)
         await clients.end()
-    failed = [call for call in fleet.calls() if call.status == NOT_HEARD or call.status >= 500]
+    failed = [call for call in fleet.calls() if call.status == NO_ANSWER or call.status >= 500]
     assert failed == []
     assert fleet.broken_promises() == []
 
@@ -248,9 +248,9 @@ async def test_waiting_polls_answer_at_once_when_the_server_is_told_to_stop(flee
     server = await fleet.serve(PEEKLOCK_LONG_POLL_CAP_SECONDS="3600", PEEKLOCK_SHUTDOWN_GRACE_SECONDS="600")
     await fleet.create_queue(server.url)
     path = f"{server.url}/v1/queues/{fleet.queue}/messages/receive"
-    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
         poll = asyncio.create_task(client.post(path, json={"wait_seconds": 3600}))
-        await until(lambda: waits(server), "the receiver waits")
+        await wait_until(lambda: waits(server), "the receiver waits")
         await asyncio.to_thread(server.stop)
         answer = await poll
     assert (answer.status_code, answer.json()["messages"]) == (200, [])

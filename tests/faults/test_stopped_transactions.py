@@ -10,11 +10,11 @@ import pytest
 
 from tests.faults.conftest import StartFleet
 from tests.faults.conservation import UNAVAILABLE
-from tests.faults.fleet import PATIENT, SETTINGS
-from tests.faults.outside import execute
-from tests.faults.proxy import Wire
-from tests.faults.test_databases import contains, spellings
-from tests.faults.waiting import until
+from tests.faults.database_access import execute
+from tests.faults.fleet import LONG_REDIS_TIMEOUT, SETTINGS
+from tests.faults.polling import wait_until
+from tests.faults.proxies import FaultyProxy
+from tests.faults.test_databases import contains, token_spellings
 
 IF_FREE = "SELECT 1 FROM message WHERE sequence_number = :number FOR UPDATE SKIP LOCKED"
 
@@ -25,32 +25,32 @@ async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
 ) -> None:
     place = urlsplit(mariadb_url)
     assert place.port is not None
-    async with Wire(place.port).open() as wire:
-        fleet = start_fleet(mariadb_url, PEEKLOCK_REDIS_URL=redis_url, **PATIENT)
-        netloc = place.netloc.replace(f":{place.port}", f":{wire.port}")
+    async with FaultyProxy(place.port).open() as proxy:
+        fleet = start_fleet(mariadb_url, PEEKLOCK_REDIS_URL=redis_url, **LONG_REDIS_TIMEOUT)
+        netloc = place.netloc.replace(f":{place.port}", f":{proxy.port}")
         healthy, stopping = await asyncio.gather(
             fleet.serve(), fleet.serve(PEEKLOCK_DATABASE_URL=place._replace(netloc=netloc).geturl())
         )
         await fleet.create_queue(healthy.url)
-        async with fleet.caller(stopping.url) as holder, fleet.caller(healthy.url) as rival:
+        async with fleet.client(stopping.url) as holder, fleet.client(healthy.url) as rival:
             beside = type(rival)((healthy.url,), f"{fleet.queue}-beside", fleet.directory / "beside.txt")
             async with beside, httpx.AsyncClient(timeout=60) as client:
                 await beside.create_queue(**SETTINGS)
                 await beside.send("b0", b"body")
                 await beside.send("b1", b"body")
                 await rival.send("m0", b"body")
-                (held,) = await rival.receive_something(wait_seconds=5, lock_seconds=5)
-                wire.hold_answer_to(contains(*spellings(held["lock_token"])))
+                (held,) = await rival.receive_until_any(wait_seconds=5, lock_seconds=5)
+                proxy.delay_answer_to(contains(*token_spellings(held["lock_token"])))
                 late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
-                await until(lambda: wire.has_held, "the transaction has locked its row")
+                await wait_until(lambda: proxy.has_delayed, "the transaction has locked its row")
                 stopping.pause()
                 locked = f"{healthy.url}/v1/queues/{fleet.queue}/locks/{held['lock_token']}"
                 answer = await client.post(f"{locked}/complete", json={})
                 assert answer.status_code == UNAVAILABLE
 
                 # The lock of the held row ends, and the locks of the other queue end with it.
-                first = await beside.receive_something(wait_seconds=5, max_messages=2, lock_seconds=1)
-                again = [await beside.receive_something(wait_seconds=5, lock_seconds=600) for _ in first]
+                first = await beside.receive_until_any(wait_seconds=5, max_messages=2, lock_seconds=1)
+                again = [await beside.receive_until_any(wait_seconds=5, lock_seconds=600) for _ in first]
                 assert [one["delivery_count"] for (one,) in again] == [2] * len(first)
                 for (one,) in again:
                     assert (await beside.settle("complete", one["lock_token"]))[0] == 200
@@ -58,6 +58,6 @@ async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
                 assert free == [], "the row was held all the while"
 
                 stopping.resume()
-                wire.speak()
+                proxy.resume()
                 assert (await late)[0] in (200, 410)
     assert fleet.broken_promises() == []

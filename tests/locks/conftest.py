@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import Locks
+from app.broker.ports import LockStore
 from app.domain.settlement import LockToken
-from app.locks.keys import Keys
-from app.locks.memory_locks import MemoryLocks
-from app.locks.redis_locks import RedisLocks
-from tests.locks.records import Records, locks_in_redis, own_keys
+from app.locks.memory_lock_store import MemoryLockStore
+from app.locks.redis_keys import RedisKeys
+from app.locks.redis_lock_store import RedisLockStore
+from tests.locks.lock_records import LockRecords, open_redis_locks, unique_keys
 
 NewToken = Callable[..., LockToken]
 
@@ -23,26 +23,26 @@ def new_token() -> NewToken:
 
 
 @pytest.fixture
-def keys() -> Keys:
+def keys() -> RedisKeys:
     """A prefix of this test alone."""
-    return own_keys()
+    return unique_keys()
 
 
 @pytest.fixture
-async def records(redis_url: str, keys: Keys) -> AsyncIterator[Records]:
+async def records(redis_url: str, keys: RedisKeys) -> AsyncIterator[LockRecords]:
     """The records of this test, seen from outside."""
     async with Redis.from_url(redis_url) as redis:
-        yield Records(redis, keys)
+        yield LockRecords(redis, keys)
 
 
 @pytest.fixture
-async def redis_locks(redis_url: str, keys: Keys) -> AsyncIterator[RedisLocks]:
+async def redis_locks(redis_url: str, keys: RedisKeys) -> AsyncIterator[RedisLockStore]:
     """A lock store in Redis that must not fail."""
-    async with locks_in_redis(redis_url, keys) as locks:
+    async with open_redis_locks(redis_url, keys) as locks:
         yield locks
 
 
 @pytest.fixture(params=["memory", "redis"])
-def locks(request: pytest.FixtureRequest) -> Locks:
+def locks(request: pytest.FixtureRequest) -> LockStore:
     """Every lock store in turn."""
-    return MemoryLocks() if request.param == "memory" else request.getfixturevalue("redis_locks")
+    return MemoryLockStore() if request.param == "memory" else request.getfixturevalue("redis_locks")

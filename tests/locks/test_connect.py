@@ -10,48 +10,52 @@ from redis.asyncio import Redis
 
 from app.broker.ports import LockRecord, Renewed
 from app.domain.instant import MINUTE, SECOND
-from app.domain.settlement import NO_EVIDENCE
+from app.domain.settlement import NO_EXPIRED_GENERATION
 from app.locks.connect import BadLockUrl, connect
-from app.locks.keys import BUCKETS, Keys
-from app.locks.link import Link
-from app.locks.redis_locks import RedisLocks
+from app.locks.redis_connection import RedisConnection
+from app.locks.redis_keys import BUCKETS, RedisKeys
+from app.locks.redis_lock_store import RedisLockStore
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED
+from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS
 from tests.servers import RedisServer, free_port
 
-D = 30 * SECOND
-FAR = 4_000_000_000 * SECOND
+DURATION = 30 * SECOND
+FAR_FUTURE = 4_000_000_000 * SECOND
 
 
-class Watch(RedisServer):
+class SentinelServer(RedisServer):
     """A sentinel that watches one server under the name `main`."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         super().__init__(directory)
-        self._watched = options
+        self._configuration = options
 
     def command(self, data: Path) -> list[str]:
         configuration = data / "sentinel.conf"
-        configuration.write_text("\n".join([f"port {self.port}", f"dir {data}", *self._watched]) + "\n")
+        configuration.write_text("\n".join([f"port {self.port}", f"dir {data}", *self._configuration]) + "\n")
         return ["redis-server", str(configuration), "--sentinel"]
 
 
-async def serves(url: str, new_token: NewToken) -> None:
+async def check_lock_store(url: str, new_token: NewToken) -> None:
     """Go through every verb with records in every bucket."""
     failures: list[BaseException] = []
-    link = Link(connect(url, patience_seconds=PATIENCE_SECONDS), SystemClock(), lambda _, error: failures.append(error))
-    locks = RedisLocks(link, Keys())
+    connection = RedisConnection(
+        connect(url, timeout_seconds=TIMEOUT_SECONDS), SystemClock(), lambda _, error: failures.append(error)
+    )
+    locks = RedisLockStore(connection, RedisKeys())
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
-    await asyncio.gather(*(locks.record(token, LockRecord(1, D, FAR, PROMISED, EDITION)) for token in tokens))
+    await asyncio.gather(
+        *(locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION)) for token in tokens)
+    )
     answers = await asyncio.gather(*(locks.renew(token, MINUTE, EDITION) for token in tokens))
     assert all(isinstance(answer, Renewed) for answer in answers)
-    assert await locks.evidence(tokens) == [NO_EVIDENCE] * len(tokens)
-    assert await locks.expired(100) == []
-    await locks.drop([(token, 9) for token in tokens[:1]])
-    assert not isinstance(await locks.renew(tokens[0], D, EDITION), Renewed)
+    assert await locks.expired_generations(tokens) == [NO_EXPIRED_GENERATION] * len(tokens)
+    assert await locks.expired_records(100) == []
+    await locks.delete_records([(token, 9) for token in tokens[:1]])
+    assert not isinstance(await locks.renew(tokens[0], DURATION, EDITION), Renewed)
     await locks.close()
-    await link.close()
+    await connection.close()
     assert failures == []
 
 
@@ -61,7 +65,7 @@ async def test_a_server_with_user_password_and_database(
     server = private_server(RedisServer)
     async with Redis.from_url(server.url) as redis:
         await redis.acl_setuser("peek", enabled=True, passwords=["+l@ck/"], keys=["*"], categories=["+@all"])
-    await serves(f"redis://peek:l%40ck%2F@127.0.0.1:{server.port}/3", new_token)
+    await check_lock_store(f"redis://peek:l%40ck%2F@127.0.0.1:{server.port}/3", new_token)
     async with Redis(port=server.port, db=3) as third, Redis(port=server.port) as first:
         assert await third.dbsize() > 0
         assert await first.dbsize() == 0
@@ -71,9 +75,11 @@ async def test_the_master_that_sentinels_name(private_server: Callable[..., Redi
     server = private_server(RedisServer)
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("requirepass", "secret")
-    watch = private_server(Watch, f"sentinel monitor main 127.0.0.1 {server.port} 1", "sentinel auth-pass main secret")
+    watch = private_server(
+        SentinelServer, f"sentinel monitor main 127.0.0.1 {server.port} 1", "sentinel auth-pass main secret"
+    )
     nobody = free_port()
-    await serves(f"redis+sentinel://:secret@127.0.0.1:{nobody},127.0.0.1:{watch.port}/main/2", new_token)
+    await check_lock_store(f"redis+sentinel://:secret@127.0.0.1:{nobody},127.0.0.1:{watch.port}/main/2", new_token)
 
 
 @pytest.fixture
@@ -88,11 +94,11 @@ def cluster(private_server: Callable[..., RedisServer]) -> list[str]:
 
 async def test_a_cluster(cluster: list[str], new_token: NewToken) -> None:
     for address in cluster:
-        await joined(address)
-    await serves(f"redis+cluster://{','.join(cluster)}", new_token)
+        await wait_for_cluster(address)
+    await check_lock_store(f"redis+cluster://{','.join(cluster)}", new_token)
 
 
-async def joined(address: str) -> None:
+async def wait_for_cluster(address: str) -> None:
     """Wait until this server knows who keeps which slots."""
     async with Redis.from_url(f"redis://{address}") as redis:
         for _ in range(1000):
@@ -121,6 +127,6 @@ async def joined(address: str) -> None:
 )
 def test_an_address_that_names_no_redis_is_refused(url: str) -> None:
     with pytest.raises(BadLockUrl) as refused:
-        connect(url, patience_seconds=PATIENCE_SECONDS)
+        connect(url, timeout_seconds=TIMEOUT_SECONDS)
     assert "many" not in str(refused.value)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None

@@ -8,35 +8,35 @@ from redis.asyncio import Redis
 
 from app.broker.ports import LockRecord, NotRenewed, Renewed
 from app.domain.instant import MINUTE, SECOND
-from app.domain.settlement import NO_EVIDENCE, LockToken
+from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 from app.locks.connect import connect
-from app.locks.keys import Keys
-from app.locks.link import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, Link
-from app.locks.redis_locks import RedisLocks
-from tests.clock import VirtualClock
+from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, RedisConnection
+from app.locks.redis_keys import RedisKeys
+from app.locks.redis_lock_store import RedisLockStore
 from tests.locks.conftest import NewToken
-from tests.locks.peers import BlackHole, Delay
-from tests.locks.records import EDITION, PATIENCE_SECONDS, PROMISED, Records
+from tests.locks.faulty_peers import BlackHole, DelayingProxy
+from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, LockRecords
 from tests.servers import RedisServer, free_port
+from tests.virtual_clock import VirtualClock
 
-D = 30 * SECOND
-LITTLE = 0.2
+DURATION = 30 * SECOND
+NO_ANSWER_TIMEOUT = 0.2
 """Seconds of patience where no answer will come."""
 
 SHORT, LONGER = 1.0, 1.5
 """Seconds of patience and of a delay, where answers come too late at first, and then in time."""
 
-UNKNOWN = NotRenewed(asked_at=None, evidence=NO_EVIDENCE)
+UNKNOWN = NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
 
 
-class Store:
+class LockStoreUnderTest:
     """A lock store whose circuit breaker goes by a clock of the test; `failures` is what it has reported."""
 
-    def __init__(self, url: str, keys: Keys, patience_seconds: float) -> None:
+    def __init__(self, url: str, keys: RedisKeys, timeout_seconds: float) -> None:
         self.clock = VirtualClock()
         self.failures: list[BaseException] = []
-        self.link = Link(connect(url, patience_seconds=patience_seconds), self.clock, self._failed)
-        self.locks = RedisLocks(self.link, keys)
+        self.connection = RedisConnection(connect(url, timeout_seconds=timeout_seconds), self.clock, self._failed)
+        self.locks = RedisLockStore(self.connection, keys)
 
     def _failed(self, _: str, error: BaseException) -> None:
         self.failures.append(error)
@@ -46,72 +46,76 @@ class Store:
 
     async def close(self) -> None:
         await self.locks.close()
-        await self.link.close()
+        await self.connection.close()
 
 
 @pytest.fixture
-async def open_store(keys: Keys):
+async def open_store(keys: RedisKeys):
     """Open lock stores that are closed with the test."""
-    opened: list[Store] = []
+    opened: list[LockStoreUnderTest] = []
 
-    def open_it(url: str, patience_seconds: float = LITTLE) -> Store:
-        opened.append(Store(url, keys, patience_seconds))
+    def open_one(url: str, timeout_seconds: float = NO_ANSWER_TIMEOUT) -> LockStoreUnderTest:
+        opened.append(LockStoreUnderTest(url, keys, timeout_seconds))
         return opened[-1]
 
-    yield open_it
+    yield open_one
     for store in opened:
         await store.close()
 
 
 @pytest.fixture
-def nowhere() -> Iterator[str]:
+def unreachable_url() -> Iterator[str]:
     """An address where nobody listens."""
     return f"redis://127.0.0.1:{free_port()}"
 
 
-Open = Callable[..., Store]
+OpenStore = Callable[..., LockStoreUnderTest]
 
 
-async def all_answers(locks: RedisLocks, token: LockToken) -> list[object]:
+async def all_answers(locks: RedisLockStore, token: LockToken) -> list[object]:
     return [
-        await locks.renew(token, D, EDITION),
-        await locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION)),
-        await locks.evidence([token, token]),
-        await locks.drop([(token, 9)]),
-        await locks.expired(100),
+        await locks.renew(token, DURATION, EDITION),
+        await locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION)),
+        await locks.expired_generations([token, token]),
+        await locks.delete_records([(token, 9)]),
+        await locks.expired_records(100),
     ]
 
 
-NOTHING_KNOWN = [UNKNOWN, None, [NO_EVIDENCE, NO_EVIDENCE], None, []]
+NOTHING_KNOWN = [UNKNOWN, None, [NO_EXPIRED_GENERATION, NO_EXPIRED_GENERATION], None, []]
 
 
-async def test_without_redis_it_knows_nothing(open_store: Open, nowhere: str, new_token: NewToken) -> None:
-    store = open_store(nowhere)
+async def test_without_redis_it_knows_nothing(open_store: OpenStore, unreachable_url: str, new_token: NewToken) -> None:
+    store = open_store(unreachable_url)
     assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
 
 
-async def test_a_few_failures_in_a_row_degrade_it(open_store: Open, nowhere: str, new_token: NewToken) -> None:
-    store = open_store(nowhere)
+async def test_a_few_failures_in_a_row_degrade_it(
+    open_store: OpenStore, unreachable_url: str, new_token: NewToken
+) -> None:
+    store = open_store(unreachable_url)
     for _ in range(FAILURES_TO_OPEN):
         assert (store.locks.state, store.locks.is_shared) == ("ok", True)
-        await store.locks.renew(new_token(), D, EDITION)
+        await store.locks.renew(new_token(), DURATION, EDITION)
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
 
 
-async def test_failures_are_reported_once_in_a_while(open_store: Open, nowhere: str, new_token: NewToken) -> None:
-    store = open_store(nowhere)
+async def test_failures_are_reported_once_in_a_while(
+    open_store: OpenStore, unreachable_url: str, new_token: NewToken
+) -> None:
+    store = open_store(unreachable_url)
     for expected in (1, 2, 3):
         for _ in range(10):
-            await store.locks.renew(new_token(), D, EDITION)
+            await store.locks.renew(new_token(), DURATION, EDITION)
         assert len(store.failures) == expected
         await store.cool_down()
 
 
-async def test_a_black_hole_is_not_waited_for_and_soon_left_alone(open_store: Open, new_token: NewToken) -> None:
+async def test_a_black_hole_is_not_waited_for_and_soon_left_alone(open_store: OpenStore, new_token: NewToken) -> None:
     async with BlackHole().open() as hole:
         store = open_store(hole.url)
-        assert await store.locks.renew(new_token(), D, EDITION) == UNKNOWN
+        assert await store.locks.renew(new_token(), DURATION, EDITION) == UNKNOWN
         assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
         asked = hole.connections
         for _ in range(20):
@@ -121,83 +125,85 @@ async def test_a_black_hole_is_not_waited_for_and_soon_left_alone(open_store: Op
 
 
 async def test_one_caller_after_each_cool_down_finds_out_whether_redis_is_back(
-    open_store: Open, new_token: NewToken
+    open_store: OpenStore, new_token: NewToken
 ) -> None:
     async with BlackHole().open() as hole:
         store = open_store(hole.url)
         for _ in range(FAILURES_TO_OPEN):
-            await store.locks.renew(new_token(), D, EDITION)
+            await store.locks.renew(new_token(), DURATION, EDITION)
         await store.cool_down()
-        await asyncio.gather(*(store.locks.renew(new_token(number), D, EDITION) for number in range(50)))
+        await asyncio.gather(*(store.locks.renew(new_token(number), DURATION, EDITION) for number in range(50)))
         assert hole.connections == FAILURES_TO_OPEN + 1
         assert store.locks.state == "degraded"
         await store.close()
 
 
-async def test_what_comes_too_late_is_no_answer(open_store: Open, redis_url: str, new_token: NewToken) -> None:
+async def test_what_comes_too_late_is_no_answer(open_store: OpenStore, redis_url: str, new_token: NewToken) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
-    async with Delay(port, LONGER).open() as way:
+    async with DelayingProxy(port, LONGER).open() as way:
         store = open_store(way.url, SHORT)
         assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
         assert store.locks.state == "degraded"
         way.seconds = 0.0
         await store.cool_down()
-        assert (await store.locks.renew(new_token(), D, EDITION)).asked_at is not None
+        assert (await store.locks.renew(new_token(), DURATION, EDITION)).asked_at is not None
         assert store.locks.state == "ok"
         await store.close()
 
 
 async def test_a_late_answer_is_never_taken_for_that_of_another_question(
-    open_store: Open, redis_url: str, records: Records, new_token: NewToken
+    open_store: OpenStore, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     alive, unknown = new_token(), new_token()
-    async with Delay(port, 0.0).open() as way:
+    async with DelayingProxy(port, 0.0).open() as way:
         store = open_store(way.url, SHORT)
-        await store.locks.record(alive, LockRecord(1, D, await records.now() + MINUTE, PROMISED, EDITION))
+        await store.locks.write_record(
+            alive, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
+        )
         way.seconds = LONGER
-        assert await store.locks.renew(alive, D, EDITION) == UNKNOWN
+        assert await store.locks.renew(alive, DURATION, EDITION) == UNKNOWN
         way.seconds = 0.0
-        assert isinstance(await store.locks.renew(unknown, D, EDITION), NotRenewed)
-        assert isinstance(await store.locks.renew(alive, D, EDITION), Renewed)
+        assert isinstance(await store.locks.renew(unknown, DURATION, EDITION), NotRenewed)
+        assert isinstance(await store.locks.renew(alive, DURATION, EDITION), Renewed)
         await store.close()
 
 
 async def test_killed_and_started_again_empty(
-    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+    open_store: OpenStore, private_server: Callable[..., RedisServer], new_token: NewToken
 ) -> None:
     server = private_server(RedisServer)
-    store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
-    assert isinstance(await store.locks.renew(token, D, EDITION), Renewed)
+    store, token = open_store(server.url, timeout_seconds=TIMEOUT_SECONDS), new_token()
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
+    assert isinstance(await store.locks.renew(token, DURATION, EDITION), Renewed)
     server.kill()
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
     assert store.locks.state == "degraded"
     server.start()
-    assert await store.locks.renew(token, D, EDITION) == UNKNOWN, "the breaker waits for its cool-down"
+    assert await store.locks.renew(token, DURATION, EDITION) == UNKNOWN, "the breaker waits for its cool-down"
     await store.cool_down()
-    answer = await store.locks.renew(token, D, EDITION)
+    answer = await store.locks.renew(token, DURATION, EDITION)
     assert isinstance(answer, NotRenewed)
     assert answer.asked_at is not None
-    assert answer.evidence == NO_EVIDENCE, "an empty Redis proves nothing"
+    assert answer.expired_generation == NO_EXPIRED_GENERATION, "an empty Redis proves nothing"
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
 async def test_a_restart_between_two_calls_costs_at_most_one_answer(
-    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+    open_store: OpenStore, private_server: Callable[..., RedisServer], new_token: NewToken
 ) -> None:
     server = private_server(RedisServer)
-    store = open_store(server.url, patience_seconds=PATIENCE_SECONDS)
-    await asyncio.gather(*(store.locks.renew(new_token(number), D, EDITION) for number in range(20)))
+    store = open_store(server.url, timeout_seconds=TIMEOUT_SECONDS)
+    await asyncio.gather(*(store.locks.renew(new_token(number), DURATION, EDITION) for number in range(20)))
     server.kill()
     server.start()
-    await store.locks.renew(new_token(), D, EDITION)
-    assert (await store.locks.renew(new_token(), D, EDITION)).asked_at is not None
+    await store.locks.renew(new_token(), DURATION, EDITION)
+    assert (await store.locks.renew(new_token(), DURATION, EDITION)).asked_at is not None
     assert store.locks.state == "ok"
 
 
 async def test_frozen_and_resumed(
-    open_store: Open, private_server: Callable[..., RedisServer], new_token: NewToken
+    open_store: OpenStore, private_server: Callable[..., RedisServer], new_token: NewToken
 ) -> None:
     server = private_server(RedisServer)
     store, token = open_store(server.url, SHORT), new_token()
@@ -205,45 +211,51 @@ async def test_frozen_and_resumed(
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
     server.resume()
     await store.cool_down()
-    assert (await store.locks.renew(token, D, EDITION)).asked_at is not None
+    assert (await store.locks.renew(token, DURATION, EDITION)).asked_at is not None
 
 
 async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
-    open_store: Open, private_server: Callable[..., RedisServer], keys: Keys, new_token: NewToken
+    open_store: OpenStore, private_server: Callable[..., RedisServer], keys: RedisKeys, new_token: NewToken
 ) -> None:
     server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
-    store, token = open_store(server.url, patience_seconds=PATIENCE_SECONDS), new_token()
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
-    assert (await store.locks.renew(token, D, EDITION)).asked_at is not None, "it still answers"
+    store, token = open_store(server.url, timeout_seconds=TIMEOUT_SECONDS), new_token()
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
+    assert (await store.locks.renew(token, DURATION, EDITION)).asked_at is not None, "it still answers"
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
     assert "maxmemory" in str(store.failures[0])
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("maxmemory", 0)
-    await store.locks.record(token, LockRecord(1, D, 4_000_000_000 * SECOND, PROMISED, EDITION))
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
 async def test_one_spoilt_record_does_not_spoil_its_neighbours(
-    open_store: Open, redis_url: str, records: Records, keys: Keys, new_token: NewToken
+    open_store: OpenStore, redis_url: str, records: LockRecords, keys: RedisKeys, new_token: NewToken
 ) -> None:
-    store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
+    store = open_store(redis_url, timeout_seconds=TIMEOUT_SECONDS)
     spoilt, sound = new_token(1), new_token(64)
-    await store.locks.record(sound, LockRecord(1, D, await records.now() + MINUTE, PROMISED, EDITION))
+    await store.locks.write_record(
+        sound, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
+    )
     await records.redis.hset(keys.record(spoilt), "not", "ours")
-    answers = await asyncio.gather(store.locks.renew(spoilt, D, EDITION), store.locks.renew(sound, D, EDITION))
+    answers = await asyncio.gather(
+        store.locks.renew(spoilt, DURATION, EDITION), store.locks.renew(sound, DURATION, EDITION)
+    )
     assert answers[0] == UNKNOWN
     assert isinstance(answers[1], Renewed)
     assert "WRONGTYPE" in str(store.failures[0])
 
 
 async def test_a_caller_who_gives_up_disturbs_nobody(
-    open_store: Open, redis_url: str, records: Records, new_token: NewToken
+    open_store: OpenStore, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
-    store = open_store(redis_url, patience_seconds=PATIENCE_SECONDS)
+    store = open_store(redis_url, timeout_seconds=TIMEOUT_SECONDS)
     tokens = [new_token(number) for number in range(200)]
     bound = await records.now() + MINUTE
-    await asyncio.gather(*(store.locks.record(token, LockRecord(1, D, bound, PROMISED, EDITION)) for token in tokens))
-    renewals = [asyncio.create_task(store.locks.renew(token, D, EDITION)) for token in tokens]
+    await asyncio.gather(
+        *(store.locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+    )
+    renewals = [asyncio.create_task(store.locks.renew(token, DURATION, EDITION)) for token in tokens]
     await asyncio.sleep(0)
     for impatient in renewals[::2]:
         impatient.cancel()

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import Service
+from tests.peeklock_process import PeeklockProcess
 
-Serve = Callable[..., Service]
+Serve = Callable[..., PeeklockProcess]
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """Start servers: `serve(workers=2, redis_url=...)`."""
-    services: list[Service] = []
+    services: list[PeeklockProcess] = []
 
-    def start(*arguments: str, **settings: object) -> Service:
+    def start(*arguments: str, **settings: object) -> PeeklockProcess:
         directory = tmp_path / f"server-{len(services)}"
         directory.mkdir()
-        services.append(Service(directory, *arguments, **settings))
+        services.append(PeeklockProcess(directory, *arguments, **settings))
         return services[-1]
 
     yield start
@@ -29,6 +29,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def pair(serve: Serve, postgres_url: str, redis_url: str) -> Service:
+def two_process_server(serve: Serve, postgres_url: str, redis_url: str) -> PeeklockProcess:
     """One server of two processes over PostgreSQL and Redis."""
     return serve(workers=2, database_url=postgres_url, redis_url=redis_url, auto_create_queues=1)

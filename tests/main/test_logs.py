@@ -10,10 +10,10 @@ from pathlib import Path
 
 import asyncpg
 
-from tests.main.asking import ask
 from tests.main.conftest import Serve
-from tests.servers import PATIENCE
-from tests.service import environment, peeklock
+from tests.main.http_requests import send_request
+from tests.peeklock_process import environment, run_peeklock
+from tests.servers import TIMEOUT_SECONDS
 
 BODY = "a-body-that-nobody-else-may-read"
 OTHER_BODY = "another-body-of-the-same-kind"
@@ -21,21 +21,23 @@ KEY = "pk_a-key-that-nobody-else-may-ever-see-0123"
 
 
 def test_logs_tell_neither_bodies_nor_tokens_nor_keys(serve: Serve, empty_postgres_url: str, tmp_path: Path) -> None:
-    assert peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url).returncode == 0
+    assert run_peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url).returncode == 0
     service = serve(log_level="debug", database_url=empty_postgres_url, bootstrap_key=KEY, auto_create_queues=1)
     key = {"authorization": f"Bearer {KEY}"}
     messages = "/v1/queues/private/messages"
-    assert ask(service, "POST", messages, {"body": BODY}, headers=key).status_code == 201
-    received = ask(service, "POST", f"{messages}/receive", {}, headers=key).json()["messages"]
+    assert send_request(service, "POST", messages, {"body": BODY}, headers=key).status_code == 201
+    received = send_request(service, "POST", f"{messages}/receive", {}, headers=key).json()["messages"]
     token = received[0]["lock_token"]
     for verb in ("renew", "complete", "abandon"):
-        ask(service, "POST", f"/v1/queues/private/locks/{token}/{verb}", {}, headers=key)
-    ask(service, "POST", messages, content=f'{{"body": "{BODY}', headers=key)
+        send_request(service, "POST", f"/v1/queues/private/locks/{token}/{verb}", {}, headers=key)
+    send_request(service, "POST", messages, content=f'{{"body": "{BODY}', headers=key)
 
     asyncio.run(rename_table(empty_postgres_url))
-    broken = ask(service, "POST", messages, {"body": OTHER_BODY}, headers={**key, "x-request-id": "the-broken-one"})
+    broken = send_request(
+        service, "POST", messages, {"body": OTHER_BODY}, headers={**key, "x-request-id": "the-broken-one"}
+    )
     assert (broken.status_code, broken.json()["code"]) == (500, "internal-error")
-    ask(service, "POST", f"/v1/queues/private/locks/{token}/complete", {}, headers=key)
+    send_request(service, "POST", f"/v1/queues/private/locks/{token}/complete", {}, headers=key)
 
     line, answered = [line for line in service.lines() if line.get("request_id") == "the-broken-one"]
     assert (line["level"], line["message"], line["operation"]) == ("error", "unexpected error", "send_message")
@@ -54,12 +56,12 @@ def test_every_logger_speaks_the_same_format(serve: Serve) -> None:
 
 def test_a_terminal_may_have_text(tmp_path: Path) -> None:
     settings = {"log_format": "text", "host": "no.such.host.invalid", "insecure_no_auth": 1}
-    first, *_ = peeklock("serve", directory=tmp_path, **settings).stderr.splitlines()
+    first, *_ = run_peeklock("serve", directory=tmp_path, **settings).stderr.splitlines()
     assert "[info" in first
     assert not first.startswith("{")
 
 
-UNCHECKED = """
+NO_PREFLIGHT_SCRIPT = """
 from app.logs import configure
 from app.server.listening import bind, run
 from app.settings import Settings
@@ -74,13 +76,13 @@ def test_a_server_that_cannot_open_its_rooms_says_why_and_fails(tmp_path: Path, 
     for workers in (1, 2):
         settings = {"database_url": postgres_url, "redis_url": "gopher://host", "workers": workers, "port": 0}
         done = subprocess.run(
-            [sys.executable, "-c", UNCHECKED],
+            [sys.executable, "-c", NO_PREFLIGHT_SCRIPT],
             cwd=tmp_path,
             env=environment(**settings),
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
         )
         assert (done.returncode, done.stdout) == (3, "")
         lines = [json.loads(line) for line in done.stderr.splitlines()]

@@ -11,58 +11,60 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.main.asking import ask
 from tests.main.conftest import Serve
-from tests.service import Service
+from tests.main.http_requests import send_request
+from tests.peeklock_process import PeeklockProcess
 
 QUEUE = "/v1/queues/orders"
 SEND, RECEIVE = f"{QUEUE}/messages", f"{QUEUE}/messages/receive"
-LONG = {"lock_duration_seconds": 3600}
+LONG_LOCK = {"lock_duration_seconds": 3600}
 
 
-def answer(service: Service, method: str, path: str, body: Any = None) -> Any:
+def request_json(service: PeeklockProcess, method: str, path: str, body: Any = None) -> Any:
     """What a request that must succeed is answered."""
-    heard = ask(service, method, path, body)
+    heard = send_request(service, method, path, body)
     assert heard.is_success, heard.text
     return heard.json()
 
 
-def receive(service: Service, most: int = 1, **wanted: Any) -> list[Any]:
-    return answer(service, "POST", RECEIVE, {"max_messages": most, **wanted})["messages"]
+def receive(service: PeeklockProcess, most: int = 1, **wanted: Any) -> list[Any]:
+    return request_json(service, "POST", RECEIVE, {"max_messages": most, **wanted})["messages"]
 
 
-def settle(service: Service, message: Any, verb: str, **said: Any) -> httpx.Response:
-    return ask(service, "POST", f"{QUEUE}/locks/{message['lock_token']}/{verb}", said)
+def settle(service: PeeklockProcess, message: Any, verb: str, **said: Any) -> httpx.Response:
+    return send_request(service, "POST", f"{QUEUE}/locks/{message['lock_token']}/{verb}", said)
 
 
-def in_every_state(service: Service) -> Any:
+def fill_every_state(service: PeeklockProcess) -> Any:
     """Leave a message in each state; the one that is locked."""
-    answer(service, "PUT", QUEUE, LONG)
+    request_json(service, "PUT", QUEUE, LONG_LOCK)
     for body in ("dead", "deferred", "locked"):
-        answer(service, "POST", SEND, {"body": body, "properties": {"of": body}})
+        request_json(service, "POST", SEND, {"body": body, "properties": {"of": body}})
     dead, deferred, locked = receive(service, 3)
     assert settle(service, dead, "dead-letter", reason="broken").status_code == 200
     assert settle(service, deferred, "defer").status_code == 200
-    answer(service, "POST", SEND, {"body": "later", "delay_seconds": 3600})
-    answer(service, "POST", SEND, {"body": {"a": [1, 2.0, None]}, "message_id": "m", "subject": "s", "priority": 9})
-    answer(service, "POST", SEND, {"body_base64": "AP8=", "content_type": "image/png", "ttl_seconds": 3600})
+    request_json(service, "POST", SEND, {"body": "later", "delay_seconds": 3600})
+    request_json(
+        service, "POST", SEND, {"body": {"a": [1, 2.0, None]}, "message_id": "m", "subject": "s", "priority": 9}
+    )
+    request_json(service, "POST", SEND, {"body_base64": "AP8=", "content_type": "image/png", "ttl_seconds": 3600})
     return locked
 
 
-def everything(service: Service) -> Sequence[Any]:
+def all_messages(service: PeeklockProcess) -> Sequence[Any]:
     """All messages of the queue as they stand."""
-    return answer(service, "GET", f"{SEND}?limit=1000")["items"]
+    return request_json(service, "GET", f"{SEND}?limit=1000")["items"]
 
 
 @pytest.mark.behaviour("S1.5", "S1.19", "S1.35")
 def test_a_killed_server_comes_back_with_every_message_in_its_state(serve: Serve, tmp_path: Path) -> None:
     killed = serve(data_dir=tmp_path / "data")
-    locked = in_every_state(killed)
-    before = everything(killed)
-    answer(killed, "POST", SEND, {"body": "the last word"})
+    locked = fill_every_state(killed)
+    before = all_messages(killed)
+    request_json(killed, "POST", SEND, {"body": "the last word"})
     killed.end()
     later = serve(data_dir=tmp_path / "data")
-    *same, last = everything(later)
+    *same, last = all_messages(later)
     assert same == before
     assert {message["state"] for message in same} == {"available", "scheduled", "locked", "deferred", "dead_lettered"}
     assert (last["body"], last["state"]) == ("the last word", "available")
@@ -74,29 +76,29 @@ def test_a_killed_server_comes_back_with_every_message_in_its_state(serve: Serve
 @pytest.mark.behaviour("S1.73")
 def test_a_stopped_server_handles_nothing_and_forgets_nothing(serve: Serve, tmp_path: Path) -> None:
     stopped = serve(data_dir=tmp_path / "data")
-    in_every_state(stopped)
-    before = everything(stopped)
+    fill_every_state(stopped)
+    before = all_messages(stopped)
     stopped.terminate()
     assert stopped.wait() == 0
     for method, path in (("POST", SEND), ("POST", RECEIVE), ("GET", QUEUE)):
         with pytest.raises(httpx.ConnectError):
-            ask(stopped, method, path)
-    assert everything(serve(data_dir=tmp_path / "data")) == before
+            send_request(stopped, method, path)
+    assert all_messages(serve(data_dir=tmp_path / "data")) == before
 
 
 @pytest.mark.behaviour("S3.27")
 @pytest.mark.parametrize("verb", ["complete", "dead-letter", "renew"])
 def test_a_broken_connection_is_told_apart_from_a_refusal(serve: Serve, tmp_path: Path, verb: str) -> None:
     first = serve(data_dir=tmp_path / "data")
-    answer(first, "PUT", QUEUE, LONG)
-    answer(first, "POST", SEND, {"body": 1})
+    request_json(first, "PUT", QUEUE, LONG_LOCK)
+    request_json(first, "POST", SEND, {"body": 1})
     (message,) = receive(first)
     first.end()
     with pytest.raises(httpx.TransportError):
         settle(first, message, verb)
     later = serve(data_dir=tmp_path / "data")
     assert settle(later, message, verb).status_code == 200
-    answer(later, "POST", f"{QUEUE}/purge", {"states": ["locked", "dead_lettered"]})
+    request_json(later, "POST", f"{QUEUE}/purge", {"states": ["locked", "dead_lettered"]})
     refused = settle(later, message, verb)
     if verb == "renew":
         assert (refused.status_code, refused.json()["code"], refused.json()["retryable"]) == (410, "lock-lost", False)
@@ -105,23 +107,23 @@ def test_a_broken_connection_is_told_apart_from_a_refusal(serve: Serve, tmp_path
 
 
 @pytest.fixture
-def replicas(serve: Serve, postgres_url: str, redis_url: str) -> list[Service]:
+def replicas(serve: Serve, postgres_url: str, redis_url: str) -> list[PeeklockProcess]:
     """Two servers on one store."""
     shared = {"database_url": postgres_url, "redis_url": redis_url}
     services = [serve(**shared), serve(**shared)]
-    ask(services[0], "DELETE", QUEUE)
-    answer(services[0], "PUT", QUEUE, LONG)
+    send_request(services[0], "DELETE", QUEUE)
+    request_json(services[0], "PUT", QUEUE, LONG_LOCK)
     return services
 
 
 @pytest.mark.behaviour("S1.13")
-def test_replicas_on_one_store_deliver_each_message_once(replicas: list[Service]) -> None:
+def test_replicas_on_one_store_deliver_each_message_once(replicas: list[PeeklockProcess]) -> None:
     numbers = [
-        answer(service, "POST", SEND, {"body": body})["sequence_number"]
+        request_json(service, "POST", SEND, {"body": body})["sequence_number"]
         for body, service in zip(range(40), cycle(replicas), strict=False)
     ]
 
-    def drain(service: Service) -> list[int]:
+    def drain(service: PeeklockProcess) -> list[int]:
         taken: list[int] = []
         while messages := receive(service, 3):
             taken += [message["sequence_number"] for message in messages]
@@ -131,16 +133,16 @@ def test_replicas_on_one_store_deliver_each_message_once(replicas: list[Service]
         drained = [threads.submit(drain, service) for service in (*replicas, *replicas)]
         taken = [number for one in drained for number in one.result()]
     assert sorted(taken) == numbers
-    assert answer(replicas[1], "GET", QUEUE)["counts"]["locked"] == 40
+    assert request_json(replicas[1], "GET", QUEUE)["counts"]["locked"] == 40
 
 
 @pytest.mark.behaviour("S1.22")
-def test_what_one_replica_names_another_one_finds(replicas: list[Service]) -> None:
+def test_what_one_replica_names_another_one_finds(replicas: list[PeeklockProcess]) -> None:
     here, there = replicas
-    sent = answer(here, "POST", SEND, {"body_base64": "AP8="})
+    sent = request_json(here, "POST", SEND, {"body_base64": "AP8="})
     path = f"{SEND}/{sent['sequence_number']}"
-    assert answer(there, "GET", path)["message_id"] == sent["message_id"]
-    assert ask(there, "GET", f"{path}/body").content == b"\x00\xff"
+    assert request_json(there, "GET", path)["message_id"] == sent["message_id"]
+    assert send_request(there, "GET", f"{path}/body").content == b"\x00\xff"
     (message,) = receive(here)
     assert settle(there, message, "renew").status_code == 200
     assert settle(there, message, "defer").status_code == 200
@@ -151,18 +153,18 @@ def test_what_one_replica_names_another_one_finds(replicas: list[Service]) -> No
 
 
 @pytest.mark.behaviour("S1.79")
-def test_what_one_sender_sends_in_order_arrives_in_order_at_another_replica(replicas: list[Service]) -> None:
+def test_what_one_sender_sends_in_order_arrives_in_order_at_another_replica(replicas: list[PeeklockProcess]) -> None:
     here, there = replicas
     for body in range(20):
-        answer(here, "POST", SEND, {"body": body})
+        request_json(here, "POST", SEND, {"body": body})
     assert [receive(there)[0]["body"] for _ in range(10)] == list(range(10))
     assert [message["body"] for message in receive(there, 10)] == list(range(10, 20))
 
 
 @pytest.mark.behaviour("S1.80")
-def test_senders_that_wait_for_each_other_are_delivered_in_their_order(replicas: list[Service]) -> None:
+def test_senders_that_wait_for_each_other_are_delivered_in_their_order(replicas: list[PeeklockProcess]) -> None:
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
         for body, (thread, service) in zip(range(20), cycle([(one, replicas[0]), (two, replicas[1])]), strict=False):
-            thread.submit(answer, service, "POST", SEND, {"body": body}).result()
+            thread.submit(request_json, service, "POST", SEND, {"body": body}).result()
     taken = [receive(service)[0]["body"] for service, _ in zip(cycle(replicas), range(20), strict=False)]
     assert taken == list(range(20))

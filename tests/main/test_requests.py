@@ -8,62 +8,69 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from tests.bounds import bounded
-from tests.main.asking import ask, until
 from tests.main.conftest import Serve
-from tests.servers import PATIENCE, RedisServer, Server
+from tests.main.http_requests import send_request, wait_until
+from tests.servers import TIMEOUT_SECONDS, RedisServer, ServerProcess
 
-LARGEST = 100_000
+MAX_BYTES = 100_000
 CHUNK = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
 CHUNKED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 DECLARED = b"POST /v1/queues/large/messages/raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
 
 
 def test_a_body_is_counted_while_it_streams(serve: Serve) -> None:
-    service = serve(max_request_bytes=LARGEST)
+    service = serve(max_request_bytes=MAX_BYTES)
     for head, piece in ((CHUNKED, CHUNK), (DECLARED, b"x" * 0x4000)):
         answer = endless_upload(service.url, head, piece)
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b'"message-too-large"' in answer
-    assert ask(service, "GET", "/v1/queues").json()["items"] == []
+    assert send_request(service, "GET", "/v1/queues").json()["items"] == []
 
 
 def test_without_redis_the_server_is_degraded_and_serves(
-    serve: Serve, postgres_url: str, private_server: Callable[..., Server]
+    serve: Serve, postgres_url: str, private_server: Callable[..., ServerProcess]
 ) -> None:
     redis = private_server(RedisServer)
     service = serve(database_url=postgres_url, redis_url=redis.url, auto_create_queues=1)
-    assert ask(service, "GET", "/readyz").json()["lock_store"] == "ok"
+    assert send_request(service, "GET", "/readyz").json()["lock_store"] == "ok"
     redis.stop()
-    until(lambda: ask(service, "GET", "/readyz").json()["lock_store"] == "degraded", "the loss is seen")
+    wait_until(lambda: send_request(service, "GET", "/readyz").json()["lock_store"] == "degraded", "the loss is seen")
     work = "/v1/queues/work"
-    assert ask(service, "POST", f"{work}/messages", {"body": 1}).status_code == 201
-    (message,) = ask(service, "POST", f"{work}/messages/receive", {"lock_seconds": 300}).json()["messages"]
+    assert send_request(service, "POST", f"{work}/messages", {"body": 1}).status_code == 201
+    (message,) = send_request(service, "POST", f"{work}/messages/receive", {"lock_seconds": 300}).json()["messages"]
     for verb in ("renew", "complete"):
-        assert ask(service, "POST", f"{work}/locks/{message['lock_token']}/{verb}", {}).status_code == 200
-    ready = ask(service, "GET", "/readyz")
+        assert send_request(service, "POST", f"{work}/locks/{message['lock_token']}/{verb}", {}).status_code == 200
+    ready = send_request(service, "GET", "/readyz")
     assert (ready.status_code, ready.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "degraded"})
 
 
 def test_an_idempotency_key_with_nul_is_refused(serve: Serve) -> None:
     """No header field holds a NUL (RFC 9110, 5.5), and no database keeps one in a text."""
     service = serve()
-    for path, body in KEYED.items():
+    for path, body in IDEMPOTENT_BODIES.items():
         for key in (b"\0", b"one\0two", b"\0" * 300):
             head = f"POST /v1/queues/nul/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n".encode()
-            answer = said(service.url, head + b"Idempotency-Key: " + key + b"\r\nConnection: close\r\n\r\n" + body)
+            answer = raw_response(
+                service.url, head + b"Idempotency-Key: " + key + b"\r\nConnection: close\r\n\r\n" + body
+            )
             assert answer.startswith(b"HTTP/1.1 400 "), (path, key, answer)
             assert b'"malformed-request"' in answer
-    assert ask(service, "GET", "/v1/queues").json()["items"] == []
+    assert send_request(service, "GET", "/v1/queues").json()["items"] == []
 
 
-KEYED = {"messages": b"{}", "messages/raw": b"{}", "messages/receive": b"{}", "messages/batch": b'{"messages": [{}]}'}
+IDEMPOTENT_BODIES = {
+    "messages": b"{}",
+    "messages/raw": b"{}",
+    "messages/receive": b"{}",
+    "messages/batch": b'{"messages": [{}]}',
+}
 """The operations that take an Idempotency-Key, and a body for each."""
 
 
-def said(url: str, request: bytes) -> bytes:
+def raw_response(url: str, request: bytes) -> bytes:
     """What the server answers to these bytes before it closes the connection."""
     where = urlsplit(url)
-    with socket.create_connection((where.hostname, where.port), timeout=PATIENCE) as connection:
+    with socket.create_connection((where.hostname, where.port), timeout=TIMEOUT_SECONDS) as connection:
         connection.sendall(request)
         answer = b""
         for _ in bounded("the server closes the connection"):
@@ -80,9 +87,9 @@ def endless_upload(url: str, head: bytes, piece: bytes) -> bytes:
     with socket.create_connection((where.hostname, where.port)) as connection:
         connection.sendall(head)
         answer = b""
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT_SECONDS)
         for _ in bounded("the upload is refused"):
-            readable, writable, _ = select.select([connection], [] if answer else [connection], [], PATIENCE)
+            readable, writable, _ = select.select([connection], [] if answer else [connection], [], TIMEOUT_SECONDS)
             assert readable or writable, "the server neither reads nor answers"
             if readable:
                 answer += connection.recv(65536)

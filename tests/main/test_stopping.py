@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.main.asking import ask, meter, until
 from tests.main.conftest import Serve
-from tests.servers import PATIENCE
+from tests.main.http_requests import metric_value, send_request, wait_until
+from tests.servers import TIMEOUT_SECONDS
 
 WAITING = "peeklock_waiting_receivers"
 RECEIVERS = 6
@@ -24,11 +24,11 @@ def test_waiting_receivers_are_answered_at_once(
     """Nothing but the stop can end these polls while anybody here has patience, nor is there any haste in the stop."""
     slow = {"long_poll_cap_seconds": 3600, "shutdown_grace_seconds": 600}
     service = serve(workers=processes, database_url=postgres_url, redis_url=redis_url, **slow)
-    ask(service, "PUT", "/v1/queues/quiet", {})
+    send_request(service, "PUT", "/v1/queues/quiet", {})
     with ThreadPoolExecutor(RECEIVERS) as threads:
         wish = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 3600})
-        waiting = [threads.submit(ask, service, *wish) for _ in range(RECEIVERS)]
-        until(lambda: meter(service, WAITING) == RECEIVERS, "all receivers wait")
+        waiting = [threads.submit(send_request, service, *wish) for _ in range(RECEIVERS)]
+        wait_until(lambda: metric_value(service, WAITING) == RECEIVERS, "all receivers wait")
         service.terminate()
         answers = [one.result() for one in waiting]
     assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})] * RECEIVERS
@@ -43,24 +43,26 @@ def test_whoever_comes_after_the_stop_is_refused_at_once(
     """A request that is still on its way holds the stop up; nobody else is let in meanwhile, nor left waiting."""
     slow = {"shutdown_grace_seconds": 600, "database_url": postgres_url, "redis_url": redis_url}
     service = serve(workers=processes, **slow)
-    ask(service, "PUT", "/v1/queues/last", {})
+    send_request(service, "PUT", "/v1/queues/last", {})
     address = ("127.0.0.1", httpx.URL(service.url).port)
-    with socket.create_connection(address, PATIENCE) as slow_one:
-        slow_one.sendall(HALF)
+    with socket.create_connection(address, TIMEOUT_SECONDS) as slow_one:
+        slow_one.sendall(HALF_REQUEST)
         assert slow_one.recv(100).startswith(b"HTTP/1.1 100 ")
         service.terminate()
-        until(lambda: is_refused(address), "the port is closed")
+        wait_until(lambda: is_refused(address), "the port is closed")
         slow_one.sendall(b"{}")
         assert slow_one.recv(100).startswith(b"HTTP/1.1 201 ")
     assert service.wait() == 0
 
 
-HALF = b"POST /v1/queues/last/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+HALF_REQUEST = (
+    b"POST /v1/queues/last/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+)
 
 
 def is_refused(address: tuple[str, int | None]) -> bool:
     try:
-        socket.create_connection(address, PATIENCE).close()
+        socket.create_connection(address, TIMEOUT_SECONDS).close()
     except ConnectionRefusedError:
         return True
     return False
@@ -69,14 +71,16 @@ def is_refused(address: tuple[str, int | None]) -> bool:
 def test_volatile_messages_are_stored_before_the_end(serve: Serve, postgres_url: str, redis_url: str) -> None:
     settings = {"workers": 2, "database_url": postgres_url, "redis_url": redis_url, "auto_create_queues": 1}
     service = serve(**settings)
-    ask(service, "PUT", "/v1/queues/volatile", {})
+    send_request(service, "PUT", "/v1/queues/volatile", {})
     for number in range(30):
-        answer = ask(service, "POST", "/v1/queues/volatile/messages", {"body": number, "durability": "volatile"})
+        answer = send_request(
+            service, "POST", "/v1/queues/volatile/messages", {"body": number, "durability": "volatile"}
+        )
         assert answer.status_code == 202
     service.terminate()
     assert service.wait() == 0
     later = serve(**settings)
-    assert ask(later, "GET", "/v1/queues/volatile").json()["counts"]["available"] == 30
+    assert send_request(later, "GET", "/v1/queues/volatile").json()["counts"]["available"] == 30
 
 
 def test_a_stop_is_no_failure_and_says_so(serve: Serve) -> None:
@@ -93,7 +97,7 @@ def test_what_two_processes_shared_is_removed(
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     service = serve(workers=2, database_url=postgres_url, redis_url=redis_url)
-    assert ask(service, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
+    assert send_request(service, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
     (shared,) = temporary.glob("peeklock-metrics-*")
     assert list(shared.glob("*.db")) != []
     service.terminate()

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.clock import VirtualClock
-from tests.databases import Run
-from tests.maintenance.house import House
-from tests.rooms import sqlite_broker
+from tests.brokers import sqlite_broker
+from tests.databases import RunResources
+from tests.maintenance.harness import BrokerHarness
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.fixture
-async def house(run: Run, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(run_resources: RunResources, tmp_path: Path) -> AsyncIterator[BrokerHarness]:
     """One over SQLite, on its own."""
     clock = VirtualClock()
-    file = shutil.copy(run.sqlite_template(), tmp_path / "peeklock.db")
+    file = shutil.copy(run_resources.sqlite_template(), tmp_path / "peeklock.db")
     async with sqlite_broker(f"sqlite:///{file}", clock) as broker:
-        yield House(broker, clock)
+        yield BrokerHarness(broker, clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from tests.model.runs import ABLATIONS, LONG, RESIDUAL, SOUND, Run
+from tests.model.runs import ABLATIONS, LONG, RESIDUAL, SOUND, ModelRun
 
 
 def main() -> int:
@@ -18,11 +18,11 @@ def main() -> int:
     runs = (*SOUND, *RESIDUAL, *ABLATIONS, *(LONG if chosen.all else ()))
     wanted = [run for run in runs if not chosen.names or any(name in run.name for name in chosen.names)]
     print(f"{'run':<70} {'states':>9} {'steps':>9} {'CPU s':>6}  broken")
-    failed = [run for run in wanted if not _explore(run, chosen.roads)]
+    failed = [run for run in wanted if not _explore(run, chosen.paths)]
     return 1 if failed else 0
 
 
-def _explore(run: Run, with_roads: bool) -> bool:
+def _explore(run: ModelRun, with_paths: bool) -> bool:
     began = time.process_time()
     seen = run.explore()
     spent = time.process_time() - began
@@ -33,8 +33,8 @@ def _explore(run: Run, with_roads: bool) -> bool:
         f"{run.name:<70} {states:>9} {seen.steps:>9} {spent:>6.1f}  {broken}{'' if expected else '  UNEXPECTED'}",
         flush=True,
     )
-    for promise, road in sorted(seen.roads.items()) if with_roads else ():
-        print(f"    {promise}:", *road, sep="\n        ")
+    for promise, path in sorted(seen.paths.items()) if with_paths else ():
+        print(f"    {promise}:", *path, sep="\n        ")
     return expected
 
 

@@ -34,20 +34,20 @@ def canonical(state: State) -> State:
     )
 
 
-def without_lost_causes(state: State) -> State:
+def without_doomed_requests(state: State) -> State:
     """Where every statement names its token and every miss ends in a look-up, only the tombstone matters to a request
     whose token locks nothing."""
     return state._replace(
         receivers=tuple(
-            receiver._replace(request=_fate(state, receiver.request)) if receiver.request else receiver
+            receiver._replace(request=_doomed_request(state, receiver.request)) if receiver.request else receiver
             for receiver in state.receivers
         ),
-        abandoned=tuple(_fate(state, handler) for handler in state.abandoned),
+        abandoned=tuple(_doomed_request(state, handler) for handler in state.abandoned),
         sweepers=tuple(carried if carried and carried.token == state.row.token else () for carried in state.sweepers),
     )
 
 
-def _fate(state: State, handler: Handler) -> Handler:
+def _doomed_request(state: State, handler: Handler) -> Handler:
     """Such a request goes where all its roads lead: to the tombstone, once no record can be extended or written."""
     token, step = handler.token, handler.step
     if token in (0, state.row.token) or step in ("record", "undo", "look_up", "again", "glance"):

@@ -37,16 +37,16 @@ class Model(Protocol[S]):
 
 @dataclass
 class Exploration:
-    """What one run saw: `roads` maps each broken promise to the labels of a shortest way to it."""
+    """What one run saw: `paths` maps each broken promise to the labels of a shortest way to it."""
 
     states: int = 0
     steps: int = 0
     complete: bool = False
-    roads: dict[str, list[str]] = field(default_factory=dict)
+    paths: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def broken(self) -> frozenset[str]:
-        return frozenset(self.roads)
+        return frozenset(self.paths)
 
 
 class _Graph(Generic[S]):
@@ -76,56 +76,58 @@ class _Graph(Generic[S]):
         """End the list of steps of the state being expanded."""
         self._offsets.append(len(self._targets))
 
-    def road_to(self, number: int) -> list[str]:
+    def path_to(self, number: int) -> list[str]:
         labels = []
         while number:
             labels.append(self._label[number])
             number = self._parent[number]
         return labels[::-1]
 
-    def first_without_way_out(self, model: Model[S]) -> int | None:
+    def first_stuck_state(self, model: Model[S]) -> int | None:
         """The nearest state from which steps without faults reach no finished state."""
-        escapes = bytearray(model.finished(state) for state in self.states)
-        waiting = [number for number, done in enumerate(escapes) if not done]
+        can_finish = bytearray(model.finished(state) for state in self.states)
+        waiting = [number for number, done in enumerate(can_finish) if not done]
         while True:
             # Backwards, because most steps lead away from the start: few rounds are needed.
-            still = []
+            unresolved = []
             for number in reversed(waiting):
                 targets = self._targets[self._offsets[number] : self._offsets[number + 1]]
-                if any(escapes[target] for target in targets):
-                    escapes[number] = 1
+                if any(can_finish[target] for target in targets):
+                    can_finish[number] = 1
                 else:
-                    still.append(number)
-            if len(still) == len(waiting):
+                    unresolved.append(number)
+            if len(unresolved) == len(waiting):
                 return min(waiting, default=None)
-            waiting = still[::-1]
+            waiting = unresolved[::-1]
 
 
-def explore(model: Model[S], enough: frozenset[str] = frozenset(), most: int = 10_000_000) -> Exploration:
+def explore(
+    model: Model[S], stop_when_broken: frozenset[str] = frozenset(), max_states: int = 10_000_000
+) -> Exploration:
     """Search breadth first; stop early only when every promise in `enough` was seen broken, or at `most` states."""
-    graph, seen = _Graph(model.start), Exploration()
+    graph, exploration = _Graph(model.start), Exploration()
     number = 0
-    while number < len(graph.states) and len(graph.states) < most:
-        _expand(model, graph, number, seen)
-        if enough and enough <= seen.broken:
+    while number < len(graph.states) and len(graph.states) < max_states:
+        _expand(model, graph, number, exploration)
+        if stop_when_broken and stop_when_broken <= exploration.broken:
             break
         number += 1
-    seen.states, seen.steps = len(graph.states), graph.steps
-    seen.complete = number == len(graph.states)
-    if seen.complete:
-        stuck = graph.first_without_way_out(model)
+    exploration.states, exploration.steps = len(graph.states), graph.steps
+    exploration.complete = number == len(graph.states)
+    if exploration.complete:
+        stuck = graph.first_stuck_state(model)
         if stuck is not None:
-            seen.roads[STUCK] = graph.road_to(stuck)
-    return seen
+            exploration.paths[STUCK] = graph.path_to(stuck)
+    return exploration
 
 
-def _expand(model: Model[S], graph: _Graph[S], number: int, seen: Exploration) -> None:
+def _expand(model: Model[S], graph: _Graph[S], number: int, exploration: Exploration) -> None:
     state = graph.states[number]
     for promise in model.broken(state):
-        if promise not in seen.roads:
-            seen.roads[promise] = graph.road_to(number)
+        if promise not in exploration.paths:
+            exploration.paths[promise] = graph.path_to(number)
     for label, after, promise in model.steps(state):
         graph.add(number, label, after)
-        if promise and promise not in seen.roads:
-            seen.roads[promise] = [*graph.road_to(number), label]
+        if promise and promise not in exploration.paths:
+            exploration.paths[promise] = [*graph.path_to(number), label]
     graph.close()

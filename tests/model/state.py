@@ -56,7 +56,7 @@ class Handler(NamedTuple):
 class Receiver(NamedTuple):
     """A client: what it is about, for which token, the ticks left of the promise it was given, its request."""
 
-    about: str
+    intent: str
     token: int
     promise: int
     request: Handler | tuple[()]
@@ -85,5 +85,5 @@ class State(NamedTuple):
     timeouts: int
 
 
-def put(items: tuple[Item, ...], index: int, item: Item) -> tuple[Item, ...]:
+def replaced(items: tuple[Item, ...], index: int, item: Item) -> tuple[Item, ...]:
     return (*items[:index], item, *items[index + 1 :])

@@ -9,34 +9,34 @@ import pytest
 
 from tests.model.explorer import STUCK, explore
 from tests.model.rules import Rules
-from tests.model.runs import ABLATIONS, CHOSEN, LONG, RESIDUAL, SOUND, Run
+from tests.model.runs import ABLATIONS, CHOSEN_RULES, LONG, RESIDUAL, SOUND, ModelRun
 
 
-def _name(run: Run) -> str:
+def _name(run: ModelRun) -> str:
     return run.name
 
 
-def _check(run: Run) -> None:
+def _check(run: ModelRun) -> None:
     seen = run.explore()
-    told = "\n".join(f"{promise}:\n  " + "\n  ".join(road) for promise, road in seen.roads.items())
-    assert run.as_expected(seen), f"{seen.states} states, complete: {seen.complete}\n{told}"
+    allowed = "\n".join(f"{promise}:\n  " + "\n  ".join(path) for promise, path in seen.paths.items())
+    assert run.as_expected(seen), f"{seen.states} states, complete: {seen.complete}\n{allowed}"
 
 
 @pytest.mark.parametrize("run", SOUND, ids=_name)
-def test_breaks_no_promise(run: Run) -> None:
+def test_breaks_no_promise(run: ModelRun) -> None:
     assert not run.breaks
     _check(run)
 
 
 @pytest.mark.parametrize("run", RESIDUAL, ids=_name)
-def test_breaks_what_is_documented_and_nothing_else(run: Run) -> None:
+def test_breaks_what_is_documented_and_nothing_else(run: ModelRun) -> None:
     assert run.breaks
-    assert run.to_the_end
+    assert run.exhaustive
     _check(run)
 
 
 @pytest.mark.parametrize("run", ABLATIONS, ids=_name)
-def test_a_missing_rule_breaks_the_promise_it_guards(run: Run) -> None:
+def test_a_missing_rule_breaks_the_promise_it_guards(run: ModelRun) -> None:
     assert run.breaks
     _check(run)
 
@@ -44,7 +44,7 @@ def test_a_missing_rule_breaks_the_promise_it_guards(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.faults("all")
 @pytest.mark.parametrize("run", LONG, ids=_name)
-def test_larger_worlds(run: Run) -> None:
+def test_larger_worlds(run: ModelRun) -> None:
     _check(run)
 
 
@@ -55,11 +55,11 @@ def test_every_rule_is_taken_away_once() -> None:
 
 def test_no_scenario_breaks_anything_by_itself() -> None:
     """So what an ablation sees broken is broken by the missing rule."""
-    sound = {run.scenario for run in (*SOUND, *LONG) if run.rules == CHOSEN and not run.breaks}
+    sound = {run.scenario for run in (*SOUND, *LONG) if run.rules == CHOSEN_RULES and not run.breaks}
     assert {run.scenario for run in ABLATIONS} <= sound
 
 
-class Walk:
+class CounterModel:
     """A model whose every answer is known: from 0 by ones and twos to 5, and a step from 3 into a trap."""
 
     start = 0
@@ -81,10 +81,10 @@ class Walk:
 
 
 def test_the_explorer_sees_all_and_finds_the_shortest_roads() -> None:
-    seen = explore(Walk())
+    seen = explore(CounterModel())
     assert seen.complete
     assert (seen.states, seen.steps) == (7, 12)
-    assert {promise: len(road) for promise, road in seen.roads.items()} == {
+    assert {promise: len(path) for promise, path in seen.paths.items()} == {
         "stood on 4": 2,
         "leapt over 5": 3,
         STUCK: 3,
@@ -92,5 +92,5 @@ def test_the_explorer_sees_all_and_finds_the_shortest_roads() -> None:
 
 
 def test_the_explorer_stops_early_only_at_what_is_enough() -> None:
-    assert not explore(Walk(), frozenset({"stood on 4"})).complete
-    assert explore(Walk(), frozenset({"never"})).complete
+    assert not explore(CounterModel(), frozenset({"stood on 4"})).complete
+    assert explore(CounterModel(), frozenset({"never"})).complete

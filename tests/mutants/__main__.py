@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from tests.mutants.mistakes import Mutant, mutants
+from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.run import MutationRun
 from tests.mutants.trial import ROOT
 
@@ -37,7 +37,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def chosen(paths: Sequence[str], sample: int | None) -> list[Mutant]:
+def select_mutants(paths: Sequence[str], sample: int | None) -> list[Mutant]:
     """Every mutant of these modules and folders, or a sample of them, the same in each run."""
     files = [file for path in paths for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
     found = [one for file in files for one in mutants(_module(file), file.read_text(), str(file))]
@@ -48,7 +48,7 @@ def _module(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
-def listed() -> dict[str, str]:
+def read_survivors() -> dict[str, str]:
     """The survivors that are known, each with its reason."""
     modules = tomllib.loads(SURVIVORS.read_text())
     return {f"{module}: {mutant}": why for module, ones in modules.items() for mutant, why in ones.items()}
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="run only this many, the same in each run")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="what is to see the mistakes")
     arguments = parser.parse_args()
-    run = MutationRun(chosen(arguments.paths, arguments.sample), listed(), arguments.minutes)
+    run = MutationRun(select_mutants(arguments.paths, arguments.sample), read_survivors(), arguments.minutes)
     # The same examples in each run; none is kept or made smaller, and a busy machine makes none too slow.
     settings.register_profile(
         "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]

@@ -10,8 +10,8 @@ from importlib import import_module
 
 import pytest
 
-from tests.mutants.mistakes import Mutant
-from tests.mutants.trial import Outcome, Ran, loaded_functions, record, try_out
+from tests.mutants.mutations import Mutant
+from tests.mutants.trial import BaselineResult, TrialOutcome, loaded_functions, run_baseline, run_trial
 
 SERVER_FIXTURE = "wanted"
 """Every fixture that lends a server uses this one."""
@@ -28,11 +28,11 @@ TRIAL_SECONDS = 20.0
 class MutationRun:
     """A plugin for pytest that runs mutants in the place of the tests that were collected."""
 
-    def __init__(self, wanted: Sequence[Mutant], listed: Mapping[str, str], minutes: float) -> None:
-        self.wanted = wanted
+    def __init__(self, mutants: Sequence[Mutant], listed: Mapping[str, str], minutes: float) -> None:
+        self.mutants = mutants
         self.listed = listed
-        self.until = time.monotonic() + minutes * 60
-        self.outcomes: dict[str, Outcome] = {}
+        self.deadline = time.monotonic() + minutes * 60
+        self.outcomes: dict[str, TrialOutcome] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what needs a server, is known to be slow, or runs on the store in memory as well."""
@@ -46,42 +46,45 @@ class MutationRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all mutants, as far as the time allows."""
-        print(f"{len(self.wanted)} mutants; running {len(session.items)} tests once without any", flush=True)
-        for module in {mutant.module for mutant in self.wanted}:
+        print(f"{len(self.mutants)} mutants; running {len(session.items)} tests once without any", flush=True)
+        for module in {mutant.module for mutant in self.mutants}:
             import_module(module)  # some are loaded by a test only, which is too late to plant a mistake in them
-        functions, ran = loaded_functions(), record(session.items)
-        print("".join(f"fails without a mutant, left out: {test}\n" for test in ran if not ran[test].passes), end="")
+        functions, baseline = loaded_functions(), run_baseline(session.items)
+        print(
+            "".join(f"fails without a mutant, left out: {test}\n" for test in baseline if not baseline[test].passes),
+            end="",
+        )
         gc.freeze()  # forks share what the collector does not touch
         items = {item.nodeid: item for item in session.items}
-        for mutant in self.wanted:
-            tests = [items[test] for test in tests_of(mutant, ran)]
+        for mutant in self.mutants:
+            tests = [items[test] for test in tests_of(mutant, baseline)]
             if not tests:
-                outcome = Outcome.NOT_REACHED
-            elif time.monotonic() > self.until:
-                outcome = Outcome.NOT_RUN
+                outcome = TrialOutcome.NOT_REACHED
+            elif time.monotonic() > self.deadline:
+                outcome = TrialOutcome.NOT_RUN
             else:
-                outcome = try_out(mutant, functions[mutant.place], tests)
+                outcome = run_trial(mutant, functions[mutant.function_id], tests)
             self._note(mutant, outcome)
         return True
 
-    def _note(self, mutant: Mutant, outcome: Outcome) -> None:
+    def _note(self, mutant: Mutant, outcome: TrialOutcome) -> None:
         self.outcomes[str(mutant)] = outcome
-        if outcome is Outcome.SURVIVED:
+        if outcome is TrialOutcome.SURVIVED:
             print(f"survived: {mutant} ({self.listed.get(str(mutant), 'NOT LISTED')})", flush=True)
-        elif outcome in (Outcome.TIMED_OUT, Outcome.BROKEN):
+        elif outcome in (TrialOutcome.TIMED_OUT, TrialOutcome.BROKEN):
             print(f"{outcome.value}: {mutant}", flush=True)
 
     def report(self) -> bool:
         """Print what became of all. False where a survivor is not listed, a listed mutant is killed, or one is broken."""
         outcomes, counts = self.outcomes, Counter(self.outcomes.values())
-        idle = Counter(one.place for one in self.wanted if outcomes.get(str(one)) is Outcome.NOT_REACHED)
-        unlisted = [name for name in outcomes if outcomes[name] is Outcome.SURVIVED and name not in self.listed]
-        outdated = [name for name in self.listed if outcomes.get(name) is Outcome.KILLED]
+        idle = Counter(one.function_id for one in self.mutants if outcomes.get(str(one)) is TrialOutcome.NOT_REACHED)
+        unlisted = [name for name in outcomes if outcomes[name] is TrialOutcome.SURVIVED and name not in self.listed]
+        outdated = [name for name in self.listed if outcomes.get(name) is TrialOutcome.KILLED]
         print("".join(f"not reached: {place} ({number})\n" for place, number in idle.items()), end="")
         print("".join(f"listed, but killed: {name}\n" for name in outdated), end="")
-        print(", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome))
+        print(", ".join(f"{counts[outcome]} {outcome.value}" for outcome in TrialOutcome))
         print(f"{len(unlisted)} of those that survived are not listed")
-        return not unlisted and not outdated and not counts[Outcome.BROKEN]
+        return not unlisted and not outdated and not counts[TrialOutcome.BROKEN]
 
 
 def _is_fast(item: pytest.Item) -> bool:
@@ -103,16 +106,16 @@ def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def tests_of(mutant: Mutant, ran: Mapping[str, Ran]) -> list[str]:
+def tests_of(mutant: Mutant, baseline: Mapping[str, BaselineResult]) -> list[str]:
     """The fast tests that run the mutant's function, the fastest first, as many as a trial may take."""
-    near = [test for test, one in ran.items() if one.passes and mutant.place in one.places]
-    fast = [test for test in near if ran[test].seconds <= SLOWEST_SECONDS]
-    return list(_within(TRIAL_SECONDS, sorted(fast, key=lambda test: ran[test].seconds), ran))
+    covering = [test for test, one in baseline.items() if one.passes and mutant.function_id in one.function_ids]
+    fast = [test for test in covering if baseline[test].seconds <= SLOWEST_SECONDS]
+    return list(_within(TRIAL_SECONDS, sorted(fast, key=lambda test: baseline[test].seconds), baseline))
 
 
-def _within(seconds: float, tests: Sequence[str], ran: Mapping[str, Ran]) -> Iterator[str]:
+def _within(seconds: float, tests: Sequence[str], baseline: Mapping[str, BaselineResult]) -> Iterator[str]:
     for test in tests:
-        seconds -= ran[test].seconds
+        seconds -= baseline[test].seconds
         if seconds < 0:
             return
         yield test

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import chosen, listed
-from tests.mutants.mistakes import mutants
+from tests.mutants.__main__ import read_survivors, select_mutants
+from tests.mutants.mutations import mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def mistakes(step: str) -> list[str]:
+def mutations_of(step: str) -> list[str]:
     """The mistakes that are made in a function of these steps."""
     source = "def function(a, b):\n" + textwrap.indent(step, "    ")
-    return [one.mistake for one in mutants("one", source)]
+    return [one.mutation for one in mutants("one", source)]
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ def mistakes(step: str) -> list[str]:
     ],
 )
 def test_each_mistake(step: str, expected: list[str]) -> None:
-    assert mistakes(step if "await" not in step else f"async def inner():\n    {step}") == expected
+    assert mutations_of(step if "await" not in step else f"async def inner():\n    {step}") == expected
 
 
 def test_equal_mistakes_in_one_function_are_numbered() -> None:
-    assert mistakes("c = [True, True]") == ["True -> False", "True -> False (2)"]
+    assert mutations_of("c = [True, True]") == ["True -> False", "True -> False (2)"]
 
 
 @pytest.mark.parametrize("step", ["'text'", "c: int | None", "def inner(a: A | B) -> C | D: ..."])
 def test_what_no_step_depends_on_is_left_alone(step: str) -> None:
-    assert mistakes(step) == []
+    assert mutations_of(step) == []
 
 
 def test_a_mutant_is_named_by_its_method_and_carries_the_code_of_it() -> None:
@@ -63,12 +63,12 @@ def test_what_is_outside_of_functions_is_left_alone() -> None:
 
 def test_a_method_keeps_its_only_super() -> None:
     source = "class A(B):\n    def c(self):\n        super().c()\n        d()\n"
-    assert [one.mistake for one in mutants("one", source)] == ["d() -> pass"]
+    assert [one.mutation for one in mutants("one", source)] == ["d() -> pass"]
 
 
 def test_every_survivor_in_the_list_is_still_a_mistake_that_is_made() -> None:
-    modules = {name.partition(":")[0].replace(".", "/") + ".py" for name in listed()}
-    assert listed().keys() <= {str(one) for one in chosen(sorted(modules), None)}
+    modules = {name.partition(":")[0].replace(".", "/") + ".py" for name in read_survivors()}
+    assert read_survivors().keys() <= {str(one) for one in select_mutants(sorted(modules), None)}
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_that_fails_by_itself():
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a run over one module prints, whose tests see one mistake, and end the process at another."""
     file = tmp_path_factory.mktemp("tests") / "test_retry.py"
     file.write_text(TESTS.format(end=99))
@@ -100,19 +100,19 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def test_a_mutant_that_no_test_sees_survives(printed: str) -> None:
-    assert "survived: app.domain.retry: retry_delay: failures - 1 -> failures + 1 (NOT LISTED)" in printed
+def test_a_mutant_that_no_test_sees_survives(output: str) -> None:
+    assert "survived: app.domain.retry: retry_delay: failures - 1 -> failures + 1 (NOT LISTED)" in output
 
 
-def test_an_end_that_is_no_answer_of_the_tests_is_not_taken_for_one(printed: str) -> None:
-    assert "broken: app.domain.retry: retry_delay: 0 -> 1" in printed
+def test_an_end_that_is_no_answer_of_the_tests_is_not_taken_for_one(output: str) -> None:
+    assert "broken: app.domain.retry: retry_delay: 0 -> 1" in output
 
 
-def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(printed: str) -> None:
-    assert "left out: " in printed
-    assert "test_that_fails_by_itself" in printed
-    assert "1 killed" in printed
+def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(output: str) -> None:
+    assert "left out: " in output
+    assert "test_that_fails_by_itself" in output
+    assert "1 killed" in output
 
 
-def test_the_last_lines_count_every_outcome(printed: str) -> None:
-    assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in printed
+def test_the_last_lines_count_every_outcome(output: str) -> None:
+    assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in output

@@ -23,17 +23,17 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.mistakes import Mutant
+from tests.mutants.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = f"{ROOT / 'app'}{os.sep}"
-PATIENCE_SECONDS = 60
+APP_PREFIX = f"{ROOT / 'app'}{os.sep}"
+TIMEOUT_SECONDS = 60
 """What one test may take by the clock in a trial, also on a busy machine."""
-MOST_MEMORY = 4 << 30
+MAX_MEMORY = 4 << 30
 """Bytes of address space, so that a loop that no longer ends cannot fill the machine."""
 
 
-class Outcome(Enum):
+class TrialOutcome(Enum):
     """What became of a mutant."""
 
     SURVIVED = "survived"
@@ -45,21 +45,21 @@ class Outcome(Enum):
     NOT_RUN = "not run"
 
 
-ENDS = {0: Outcome.SURVIVED, 1: Outcome.KILLED, -signal.SIGALRM: Outcome.TIMED_OUT}
+EXIT_CODE_OUTCOMES = {0: TrialOutcome.SURVIVED, 1: TrialOutcome.KILLED, -signal.SIGALRM: TrialOutcome.TIMED_OUT}
 """What the exit code of a trial says; every other one is an error of the trial."""
-ERROR = 70
+ERROR_EXIT_CODE = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class BaselineResult:
     """What a test does without any mistake: whether it passes, its seconds of processor time, the functions it runs."""
 
     passes: bool
     seconds: float
-    places: Sequence[str]
+    function_ids: Sequence[str]
 
 
-def place_of(code: CodeType) -> str:
+def function_id_of(code: CodeType) -> str:
     """The function or method that this code of `app` belongs to; an inner function belongs to the one around it."""
     module = ".".join(Path(code.co_filename).relative_to(ROOT).with_suffix("").parts)
     return f"{module}: {code.co_qualname.partition('.<locals>')[0]}"
@@ -69,50 +69,52 @@ def loaded_functions() -> Mapping[str, Sequence[FunctionType]]:
     """Every function of `app` that is loaded, by place."""
     found = defaultdict[str, list[FunctionType]](list)
     for one in gc.get_objects():
-        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(CODE):
-            found[place_of(one.__code__)].append(one)
+        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(APP_PREFIX):
+            found[function_id_of(one.__code__)].append(one)
     return found
 
 
-def record(tests: Sequence[pytest.Item]) -> Mapping[str, Ran]:
+def run_baseline(tests: Sequence[pytest.Item]) -> Mapping[str, BaselineResult]:
     """Run each test without any mistake, and note what it runs."""
-    with tempfile.TemporaryFile("w+") as note:
+    with tempfile.TemporaryFile("w+") as results_file:
 
         def run_and_note() -> int:
             recorder = Recorder()
-            json.dump({test.nodeid: recorder.run(test, after) for test, after in _in_turn(tests)}, note)
-            note.flush()
+            json.dump(
+                {test.nodeid: recorder.run(test, next_test) for test, next_test in _with_next(tests)}, results_file
+            )
+            results_file.flush()
             return 0
 
         if (code := _in_a_fork(run_and_note)) != 0:
             raise RuntimeError(f"the run without mistakes ended with {code}")
-        note.seek(0)
-        return {test: Ran(*noted) for test, noted in json.load(note).items()}
+        results_file.seek(0)
+        return {test: BaselineResult(*fields) for test, fields in json.load(results_file).items()}
 
 
-def try_out(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence[pytest.Item]) -> Outcome:
+def run_trial(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence[pytest.Item]) -> TrialOutcome:
     """Run tests against a mutant up to the first that fails."""
 
     def plant_and_run() -> int:
         for function in functions:
             if function.__code__.co_qualname == mutant.code.co_qualname:
                 function.__code__ = mutant.code
-        for test, after in _in_turn(tests):
-            signal.alarm(PATIENCE_SECONDS)  # ends the process: no handler of ours could interrupt every loop
-            if not _passes(test, after):
+        for test, next_test in _with_next(tests):
+            signal.alarm(TIMEOUT_SECONDS)  # ends the process: no handler of ours could interrupt every loop
+            if not _passes(test, next_test):
                 return 1
         return 0
 
-    return ENDS.get(_in_a_fork(plant_and_run), Outcome.BROKEN)
+    return EXIT_CODE_OUTCOMES.get(_in_a_fork(plant_and_run), TrialOutcome.BROKEN)
 
 
-def _in_turn(tests: Sequence[pytest.Item]) -> zip_longest[tuple[pytest.Item, pytest.Item | None]]:
+def _with_next(tests: Sequence[pytest.Item]) -> zip_longest[tuple[pytest.Item, pytest.Item | None]]:
     return zip_longest(tests, tests[1:])
 
 
-def _passes(test: pytest.Item, after: pytest.Item | None) -> bool:
+def _passes(test: pytest.Item, next_test: pytest.Item | None) -> bool:
     failed_before = test.session.testsfailed
-    test.ihook.pytest_runtest_protocol(item=test, nextitem=after)
+    test.ihook.pytest_runtest_protocol(item=test, nextitem=next_test)
     return test.session.testsfailed == failed_before
 
 
@@ -124,16 +126,18 @@ class Recorder:
         self._profile_thread()
         threading.setprofile(self._profile_thread)
 
-    def run(self, test: pytest.Item, after: pytest.Item | None) -> tuple[bool, float, list[str]]:
-        """Run a test; the fields of `Ran`."""
+    def run(self, test: pytest.Item, next_test: pytest.Item | None) -> tuple[bool, float, list[str]]:
+        """Run a test; the fields of `BaselineResult`."""
         for profile in self._profiles:
             profile.clear()
         begun = time.process_time()
-        passes = _passes(test, after)
+        passes = _passes(test, next_test)
         seconds = time.process_time() - begun
         codes = (entry.code for profile in self._profiles for entry in profile.getstats())
-        places = {place_of(one) for one in codes if isinstance(one, CodeType) and one.co_filename.startswith(CODE)}
-        return passes, seconds, sorted(places)
+        function_ids = {
+            function_id_of(one) for one in codes if isinstance(one, CodeType) and one.co_filename.startswith(APP_PREFIX)
+        }
+        return passes, seconds, sorted(function_ids)
 
     def _profile_thread(self, *_: Any) -> None:
         self._profiles.append(cProfile.Profile(builtins=False))
@@ -144,17 +148,17 @@ def _in_a_fork(work: Callable[[], int]) -> int:
     """Do work in a fork and return its exit code, or the signal that ended it, negated. What it started ends with it."""
     child = os.fork()
     if child == 0:
-        _end_with(work)
+        _run_and_exit(work)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _end_with(work: Callable[[], int]) -> None:
-    code = ERROR
+def _run_and_exit(work: Callable[[], int]) -> None:
+    code = ERROR_EXIT_CODE
     try:
         os.setpgid(0, 0)
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, sys.stdout.fileno())
         os.dup2(silence, sys.stderr.fileno())

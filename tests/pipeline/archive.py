@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from app.domain.digest import content_digest, digest_of_rows, row_digest
-from app.store.digested import DIGESTED_COLUMNS
-from app.store.migrate import on_connection
-from tests.engines import apart
-from tests.faults.outside import execute
+from app.store.digest_columns import DIGESTED_COLUMNS
+from app.store.migrate import run_on_connection
+from tests.faults.database_access import execute
+from tests.server_drivers import run_in_thread
 
 DAY = 86_400_000_000
 NOON = 1_790_000_000_000_000 // DAY * DAY + DAY // 2
@@ -85,7 +85,7 @@ class Archive:
 
     def seal_all(self, batches: Mapping[int, Sequence[dict[str, Any]]], sealed_at: int = NOON) -> None:
         """Archive these accepted messages as batches that are sealed."""
-        self.end([row | {"export_batch": number} for number, rows in batches.items() for row in rows])
+        self.archive_rows([row | {"export_batch": number} for number, rows in batches.items() for row in rows])
         marks = [
             {
                 "number": number, "row_count": len(rows), "digest": digest_of(rows), "digest_version": 2,
@@ -104,12 +104,12 @@ class Archive:
             digest=sealed, number=number,
         )  # fmt: skip
 
-    def end(self, rows: Sequence[dict[str, Any]]) -> None:
+    def archive_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         """Archive these accepted messages, in no batch where they name none."""
-        self.accept(rows)
+        self.count_accepted(rows)
         self.fill("archive", [{"export_batch": None} | row for row in rows])
 
-    def accept(self, rows: Iterable[dict[str, Any]]) -> None:
+    def count_accepted(self, rows: Iterable[dict[str, Any]]) -> None:
         """Count messages as accepted by their queue on their day, as the statements do that store them."""
         by_day: dict[tuple[int, str, int], list[int]] = {}
         for row in rows:
@@ -134,7 +134,7 @@ class Archive:
             removal=removal, at=NOON + DAY,
         )  # fmt: skip
 
-    def age(self, by: int) -> None:
+    def move_back(self, by: int) -> None:
         """Let every archived message have ended that much earlier, and its batch be sealed with it."""
         execute(self.url, "UPDATE archive SET settled_at = settled_at - :by", by=by)
         for (number,) in execute(self.url, "SELECT number FROM export_batch WHERE removed_at IS NULL"):
@@ -151,20 +151,20 @@ class Archive:
                 number=number,
             )
 
-    def lose(self, sequence_number: int) -> None:
+    def delete_message(self, sequence_number: int) -> None:
         """Let an archived message vanish, as no server does it."""
         execute(self.url, "DELETE FROM archive WHERE sequence_number = :number", number=sequence_number)
 
-    def hold(self, queue_id: int, queue: str, rows: Sequence[dict[str, Any]]) -> None:
+    def add_to_queue(self, queue_id: int, queue: str, rows: Sequence[dict[str, Any]]) -> None:
         """Put accepted messages into a new queue."""
-        self.hold_all({(queue_id, queue): rows})
+        self.add_to_queues({(queue_id, queue): rows})
 
-    def hold_all(self, queues: Mapping[tuple[int, str], Sequence[dict[str, Any]]]) -> None:
+    def add_to_queues(self, queues: Mapping[tuple[int, str], Sequence[dict[str, Any]]]) -> None:
         """Put accepted messages into new queues."""
         about = {"settings": "{}", "version": 1, "created_at": 0, "updated_at": 0}
         self.fill("queue", [about | {"id": number, "name": name} for number, name in queues])
         rows = [(name, row | {"queue_id": number}) for (number, name), held in queues.items() for row in held]
-        self.accept(row | {"queue": name} for name, row in rows)
+        self.count_accepted(row | {"queue": name} for name, row in rows)
         self.fill("message", [row for _, row in rows])
 
     def fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -176,7 +176,7 @@ class Archive:
             connection.execute(statement, list(rows))
             connection.commit()
 
-        apart(lambda: on_connection(self.url, work))
+        run_in_thread(lambda: run_on_connection(self.url, work))
 
     def numbers(self) -> set[int]:
         """The sequence numbers of all that is archived."""

@@ -77,16 +77,16 @@ def archive(request: pytest.FixtureRequest) -> Archive:
 
 
 @pytest.fixture
-def small(sqlite_url: str) -> Archive:
+def small_archive(sqlite_url: str) -> Archive:
     """An empty archive on the engine that costs least, where the engine does not matter."""
     return Archive.empty(sqlite_url)
 
 
-Type = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def typed(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Type:
+def run_command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> RunCommand:
     """Type `peeklock-pipeline ...` where Spark runs: exit status, what it prints, what it says on standard error."""
 
     def run(*words: object) -> tuple[int, str, str]:
@@ -100,11 +100,11 @@ def typed(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Type:
 
 
 @pytest.fixture
-def refused(typed: Type) -> Callable[..., str]:
+def run_refused(run_command: RunCommand) -> Callable[..., str]:
     """What a command that must be refused says: one line, and nothing on standard output."""
 
     def run(*words: object) -> str:
-        code, out, err = typed(*words)
+        code, out, err = run_command(*words)
         assert (code, out) == (2, ""), err
         assert len(err.splitlines()) == 1
         return err

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.files import write
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.table_specs import ARCHIVE
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -5,28 +5,32 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from peeklock_pipeline.database import Account
-from peeklock_pipeline.jobs.accounts import Books, Line, wrong
+from peeklock_pipeline.database import AcceptedCount
+from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, wrong
 
 MONDAY, TUESDAY = date(2026, 9, 21), date(2026, 9, 22)
-ACCOUNTS = [Account("orders", MONDAY, 10, 4), Account("orders", TUESDAY, 5, 5), Account("billing", MONDAY, 3, 0)]
+ACCOUNTS = [
+    AcceptedCount("orders", MONDAY, 10, 4),
+    AcceptedCount("orders", TUESDAY, 5, 5),
+    AcceptedCount("billing", MONDAY, 3, 0),
+]
 
 
-def line(queue: str, day: date, missing: int) -> Line:
+def line(queue: str, day: date, missing: int) -> LedgerLine:
     parts: dict[str, Any] = dict.fromkeys(
         ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled", "surplus"), 0
     )
-    return Line(queue, day, accepted=max(missing, 0), **parts, missing=missing)
+    return LedgerLine(queue, day, accepted=max(missing, 0), **parts, missing=missing)
 
 
 def test_what_is_neither_held_nor_in_the_lake_nor_removed_is_missing() -> None:
     in_lake = {("orders", MONDAY): 4, ("billing", MONDAY): 1}
-    books = Books(ACCOUNTS, removed={("orders", MONDAY): 1}, opening={("billing", MONDAY): 2})
+    books = LedgerInputs(ACCOUNTS, removed={("orders", MONDAY): 1}, opening={("billing", MONDAY): 2})
     assert books.missing(in_lake) == {("orders", MONDAY): 1}
 
 
 def test_what_was_never_accepted_is_missing_below_zero() -> None:
-    books = Books(ACCOUNTS[1:2], removed={}, opening={})
+    books = LedgerInputs(ACCOUNTS[1:2], removed={}, opening={})
     assert books.missing({("orders", TUESDAY): 1, ("unknown", MONDAY): 2}) == {
         ("orders", TUESDAY): -1,
         ("unknown", MONDAY): -2,
@@ -34,7 +38,7 @@ def test_what_was_never_accepted_is_missing_below_zero() -> None:
 
 
 def test_a_lake_that_has_not_counted_yet_misses_nothing() -> None:
-    assert Books(ACCOUNTS, removed={}, opening=None).missing({}) == {}
+    assert LedgerInputs(ACCOUNTS, removed={}, opening=None).missing({}) == {}
 
 
 def test_a_queue_and_day_that_do_not_add_up_are_named() -> None:

@@ -13,21 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import Transaction
-from peeklock_pipeline.beginning import EXPORTED, Beginning
-from peeklock_pipeline.columns import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
+from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
-from peeklock_pipeline.lake import SEALED, Lake
+from peeklock_pipeline.lake import SEALED_AT_KEY, Lake
 from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption
-from peeklock_pipeline.transforms.audit import batches, digested, ended
+from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
+from peeklock_pipeline.transforms.audit import archived_rows, batches, with_digests
 from pyspark.sql import SparkSession
 
-from tests.faults.outside import execute
+from tests.faults.database_access import execute
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, digest, digest_of, live
 from tests.pipeline.histories import fill
 
@@ -39,7 +39,7 @@ def history(archive: Archive) -> Database:
     """Two queues and every way to end: sealed, not yet sealed, still there."""
     archive.seal(1, [archived(n, outcome=OUTCOMES[n % 5]) for n in range(1, 21)])
     archive.seal(2, [archived(n, queue="billing", settled_at=NOON + DAY) for n in range(21, 41)])
-    archive.hold(1, "orders", [live(41), live(42, state=DEAD_LETTERED), live(43, state=2)])
+    archive.add_to_queue(1, "orders", [live(41), live(42, state=DEAD_LETTERED), live(43, state=2)])
     return Database.at(archive.url)
 
 
@@ -50,7 +50,7 @@ def test_where_nothing_is_wrong_accepted_is_the_sum_of_all_that_became_of_messag
     database = history(archive)
     export(spark, database, lake)
     archive.seal(3, [archived(44)])
-    archive.end([archived(45)])
+    archive.archive_rows([archived(45)])
     done = audit(spark, database, lake)
     assert (done.findings, done.unnamed, done.messages, done.batches) == ([], 0, 45, 2)
     assert [(line.queue, line.accepted, line.completed, line.received, line.live) for line in done.ledger] == [
@@ -76,15 +76,15 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
     database = Database.at(archive.url)
     export(spark, database, lake)
     stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
-    for place in (ended(lake.read(spark)), digested(stored)):
+    for place in (archived_rows(lake.read(spark)), with_digests(stored)):
         [row] = batches(place).collect()
         assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
         assert (row.rows, row.changed) == (digest_of(rows), 0)
         assert place.where("is_covered AND is_as_accepted").count() == 7
 
 
-def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = history(small)
+def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = history(small_archive)
     export(spark, database, lake)
     rewrite(lake, lambda row: row["sequence_number"] != 7)
     done = audit(spark, database, lake)
@@ -96,11 +96,11 @@ def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small: Archi
 
 
 def test_a_batch_that_the_database_has_no_more_is_still_known_to_lack_a_message(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
-    small.remove(1, "trimmed")
+    small_archive.remove(1, "trimmed")
     assert audit(spark, database, lake).findings == []
     rewrite(lake, lambda row: row["sequence_number"] != 7)
     assert audit(spark, database, lake).findings == [
@@ -109,8 +109,8 @@ def test_a_batch_that_the_database_has_no_more_is_still_known_to_lack_a_message(
     ]
 
 
-def test_a_message_that_is_in_the_lake_twice_is_named(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = history(small)
+def test_a_message_that_is_in_the_lake_twice_is_named(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = history(small_archive)
     export(spark, database, lake)
     twice = database.read(1, 1).filter(pc.equal(database.read(1, 1)["sequence_number"], 5))
     lake.append(ARCHIVE, list(write(twice, lake.directory(ARCHIVE), ARCHIVE)))
@@ -134,34 +134,36 @@ def test_a_message_that_ended_and_is_still_in_its_queue_is_named(
     ]
 
 
-def test_a_batch_that_expired_before_it_was_exported_is_named(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = history(small)
+def test_a_batch_that_expired_before_it_was_exported_is_named(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = history(small_archive)
     export(spark, database, lake)
-    small.seal(3, [archived(50)])
-    small.remove(3, "expired")
-    small.seal(4, [archived(51)])
+    small_archive.seal(3, [archived(50)])
+    small_archive.remove(3, "expired")
+    small_archive.seal(4, [archived(51)])
     export(spark, database, lake)
     finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
     assert audit(spark, database, lake).findings == [finding]
-    execute(small.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
+    execute(small_archive.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
     assert audit(spark, database, lake).findings == [finding]
 
 
 def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
-    small.seal(3, [archived(50)])
-    small.remove(3, "expired")
+    small_archive.seal(3, [archived(50)])
+    small_archive.remove(3, "expired")
     finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
     assert audit(spark, database, lake).findings == [finding]
 
 
 def test_another_message_in_the_place_of_one_is_found_by_the_digest(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
     rewrite(lake, lambda row: True, lambda row: row | {"sequence_number": row["sequence_number"] % 7 or 700})
     assert (
@@ -170,8 +172,10 @@ def test_another_message_in_the_place_of_one_is_found_by_the_digest(
     )
 
 
-def test_what_the_lakes_own_retention_removed_is_no_loss(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = history(small)
+def test_what_the_lakes_own_retention_removed_is_no_loss(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = history(small_archive)
     export(spark, database, lake)
     assert retention(spark, lake, date(2026, 9, 22)).messages == 20
     done = audit(spark, database, lake)
@@ -179,9 +183,9 @@ def test_what_the_lakes_own_retention_removed_is_no_loss(spark: SparkSession, sm
 
 
 def test_what_senders_say_they_sent_is_somewhere_or_named(
-    spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
     log = tmp_path / "sent.jsonl"
     sent = ['"id-1"', '{"message_id": "id-30", "queue": "billing"}', '"id-42"', "", json.dumps('lo"st\u00fc')]
@@ -198,12 +202,12 @@ def test_what_senders_say_they_sent_is_somewhere_or_named(
 
 
 def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
     lake.exported().delete()
-    small.remove(1, "trimmed")
+    small_archive.remove(1, "trimmed")
     done = audit(spark, database, lake)
     assert done.findings[:2] == [
         Finding("has 0 messages in the lake, but was sealed with 20", 1),
@@ -216,42 +220,42 @@ def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
 
 
 def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
-    small.remove(1, "expired")
+    database = history(small_archive)
+    small_archive.remove(1, "expired")
     assert export(spark, database, lake).missed == 20
-    assert lake.beginning() == Beginning(2, noted=True)
+    assert lake.first_batch() == FirstBatch(2, noted=True)
     assert audit(spark, database, lake).findings == []
 
 
 def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_export_notes_it(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
-    small.seal(3, [archived(50)])
+    database = history(small_archive)
+    small_archive.seal(3, [archived(50)])
     for first, last in ((1, 2), (3, 3)):
         files = list(write(database.read(first, last), lake.directory(ARCHIVE), ARCHIVE))
-        mark = (Transaction(EXPORTED, last), Transaction(SEALED, NOON + last))
+        mark = (Transaction(LAST_BATCH_KEY, last), Transaction(SEALED_AT_KEY, NOON + last))
         assert lake._add(ARCHIVE, lake.table(ARCHIVE), files, "append", *mark)
     lake.exported().delete("queue = 'orders'")
-    assert lake.beginning() == Beginning(1, noted=False)
-    small.remove(1, "trimmed")
+    assert lake.first_batch() == FirstBatch(1, noted=False)
+    small_archive.remove(1, "trimmed")
     done = audit(spark, database, lake)
     assert Finding("has 0 messages in the lake, but was sealed with 20", 1) in done.findings
     assert "does not say with which batch it began: batches below 1 are not compared" in done.sentences()
-    small.seal(4, [archived(51)])
+    small_archive.seal(4, [archived(51)])
     export(spark, database, lake)
-    assert lake.beginning() == Beginning(1, noted=True)
+    assert lake.first_batch() == FirstBatch(1, noted=True)
 
 
 # ---- what was lost from the archive, and what no server put there ----------------------------------------------------
 
 
 def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
+    database = history(small_archive)
     export(spark, database, lake)
     gone, torn = sorted(Path(file) for file in lake.exported().file_uris())
     gone.unlink()
@@ -269,15 +273,15 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
 
 
 def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small)
-    small.seal(3, [archived(number) for number in (50, 51)])
+    database = history(small_archive)
+    small_archive.seal(3, [archived(number) for number in (50, 51)])
     export(spark, database, lake)
-    small.seal(4, [archived(60), archived(61)])
-    small.lose(60)
-    small.lose(30)
-    small.fill("archive", [archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
+    small_archive.seal(4, [archived(60), archived(61)])
+    small_archive.delete_message(60)
+    small_archive.delete_message(30)
+    small_archive.fill("archive", [archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
     phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
     fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
     done = audit(spark, database, lake)

@@ -18,11 +18,11 @@ import pyspark
 import pytest
 
 from tests.pipeline.archive import Archive, archived
-from tests.servers import GLANCE, end_tree, free_port
+from tests.servers import POLL_SECONDS, end_tree, free_port
 
 SPARK = Path(pyspark.__file__).parent
 PACKAGES = SPARK.parent
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 
 
 class Cluster:
@@ -72,11 +72,11 @@ class Cluster:
         self._processes.append(process)
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not is_done():
             assert time.monotonic() < deadline, self.log()
             assert all(process.poll() is None for process in self._processes), self.log()
-            time.sleep(GLANCE * 10)
+            time.sleep(POLL_SECONDS * 10)
 
 
 @pytest.fixture
@@ -145,15 +145,15 @@ PROGRAM = """
 
 
 def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
-    cluster: Cluster, bare_python: Path, small: Archive, tmp_path: Path
+    cluster: Cluster, bare_python: Path, small_archive: Archive, tmp_path: Path
 ) -> None:
     for batch in range(1, 5):
-        small.seal(batch, [archived(number, body=b"x") for number in range(batch * 10, batch * 10 + 10)])
+        small_archive.seal(batch, [archived(number, body=b"x") for number in range(batch * 10, batch * 10 + 10)])
 
     done = subprocess.run(
-        [sys.executable, "-c", dedent(PROGRAM), cluster.url, small.url, tmp_path / "lake"],
+        [sys.executable, "-c", dedent(PROGRAM), cluster.url, small_archive.url, tmp_path / "lake"],
         env=os.environ | {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_SUBMIT_ARGS": SUBMIT},
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE,
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr + cluster.log()

@@ -10,57 +10,59 @@ from pathlib import Path
 import httpx
 import pytest
 from deltalake import DeltaTable
-from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
-from peeklock_pipeline.lake import FORMAT, MARK, Lake, Mark
+from peeklock_pipeline.lake import DESCRIPTION_PREFIX, FORMAT, ExportPosition, Lake
+from peeklock_pipeline.table_specs import ARCHIVE
 from pyspark.sql import SparkSession
 
-from tests.faults.outside import execute
+from tests.faults.database_access import execute
+from tests.peeklock_process import PeeklockProcess
 from tests.pipeline.archive import DAY, NOON, Archive, archived, live
 from tests.servers import free_port
-from tests.service import Service
 
-Type = Callable[..., tuple[int, str, str]]
-Refused = Callable[..., str]
+RunCommand = Callable[..., tuple[int, str, str]]
+RunRefused = Callable[..., str]
 
 HOUR = 3_600_000_000
 KEY = "a key for the tests of this guarded server"
 
 
-def test_a_day_with_the_pipeline(typed: Type, small: Archive, lake: Lake) -> None:
-    small.seal(1, [archived(number) for number in range(1, 11)])
-    small.hold(1, "orders", [live(11)])
-    both = ("--database-url", small.url, "--lake", lake.root)
-    assert typed("export", *both)[:2] == (0, f"10 messages in 1 batch went into {lake.root}.\n")
-    code, out, _ = typed("export", *both, "--json")
+def test_a_day_with_the_pipeline(run_command: RunCommand, small_archive: Archive, lake: Lake) -> None:
+    small_archive.seal(1, [archived(number) for number in range(1, 11)])
+    small_archive.add_to_queue(1, "orders", [live(11)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root)
+    assert run_command("export", *both)[:2] == (0, f"10 messages in 1 batch went into {lake.root}.\n")
+    code, out, _ = run_command("export", *both, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
-    code, out, _ = typed("snapshot", *both)
+    code, out, _ = run_command("snapshot", *both)
     assert (code, out.startswith("1 message from queues at ")) == (0, True)
-    code, out, _ = typed("audit", *both)
+    code, out, _ = run_command("audit", *both)
     assert (code, out.partition(":")[0]) == (0, "Nothing is lost, nothing is there twice")
     assert "11 accepted = 1 live + 0 dead-lettered + 10 completed" in out
-    assert typed("compact", "--lake", lake.root)[:2] == (
+    assert run_command("compact", "--lake", lake.root)[:2] == (
         0,
         "1 files before, 1 now; `vacuum` removes the old ones later.\n",
     )
-    assert typed("vacuum", "--lake", lake.root)[1] == f"0 files of 0 bytes were removed from {lake.root}.\n"
-    code, out, _ = typed("retention", "--lake", lake.root, "--older-than", "0d", "--queue", "billing", "--json")
+    assert run_command("vacuum", "--lake", lake.root)[1] == f"0 files of 0 bytes were removed from {lake.root}.\n"
+    code, out, _ = run_command("retention", "--lake", lake.root, "--older-than", "0d", "--queue", "billing", "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
 
 
-def test_an_audit_that_finds_something_names_it_and_ends_with_1(typed: Type, small: Archive, lake: Lake) -> None:
-    small.seal(1, [archived(1), archived(2)])
-    both = ("--database-url", small.url, "--lake", lake.root)
-    typed("export", *both)
-    again = Database.at(small.url).read(1, 1).slice(0, 1)
+def test_an_audit_that_finds_something_names_it_and_ends_with_1(
+    run_command: RunCommand, small_archive: Archive, lake: Lake
+) -> None:
+    small_archive.seal(1, [archived(1), archived(2)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root)
+    run_command("export", *both)
+    again = Database.at(small_archive.url).read(1, 1).slice(0, 1)
     lake.append(ARCHIVE, list(write(again, lake.directory(ARCHIVE), ARCHIVE)))
-    code, out, _ = typed("audit", *both)
+    code, out, _ = run_command("audit", *both)
     assert (code, out.splitlines()[:2]) == (1, [
         "Message id-1 (sequence number 1, queue orders) is there 2 times: completed.",
         "Batch 1 has 3 messages in the lake, but was sealed with 2.",
     ])  # fmt: skip
-    code, out, _ = typed("audit", *both, "--json")
+    code, out, _ = run_command("audit", *both, "--json")
     assert (code, json.loads(out)["findings"][0]["message_id"]) == (1, "id-1")
 
 
@@ -76,63 +78,73 @@ def test_an_audit_that_finds_something_names_it_and_ends_with_1(typed: Type, sma
     ],
 )
 def test_a_database_that_cannot_be_read(
-    refused: Refused, small: Archive, lake: Lake, spark: SparkSession, command: str, url: str, sentence: str
+    run_refused: RunRefused,
+    small_archive: Archive,
+    lake: Lake,
+    spark: SparkSession,
+    command: str,
+    url: str,
+    sentence: str,
 ) -> None:
-    begun(small, lake)
-    said = refused(command, "--database-url", url, "--lake", lake.root)
+    begun(small_archive, lake)
+    said = run_refused(command, "--database-url", url, "--lake", lake.root)
     assert sentence in said
     assert "geheim" not in said
     assert len(lake.exported().file_uris()) == 1
 
 
-def test_a_database_without_an_archive(refused: Refused, lake: Lake, tmp_path: Path) -> None:
+def test_a_database_without_an_archive(run_refused: RunRefused, lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
-    said = refused("export", "--database-url", f"sqlite:///{tmp_path}/empty.db", "--lake", lake.root)
+    said = run_refused("export", "--database-url", f"sqlite:///{tmp_path}/empty.db", "--lake", lake.root)
     assert "has no sealed archive" in said
     assert not lake.root.exists()
 
 
 @pytest.mark.parametrize("command", ["audit", "compact", "vacuum", "retention", "trim"])
-def test_a_lake_that_is_not_there(refused: Refused, small: Archive, tmp_path: Path, command: str) -> None:
-    more = {"audit": ["--database-url", small.url], "retention": ["--older-than", "1d"]}.get(command, [])
-    assert "is no lake" in refused(command, "--lake", tmp_path / "none", *more)
+def test_a_lake_that_is_not_there(
+    run_refused: RunRefused, small_archive: Archive, tmp_path: Path, command: str
+) -> None:
+    more = {"audit": ["--database-url", small_archive.url], "retention": ["--older-than", "1d"]}.get(command, [])
+    assert "is no lake" in run_refused(command, "--lake", tmp_path / "none", *more)
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_no_lake_is_left_alone(refused: Refused, small: Archive, tmp_path: Path) -> None:
+def test_what_is_no_lake_is_left_alone(run_refused: RunRefused, small_archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter.txt").touch()
-    export = ("export", "--database-url", small.url, "--lake")
-    assert "is a file; a lake is a directory" in refused(*export, tmp_path / "file")
-    assert "is no lake and has other files in it" in refused(*export, tmp_path / "home")
+    export = ("export", "--database-url", small_archive.url, "--lake")
+    assert "is a file; a lake is a directory" in run_refused(*export, tmp_path / "file")
+    assert "is no lake and has other files in it" in run_refused(*export, tmp_path / "home")
     assert [file.name for file in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
-def test_a_lake_of_a_newer_version(refused: Refused, small: Archive, lake: Lake) -> None:
-    begun(small, lake)
-    lake.exported().alter.set_table_description(f"{MARK}{FORMAT + 1}")
+def test_a_lake_of_a_newer_version(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
+    begun(small_archive, lake)
+    lake.exported().alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT + 1}")
     version = DeltaTable(str(lake.directory(ARCHIVE))).version()
-    said = refused("export", "--database-url", small.url, "--lake", lake.root)
+    said = run_refused("export", "--database-url", small_archive.url, "--lake", lake.root)
     assert f"was written by a newer peeklock-pipeline (format {FORMAT + 1}; this one knows {FORMAT})" in said
     assert DeltaTable(str(lake.directory(ARCHIVE))).version() == version
 
 
-def test_a_table_of_somebody_else_and_a_broken_one(refused: Refused, small: Archive, lake: Lake) -> None:
-    begun(small, lake)
-    export = ("export", "--database-url", small.url, "--lake", lake.root)
+def test_a_table_of_somebody_else_and_a_broken_one(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
+    begun(small_archive, lake)
+    export = ("export", "--database-url", small_archive.url, "--lake", lake.root)
     lake.exported().alter.set_table_description("Grandmother's recipes")
-    assert "none that peeklock-pipeline has written" in refused(*export)
+    assert "none that peeklock-pipeline has written" in run_refused(*export)
     for commit in (lake.directory(ARCHIVE) / "_delta_log").iterdir():
         commit.write_text("{")
-    assert "cannot be read as a Delta table" in refused(*export)
+    assert "cannot be read as a Delta table" in run_refused(*export)
 
 
-def test_what_a_crash_left_half_written_is_no_hindrance(typed: Type, small: Archive, lake: Lake) -> None:
-    small.seal(1, [archived(number) for number in range(1, 11)])
-    rows = Database.at(small.url).read(1, 1).slice(0, 5)
+def test_what_a_crash_left_half_written_is_no_hindrance(
+    run_command: RunCommand, small_archive: Archive, lake: Lake
+) -> None:
+    small_archive.seal(1, [archived(number) for number in range(1, 11)])
+    rows = Database.at(small_archive.url).read(1, 1).slice(0, 5)
     [left] = write(rows, lake.directory(ARCHIVE), ARCHIVE)  # and no commit
-    code, out, _ = typed("export", "--database-url", small.url, "--lake", lake.root, "--json")
+    code, out, _ = run_command("export", "--database-url", small_archive.url, "--lake", lake.root, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 10)
     assert not any(uri.endswith(left.path) for uri in lake.exported().file_uris())
 
@@ -141,85 +153,103 @@ def test_what_a_crash_left_half_written_is_no_hindrance(typed: Type, small: Arch
 
 
 @pytest.fixture
-def guarded(small: Archive, tmp_path: Path) -> Iterator[Service]:
+def guarded_server(small_archive: Archive, tmp_path: Path) -> Iterator[PeeklockProcess]:
     """A server of this archive that wants keys."""
-    running = Service(tmp_path, database_url=small.url, bootstrap_key=KEY)
+    running = PeeklockProcess(tmp_path, database_url=small_archive.url, bootstrap_key=KEY)
     yield running
     running.end()
 
 
 def test_a_trim_shows_its_key_and_ends_with_1_where_a_batch_differs(
-    typed: Type, small: Archive, lake: Lake, guarded: Service, monkeypatch: pytest.MonkeyPatch
+    run_command: RunCommand,
+    small_archive: Archive,
+    lake: Lake,
+    guarded_server: PeeklockProcess,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PEEKLOCK_API_KEY", KEY)
-    trim = exported(typed, small, lake, guarded, batches=3)
-    small.lose(20)  # so the server refuses its second batch
-    execute(small.url, "UPDATE export_batch SET digest = :other WHERE number = 3", other="0" * 64)
+    trim = exported(run_command, small_archive, lake, guarded_server, batches=3)
+    small_archive.delete_message(20)  # so the server refuses its second batch
+    execute(small_archive.url, "UPDATE export_batch SET digest = :other WHERE number = 3", other="0" * 64)
 
-    done = typed(*trim)
-    again = typed(*trim, "--json")
+    done = run_command(*trim)
+    again = run_command(*trim, "--json")
     monkeypatch.delenv("PEEKLOCK_API_KEY")
-    given = typed(*trim, "--api-key", KEY)
+    given = run_command(*trim, "--api-key", KEY)
 
     stays = [f"Batch {number} stays: lake and server do not have the messages that were sealed." for number in (2, 3)]
     assert done == (1, "\n".join([*stays, "Removed 3 messages in 1 batch from the server.\n"]), "")
     assert (again[0], [one["result"] for one in json.loads(again[1])["batches"]]) == (1, ["differs", "differs"])
     assert given == (1, "\n".join([*stays, "Removed 0 messages in 0 batches from the server.\n"]), "")
-    assert small.numbers() == {21, 22, 30, 31, 32}
+    assert small_archive.numbers() == {21, 22, 30, 31, 32}
 
 
 def test_a_trim_where_nothing_differs_ends_with_0(
-    typed: Type, small: Archive, lake: Lake, guarded: Service, monkeypatch: pytest.MonkeyPatch
+    run_command: RunCommand,
+    small_archive: Archive,
+    lake: Lake,
+    guarded_server: PeeklockProcess,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PEEKLOCK_API_KEY", KEY)
-    trim = exported(typed, small, lake, guarded, batches=1)
+    trim = exported(run_command, small_archive, lake, guarded_server, batches=1)
 
-    assert typed(*trim)[:2] == (0, "Removed 3 messages in 1 batch from the server.\n")
-    assert typed(*trim)[:2] == (0, "Removed 0 messages in 0 batches from the server.\n")
+    assert run_command(*trim)[:2] == (0, "Removed 3 messages in 1 batch from the server.\n")
+    assert run_command(*trim)[:2] == (0, "Removed 0 messages in 0 batches from the server.\n")
 
 
 def test_a_server_that_does_not_know_the_key_or_denies_it_the_right(
-    typed: Type, refused: Refused, small: Archive, lake: Lake, guarded: Service
+    run_command: RunCommand,
+    run_refused: RunRefused,
+    small_archive: Archive,
+    lake: Lake,
+    guarded_server: PeeklockProcess,
 ) -> None:
-    trim = exported(typed, small, lake, guarded, batches=1)
+    trim = exported(run_command, small_archive, lake, guarded_server, batches=1)
     asked = {"principal": "reader", "rights": ["browse"]}
-    made = httpx.post(f"{guarded.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"})
+    made = httpx.post(f"{guarded_server.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"})
     reader = made.raise_for_status().json()["secret"]
 
-    sentence = f"{guarded.url} refuses GET /v1/archive/batches: 401, it wants an API key that it knows: --api-key, "
-    assert refused(*trim).startswith(sentence)
-    assert refused(*trim, "--api-key", "x" * 32).startswith(sentence)
-    assert refused(*trim, "--api-key", reader).startswith(f"{guarded.url} refuses POST /v1/archive/trim: 403 forbidden")
-    assert "not a key" in refused(*trim, "--api-key", "schlüssel")
-    assert small.numbers() == {10, 11, 12}
+    sentence = (
+        f"{guarded_server.url} refuses GET /v1/archive/batches: 401, it wants an API key that it knows: --api-key, "
+    )
+    assert run_refused(*trim).startswith(sentence)
+    assert run_refused(*trim, "--api-key", "x" * 32).startswith(sentence)
+    assert run_refused(*trim, "--api-key", reader).startswith(
+        f"{guarded_server.url} refuses POST /v1/archive/trim: 403 forbidden"
+    )
+    assert "not a key" in run_refused(*trim, "--api-key", "schlüssel")
+    assert small_archive.numbers() == {10, 11, 12}
 
 
-def exported(typed: Type, archive: Archive, lake: Lake, server: Service, batches: int) -> tuple[object, ...]:
+def exported(
+    run_command: RunCommand, archive: Archive, lake: Lake, server: PeeklockProcess, batches: int
+) -> tuple[object, ...]:
     """Bring batches of three messages, old enough to be trimmed, into the lake; the command that trims them."""
     then = int(time.time() * 1_000_000) - 2 * HOUR
     for number in range(1, batches + 1):
         rows = [archived(number * 10 + n, settled_at=then, remove_at=then + 30 * DAY) for n in range(3)]
         archive.seal(number, rows, sealed_at=then)
-    assert typed("export", "--database-url", archive.url, "--lake", lake.root)[0] == 0
+    assert run_command("export", "--database-url", archive.url, "--lake", lake.root)[0] == 0
     return "trim", "--lake", lake.root, "--url", server.url, "--older-than", "1h"
 
 
-def test_a_server_that_is_not_there_or_is_none(refused: Refused, small: Archive, lake: Lake) -> None:
-    begun(small, lake)
+def test_a_server_that_is_not_there_or_is_none(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
+    begun(small_archive, lake)
     trim = ("trim", "--lake", lake.root, "--url")
-    assert "No answer from" in refused(*trim, f"http://127.0.0.1:{free_port()}")
-    assert "The URL of a server begins with http" in refused(*trim, "nonsense")
-    assert "The URL of a server begins with http" in refused(*trim, "http://127.0.0.1:none")
+    assert "No answer from" in run_refused(*trim, f"http://127.0.0.1:{free_port()}")
+    assert "The URL of a server begins with http" in run_refused(*trim, "nonsense")
+    assert "The URL of a server begins with http" in run_refused(*trim, "http://127.0.0.1:none")
 
 
-def test_an_age_that_is_none(refused: Refused, small: Archive, lake: Lake) -> None:
-    begun(small, lake)
-    assert "An age is a number and a unit" in refused("retention", "--lake", lake.root, "--older-than", "soon")
-    assert "may belong to an export that runs" in refused("vacuum", "--lake", lake.root, "--older-than", "1s")
+def test_an_age_that_is_none(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
+    begun(small_archive, lake)
+    assert "An age is a number and a unit" in run_refused("retention", "--lake", lake.root, "--older-than", "soon")
+    assert "may belong to an export that runs" in run_refused("vacuum", "--lake", lake.root, "--older-than", "1s")
 
 
 def begun(archive: Archive, lake: Lake) -> None:
     """A lake with one message in it."""
     archive.seal(1, [archived(1)])
     files = list(write(Database.at(archive.url).read(1, 1), lake.directory(ARCHIVE), ARCHIVE))
-    assert lake.add_batches(files, Mark(), Mark(1, NOON + 1), 1)
+    assert lake.add_batches(files, ExportPosition(), ExportPosition(1, NOON + 1), 1)

@@ -14,10 +14,10 @@ from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import Archive, archived
-from tests.pipeline.dying import DEAD
+from tests.pipeline.crashing_export import CRASH_EXIT_CODE
 from tests.servers import end_tree
 
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 
 
 @pytest.mark.parametrize(
@@ -29,34 +29,34 @@ PATIENCE = 600.0
     ],
 )
 def test_an_export_that_died_is_made_whole_by_the_next(
-    spark: SparkSession, small: Archive, lake: Lake, moment: str, batches_left: int
+    spark: SparkSession, small_archive: Archive, lake: Lake, moment: str, batches_left: int
 ) -> None:
     for number in range(1, 4):
-        small.seal(number, [archived(number * 100 + n) for n in range(40)])
-    die(moment, small.url, lake)
+        small_archive.seal(number, [archived(number * 100 + n) for n in range(40)])
+    run_crashing_export(moment, small_archive.url, lake)
     written = list(lake.root.rglob("*.parquet"))
     assert written
-    database = Database.at(small.url)
+    database = Database.at(small_archive.url)
     assert export(spark, database, lake).batches == batches_left
     found = sorted(row[0] for row in lake.read(spark).select("sequence_number").collect())
-    assert found == sorted(small.numbers())
+    assert found == sorted(small_archive.numbers())
     assert audit(spark, database, lake).findings == []
 
 
-def only_the_machine(said: str) -> bool:
+def has_only_jvm_warning(said: str) -> bool:
     """Whether nobody but the Java machine itself, which cannot be asked not to, has said something."""
     return {line for line in said.splitlines() if line.strip()} <= {
         "WARNING: Using incubator modules: jdk.incubator.vector"
     }
 
 
-def die(moment: str, database_url: str, lake: Lake) -> None:
+def run_crashing_export(moment: str, database_url: str, lake: Lake) -> None:
     """Let a process export until it dies."""
-    command = [sys.executable, "-m", "tests.pipeline.dying", moment, database_url, str(lake.root)]
+    command = [sys.executable, "-m", "tests.pipeline.crashing_export", moment, database_url, str(lake.root)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        said = process.communicate(timeout=PATIENCE)[1].decode()
-        assert process.returncode == DEAD, said
-        assert only_the_machine(said)
+        said = process.communicate(timeout=TIMEOUT_SECONDS)[1].decode()
+        assert process.returncode == CRASH_EXIT_CODE, said
+        assert has_only_jvm_warning(said)
     finally:
         end_tree(process.pid, signal.SIGKILL)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.columns import ARCHIVE, MESSAGES, STORED_ROWS
-from peeklock_pipeline.database import Account, Database, gathered
+from peeklock_pipeline.database import AcceptedCount, Database, merge_batches
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, STORED_ROWS
 
-from tests.faults.outside import execute
+from tests.faults.database_access import execute
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
 from tests.servers import free_port
 
@@ -62,7 +62,7 @@ def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archi
     archive.seal(1, [archived(1)])
     archive.seal(2, [archived(2, outcome="expired")])
     archive.fill("archive", [archived(3, outcome="purged") | {"export_batch": None}])
-    archive.hold(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
+    archive.add_to_queue(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
     database = Database.at(archive.url)
     assert database.span() == (1, 5)
     found = pa.concat_tables(database.rows(1, 5)).sort_by("sequence_number")
@@ -77,8 +77,8 @@ def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archi
 def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> None:
     full = {name: FULL[name] for name in ("group_id", "headers", "body_kind", "body")} | {"message_id": "i'd\u00fc "}
     ended, waiting = archived(1, **full), live(2, **full)
-    archive.end([ended])
-    archive.hold(7, "orders", [waiting])
+    archive.archive_rows([ended])
+    archive.add_to_queue(7, "orders", [waiting])
     rows = pa.concat_tables(Database.at(archive.url).rows(1, 2)).sort_by("sequence_number")
     assert rows.schema.names == STORED_ROWS.schema.names
     for row, stored in zip(rows.to_pylist(), (ended, waiting), strict=True):
@@ -94,23 +94,23 @@ def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> N
 def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archive: Archive) -> None:
     archive.seal(1, [archived(number) for number in (1, 2)])
     archive.seal(2, [archived(number) for number in (3, 4, 5)])
-    archive.end([archived(6), archived(7, enqueued_at=NOON + DAY), archived(8, content_digest=None)])
-    archive.hold(1, "orders", [live(9), live(10, content_digest=None)])
-    archive.hold(2, "empty", [live(11)])
+    archive.archive_rows([archived(6), archived(7, enqueued_at=NOON + DAY), archived(8, content_digest=None)])
+    archive.add_to_queue(1, "orders", [live(9), live(10, content_digest=None)])
+    archive.add_to_queue(2, "empty", [live(11)])
     execute(archive.url, "DELETE FROM message WHERE sequence_number = 11")
     today = date(2026, 9, 21)
     found = sorted(Database.at(archive.url).accounts(exported=1), key=lambda one: (one.queue, one.day))
     assert found == [
-        Account("empty", today, 1, 0),
-        Account("orders", today, 7, 5),
-        Account("orders", today + timedelta(days=1), 1, 1),
+        AcceptedCount("empty", today, 1, 0),
+        AcceptedCount("orders", today, 7, 5),
+        AcceptedCount("orders", today + timedelta(days=1), 1, 1),
     ]
 
 
 def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:
     batches = [pa.record_batch({"n": list(range(100))}) for _ in range(5)]
-    assert [table.num_rows for table in gathered(batches, most=1600)] == [200, 200, 100]
-    assert [table.num_rows for table in gathered(batches[:2], most=1600)] == [200]
+    assert [table.num_rows for table in merge_batches(batches, max_messages=1600)] == [200, 200, 100]
+    assert [table.num_rows for table in merge_batches(batches[:2], max_messages=1600)] == [200]
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])

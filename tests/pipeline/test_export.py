@@ -11,20 +11,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Transaction
 from peeklock_pipeline import lake as module
-from peeklock_pipeline.beginning import EXPORTED
-from peeklock_pipeline.columns import ARCHIVE, Shape
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
-from peeklock_pipeline.jobs.export import Exported, Unit, export, portions, units
-from peeklock_pipeline.lake import FORMAT, MARK, SEALED, Lake, Mark
+from peeklock_pipeline.jobs.export import ExportResult, ExportTask, export, export_tasks, portions
+from peeklock_pipeline.lake import DESCRIPTION_PREFIX, FORMAT, SEALED_AT_KEY, ExportPosition, Lake
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
+from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
-from tests.engines import ENGINES, apart
 from tests.pipeline.archive import DAY, NOON, Archive, archived, digest
-from tests.servers import MariaServer, PostgresServer, Server
+from tests.server_drivers import DRIVERS, run_in_thread
+from tests.servers import MariaServer, PostgresServer, ServerProcess
 
 MINUTE = 60_000_000
 
@@ -54,16 +54,16 @@ def test_every_message_is_in_the_lake_once_and_a_second_export_finds_nothing(
     assert (done.batches, done.messages, done.missed, done.last_batch) == (3, 120, 0, 3)
     assert heard == [(120, 120)]
     assert numbers(spark, lake) == list(range(1, 121))
-    assert export(spark, database, lake) == Exported(0, 0, 0, 0, 3)
+    assert export(spark, database, lake) == ExportResult(0, 0, 0, 0, 3)
     archive.seal(4, [archived(121)])
     assert export(spark, database, lake).messages == 1
     assert numbers(spark, lake) == sorted(archive.numbers())
 
 
 def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = filled(small)
+    database = filled(small_archive)
     export(spark, database, lake)
     place = str(lake.directory(ARCHIVE))
     stored = database.read(1, 3).sort_by("sequence_number").to_pylist()
@@ -76,8 +76,8 @@ def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
     assert lake.read(spark).orderBy("sequence_number").toArrow().to_pylist() == stored
 
 
-def test_files_lie_by_queue_and_date(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    export(spark, filled(small), lake)
+def test_files_lie_by_queue_and_date(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    export(spark, filled(small_archive), lake)
     found = lake.read(spark).groupBy("queue", "date").count().collect()
     assert sorted(row["count"] for row in found) == [20] * 6
     archive = lake.directory(ARCHIVE)
@@ -88,8 +88,13 @@ def test_files_lie_by_queue_and_date(spark: SparkSession, small: Archive, lake: 
 
 def test_units_are_neighbours_up_to_a_number_of_rows() -> None:
     batches = [batch(1), batch(2), batch(3), batch(4, removed_at=1), batch(5), batch(7)]
-    assert units(batches, most=250) == [Unit(1, 2, 200), Unit(3, 3, 100), Unit(5, 5, 100), Unit(7, 7, 100)]
-    assert units([batch(1)], most=10) == [Unit(1, 1, 100)]
+    assert export_tasks(batches, most=250) == [
+        ExportTask(1, 2, 200),
+        ExportTask(3, 3, 100),
+        ExportTask(5, 5, 100),
+        ExportTask(7, 7, 100),
+    ]
+    assert export_tasks([batch(1)], most=10) == [ExportTask(1, 1, 100)]
 
 
 def test_a_commit_takes_a_bounded_number_of_messages() -> None:
@@ -99,23 +104,25 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
 
 
 def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
-    spark: SparkSession, small: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, small_archive: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Database.at(small.url)
-    small.seal_numbers(1, [archived(1), archived(2)])
-    before = Shape(
+    database = Database.at(small_archive.url)
+    small_archive.seal_numbers(1, [archived(1), archived(2)])
+    before = TableSpec(
         "archive", pa.schema([one for one in ARCHIVE.schema if one.name != "content_digest"]), ARCHIVE.partitions
     )
     with monkeypatch.context() as older:
         older.setattr(module, "FORMAT", 1)
         files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
-        assert lake._add(before, None, files, "append", Transaction(EXPORTED, 1), Transaction(SEALED, NOON + 1))
+        assert lake._add(
+            before, None, files, "append", Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1)
+        )
     assert audit(spark, database, lake).findings == []
-    small.seal(2, [archived(3)])
+    small_archive.seal(2, [archived(3)])
     assert export(spark, database, lake).messages == 1
     found = DeltaTable(str(lake.directory(ARCHIVE)))
     assert [field.name for field in found.schema().fields if field.name == "content_digest"] == ["content_digest"]
-    assert found.metadata().description == f"{MARK}{FORMAT}"
+    assert found.metadata().description == f"{DESCRIPTION_PREFIX}{FORMAT}"
     rows = lake.read(spark).orderBy("sequence_number").select("content_digest").collect()
     assert [row[0] for row in rows] == [None, None, archived(3)["content_digest"]]
     assert audit(spark, database, lake).findings == []
@@ -125,9 +132,9 @@ def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
 
 
 def test_a_worker_that_dies_in_its_task_is_replaced(
-    spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
-    database = filled(small)
+    database = filled(small_archive)
     died = tmp_path / "died"
 
     class Mortal(Database):
@@ -151,7 +158,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
 
 @pytest.mark.parametrize("server", [PostgresServer, MariaServer])
 def test_a_database_that_dies_while_it_is_read_costs_nothing(
-    spark: SparkSession, lake: Lake, private_server: Callable[..., Server], server: type[Server]
+    spark: SparkSession, lake: Lake, private_server: Callable[..., ServerProcess], server: type[ServerProcess]
 ) -> None:
     running = private_server(server)
     archive = fresh(running)
@@ -190,9 +197,9 @@ def test_batches_that_are_gone_before_the_export_are_reported_as_missed(
 
 
 def test_a_batch_that_goes_while_it_is_read_is_missed_as_a_whole(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = filled(small)
+    database = filled(small_archive)
     listed: list[list[Batch]] = []
 
     class Late(Database):
@@ -203,7 +210,7 @@ def test_a_batch_that_goes_while_it_is_read_is_missed_as_a_whole(
         def batches(self, after: int = 0) -> list[Batch]:
             listed.append(database.batches(after))
             if len(listed) == 1:
-                small.remove(2, "expired")
+                small_archive.remove(2, "expired")
             return listed[-1]
 
     done = export(spark, Late(database.url, database.engine), lake)
@@ -211,35 +218,37 @@ def test_a_batch_that_goes_while_it_is_read_is_missed_as_a_whole(
     assert numbers(spark, lake) == [*range(1, 41), *range(81, 121)]
 
 
-def test_a_batch_that_lacks_a_message_is_not_exported(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = filled(small)
-    small.lose(7)
+def test_a_batch_that_lacks_a_message_is_not_exported(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = filled(small_archive)
+    small_archive.delete_message(7)
     with pytest.raises(BadArchive, match="were sealed with 120 messages, and there are 119"):
         export(spark, database, lake)
     assert lake.table(ARCHIVE) is None
 
 
-def test_a_lake_remembers_its_database(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = filled(small)
+def test_a_lake_remembers_its_database(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = filled(small_archive)
     export(spark, database, lake)
-    again = Archive.empty(small.url)
+    again = Archive.empty(small_archive.url)
     for number in range(1, 5):
         again.seal(number, [archived(number)], sealed_at=NOON + MINUTE)
     with pytest.raises(BadLake, match="holds what was exported from another database"):
         export(spark, database, lake)
-    Archive.empty(small.url)
+    Archive.empty(small_archive.url)
     with pytest.raises(BadLake, match="has no batch 3 like"):
         export(spark, database, lake)
     assert numbers(spark, lake) == list(range(1, 121))
 
 
-def test_of_two_exports_at_once_one_commits(spark: SparkSession, small: Archive, lake: Lake) -> None:
-    database = filled(small)
+def test_of_two_exports_at_once_one_commits(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = filled(small_archive)
 
     class Overtaken(Lake):
         """Where another export commits just before this one."""
 
-        def add_batches(self, files: Sequence[DataFile], after: Mark, last: Mark, begun: int) -> bool:
+        def add_batches(
+            self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
+        ) -> bool:
             assert export(spark, database, lake).messages == 120
             return super().add_batches(files, after, last, begun)
 
@@ -250,19 +259,19 @@ def test_of_two_exports_at_once_one_commits(spark: SparkSession, small: Archive,
 
 
 def test_a_compaction_that_comes_between_does_not_hinder_an_export(
-    spark: SparkSession, small: Archive, lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = filled(small)
+    database = filled(small_archive)
     export(spark, database, lake)
-    small.seal(4, [archived(121, queue="orders")])
+    small_archive.seal(4, [archived(121, queue="orders")])
     export(spark, database, lake)
-    small.seal(5, [archived(122)])
+    small_archive.seal(5, [archived(122)])
     compacted: list[object] = []
 
     class Busy(Lake):
         """Is compacted just after an export has looked at it for its commit."""
 
-        def table(self, shape: Shape) -> DeltaTable | None:
+        def table(self, shape: TableSpec) -> DeltaTable | None:
             found = super().table(shape)
             if len(compacted) < 2:
                 compacted.append(lake.exported().optimize.compact()["numFilesRemoved"])
@@ -276,8 +285,8 @@ def batch(number: int, rows: int = 100, removed_at: int | None = None) -> Batch:
     return Batch(number, rows, digest([number]), NOON + number, removed_at)
 
 
-def fresh(server: Server) -> Archive:
+def fresh(server: ServerProcess) -> Archive:
     """An archive on a server of its own."""
-    url = ENGINES[server.kind].create(server.url, "peeklock")
-    apart(lambda: migrate(url))
+    url = DRIVERS[server.kind].create(server.url, "peeklock")
+    run_in_thread(lambda: migrate(url))
     return Archive.empty(url)

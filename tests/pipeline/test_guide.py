@@ -24,12 +24,12 @@ from peeklock_pipeline import cli
 from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
 
-from tests.service import PROGRAM
+from tests.peeklock_process import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/pipeline.md").read_text()
 BLOCK = re.compile(r"^```(sh|python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-THERE = "/srv"
+DOCUMENTED_DIRECTORY = "/srv"
 SCALE = "0.1"
 SENT_AGAIN = """
     queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
@@ -49,7 +49,7 @@ def demo() -> Any:
     return module
 
 
-class Reader:
+class GuideRunner:
     """Somebody who types what the guide shows, with the demo's server, and with a directory in the place of /srv."""
 
     def __init__(self, place: Path, url: str, database: str) -> None:
@@ -57,11 +57,11 @@ class Reader:
         self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database}
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
-    def play(self, kind: str, block: str) -> str:
+    def run_block(self, kind: str, block: str) -> str:
         """Type a block; what is answered, with /srv in it again."""
-        block = block.replace(THERE, str(self.place))
+        block = block.replace(DOCUMENTED_DIRECTORY, str(self.place))
         said = self._python(block) if kind == "python" else "".join(map(self._command, block.splitlines()))
-        return said.replace(str(self.place), THERE)
+        return said.replace(str(self.place), DOCUMENTED_DIRECTORY)
 
     def count(self, queue: str) -> int:
         """How many messages a queue has."""
@@ -92,7 +92,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DemoRun:
     """The demo, and what it has left behind and said."""
 
     demo: Any
@@ -101,41 +101,41 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def shown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def demo_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The demo, run where Spark has started already."""
     show, place = demo(), tmp_path_factory.mktemp("shown") / "demo"
     with contextlib.redirect_stdout(io.StringIO()) as said:
         show.main(["--out", str(place), "--scale", SCALE])
-    return Shown(show, place, said.getvalue())
+    return DemoRun(show, place, said.getvalue())
 
 
 @pytest.fixture
-def reader(shown: Shown, tmp_path: Path) -> Iterator[Reader]:
+def guide_runner(demo_run: DemoRun, tmp_path: Path) -> Iterator[GuideRunner]:
     """A reader of the guide, once the demo is over and its server has been started again."""
-    shutil.copy(shown.place / "sent.jsonl", tmp_path)
-    with shown.demo.server(shown.place / "server") as url:
-        yield Reader(tmp_path, url, f"sqlite:///{shown.place}/server/peeklock.db")
+    shutil.copy(demo_run.place / "sent.jsonl", tmp_path)
+    with demo_run.demo.server(demo_run.place / "server") as url:
+        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.place}/server/peeklock.db")
 
 
 @pytest.mark.slow
-def test_the_demo_makes_a_lake_an_audit_and_a_report(shown: Shown) -> None:
-    sent = [json.loads(line)["message_id"] for line in (shown.place / "sent.jsonl").read_text().splitlines()]
-    assert sorted(kept(shown.place / "lake")) == sorted(sent)
-    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in shown.said
-    assert "<html" in (shown.place / "report.html").read_text()
+def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
+    sent = [json.loads(line)["message_id"] for line in (demo_run.place / "sent.jsonl").read_text().splitlines()]
+    assert sorted(kept(demo_run.place / "lake")) == sorted(sent)
+    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in demo_run.said
+    assert "<html" in (demo_run.place / "report.html").read_text()
 
 
 @pytest.mark.slow
-def test_the_guide_is_true(reader: Reader, spark: SparkSession) -> None:
+def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> None:
     said = ""
     for match in BLOCK.finditer(GUIDE):
         kind, block = match[1], match[2]
         if kind == "text":
             assert shape(said) == shape(block), said
         elif kind != "console":
-            said = reader.play(kind, block)
-    assert (reader.place / "report.html").stat().st_size > 10_000
-    assert reader.count("again") == Lake(reader.place / "lake").read(spark).where(SENT_AGAIN).count() > 0
+            said = guide_runner.run_block(kind, block)
+    assert (guide_runner.place / "report.html").stat().st_size > 10_000
+    assert guide_runner.count("again") == Lake(guide_runner.place / "lake").read(spark).where(SENT_AGAIN).count() > 0
 
 
 def kept(lake: Path) -> list[str]:

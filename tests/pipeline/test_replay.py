@@ -17,10 +17,8 @@ import httpx
 import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.export import export
-from peeklock_pipeline.jobs.replay import Replayed, gathered, plan, replay
+from peeklock_pipeline.jobs.replay import ReplayResult, merge_grains, plan, replay
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.ledger import Portion
-from peeklock_pipeline.orders import Doubt, Order
 from peeklock_pipeline.refusals import (
     BadExpression,
     BadLake,
@@ -29,31 +27,33 @@ from peeklock_pipeline.refusals import (
     NoDuplicateDetection,
     SendRefused,
 )
+from peeklock_pipeline.replay_log import Portion
+from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination
 from pyspark.sql import SparkSession
 
 from tests.bounds import bounded
-from tests.faults.outside import execute
+from tests.faults.database_access import execute
+from tests.peeklock_process import PeeklockProcess
 from tests.pipeline.archive import Archive, archived
-from tests.pipeline.stubborn import Stubborn
-from tests.servers import GLANCE, end_tree
-from tests.service import Service
+from tests.pipeline.faulty_proxy import FaultyProxy
+from tests.servers import POLL_SECONDS, end_tree
 
-Type = Callable[..., tuple[int, str, str]]
-PATIENCE = 600.0
+RunCommand = Callable[..., tuple[int, str, str]]
+TIMEOUT_SECONDS = 600.0
 HOUR = 3600.0
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
     """A server with an embedded database."""
-    found = Service(tmp_path_factory.mktemp("server"))
+    found = PeeklockProcess(tmp_path_factory.mktemp("server"))
     yield found
     found.end()
 
 
 @pytest.fixture
-def queue(service: Service, request: pytest.FixtureRequest) -> Queue:
+def queue(service: PeeklockProcess, request: pytest.FixtureRequest) -> Queue:
     """A queue of this test's own that looks for duplicates for an hour."""
     return Queue(
         service, request.node.name[:100].replace("[", "-").rstrip("]-_"), duplicate_detection_window_seconds=HOUR
@@ -63,7 +63,7 @@ def queue(service: Service, request: pytest.FixtureRequest) -> Queue:
 class Queue:
     """A queue of the server, looked into over HTTP."""
 
-    def __init__(self, service: Service, name: str, **settings: Any) -> None:
+    def __init__(self, service: PeeklockProcess, name: str, **settings: Any) -> None:
         self.service = service
         self.name = name
         self.url = f"{service.url}/v1/queues/{name}"
@@ -103,12 +103,12 @@ def exported(spark: SparkSession, archive: Archive, lake: Lake, batch: int, rows
     export(spark, Database.at(archive.url), lake)
 
 
-def order(queue: Queue, where: str = "true", name: str | None = None, rate: float = 100_000) -> Order:
-    return Order.of(where, queue.destination, rate, name)
+def replay_request(queue: Queue, where: str = "true", name: str | None = None, rate: float = 100_000) -> ReplayRequest:
+    return ReplayRequest.of(where, queue.destination, rate, name)
 
 
 def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
     rich = archived(
         1, queue="orders", message_id='an "id"', body_kind=1, body=b'{"n":  1}', group_id="blue", priority=7,
@@ -116,12 +116,12 @@ def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
         properties='{"n":1.5,"is":true,"none":null,"replay_name":"an earlier one"}',
     )  # fmt: skip
     plain = [archived(2, body_kind=2, body=b"\x00\xff", properties="{}"), archived(3), archived(4, queue="others")]
-    exported(spark, small, lake, 1, [rich, *plain])
+    exported(spark, small_archive, lake, 1, [rich, *plain])
 
-    done = replay(spark, lake, order(queue, "queue = 'orders'", "again"))
+    done = replay(spark, lake, replay_request(queue, "queue = 'orders'", "again"))
 
     found = {message["message_id"]: message for message in queue.messages()}
-    assert done == Replayed("again", messages=3, duplicates=0, skipped=0, done_before=0)
+    assert done == ReplayResult("again", messages=3, duplicates=0, skipped=0, done_before=0)
     assert sorted(found) == ["replay:again:1", "replay:again:2", "replay:again:3"]
     assert found["replay:again:1"].items() >= {
         "body": {"n": 1}, "content_type": "application/json", "subject": 'a "thing"', "group_id": "blue", "priority": 7,
@@ -136,16 +136,16 @@ def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
 
 
 def test_a_second_run_sends_nothing_though_the_queue_has_forgotten_and_the_lake_has_grown(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
-    exported(spark, small, lake, 1, [archived(number) for number in range(1, 21)])
-    replay(spark, lake, order(queue))
+    exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 21)])
+    replay(spark, lake, replay_request(queue))
     queue.forget()
-    exported(spark, small, lake, 2, [archived(number) for number in range(21, 31)])
+    exported(spark, small_archive, lake, 2, [archived(number) for number in range(21, 31)])
 
-    seen = plan(spark, lake, order(queue))
-    again = replay(spark, lake, order(queue))
-    anew = replay(spark, lake, order(queue, name="anew"))
+    seen = plan(spark, lake, replay_request(queue))
+    again = replay(spark, lake, replay_request(queue))
+    anew = replay(spark, lake, replay_request(queue, name="anew"))
 
     assert (seen.messages, seen.done, seen.remaining, seen.sample) == (20, 20, 0, [])
     assert (again.messages, again.done_before) == (0, 20)
@@ -153,10 +153,12 @@ def test_a_second_run_sends_nothing_though_the_queue_has_forgotten_and_the_lake_
     assert queue.count() == 50
 
 
-def test_a_plan_counts_and_changes_nothing(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
-    exported(spark, small, lake, 1, [archived(number, body_kind=2, body=b"four") for number in range(1, 11)])
+def test_a_plan_counts_and_changes_nothing(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    exported(spark, small_archive, lake, 1, [archived(number, body_kind=2, body=b"four") for number in range(1, 11)])
 
-    found = plan(spark, lake, order(queue, "sequence_number > 2", "planned"))
+    found = plan(spark, lake, replay_request(queue, "sequence_number > 2", "planned"))
 
     assert (found.messages, found.bytes, found.done, found.remaining, found.last_batch) == (8, 32, 0, 8, 1)
     assert [row["sequence_number"] for row in found.sample] == [3, 4, 5, 6, 7]
@@ -164,11 +166,13 @@ def test_a_plan_counts_and_changes_nothing(spark: SparkSession, small: Archive, 
     assert "8 would be sent to there, first of them:\n  3  orders  completed  2026" in found.sentence("there")
 
 
-def test_what_belongs_to_a_group_keeps_its_order(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
+def test_what_belongs_to_a_group_keeps_its_order(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
     rows = [archived(number, group_id=f"g{number % 3}") for number in range(1, 61)]
-    exported(spark, small, lake, 1, rows)
+    exported(spark, small_archive, lake, 1, rows)
 
-    replay(spark, lake, order(queue))
+    replay(spark, lake, replay_request(queue))
 
     groups: dict[str, list[int]] = {}
     for message in queue.messages():
@@ -177,11 +181,13 @@ def test_what_belongs_to_a_group_keeps_its_order(spark: SparkSession, small: Arc
     assert all(numbers == sorted(numbers) and len(numbers) == 20 for numbers in groups.values())
 
 
-def test_the_rate_is_that_of_all_tasks_together(spark: SparkSession, small: Archive, lake: Lake, queue: Queue) -> None:
-    exported(spark, small, lake, 1, [archived(number) for number in range(1, 33)])
+def test_the_rate_is_that_of_all_tasks_together(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 33)])
 
     began = time.monotonic()
-    replay(spark, lake, order(queue, rate=8))
+    replay(spark, lake, replay_request(queue, rate=8))
     seconds = time.monotonic() - began
 
     assert queue.count() == 32
@@ -200,10 +206,10 @@ cli.main()
 
 @pytest.mark.faults("short")
 def test_a_run_that_was_killed_is_taken_up_where_it_ended(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
-    exported(spark, small, lake, 1, [archived(number) for number in range(1, 121)])
-    with Stubborn(queue.service.url, [None, None, None, "hold"]) as front:
+    exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 121)])
+    with FaultyProxy(queue.service.url, [None, None, None, "hold"]) as front:
         command = [
             sys.executable,
             "-c",
@@ -220,8 +226,8 @@ def test_a_run_that_was_killed_is_taken_up_where_it_ended(
         kill_once(front.holds, [*command, *options], tmp_path / "log")
     before = queue.count()
 
-    seen = plan(spark, lake, order(queue, name="killed"))
-    done = replay(spark, lake, order(queue, name="killed"))
+    seen = plan(spark, lake, replay_request(queue, name="killed"))
+    done = replay(spark, lake, replay_request(queue, name="killed"))
 
     sent = sorted(message["properties"]["replayed_sequence_number"] for message in queue.messages())
     assert before == 100  # the second portion is there, and nobody was told
@@ -234,8 +240,8 @@ def kill_once(is_time: Event, command: Sequence[object], log: Path) -> None:
     """Run a command until it is time, and kill it and its JVM there."""
     with log.open("wb") as file:
         process = subprocess.Popen([*map(str, command)], stdout=file, stderr=file, start_new_session=True)
-        deadline = time.monotonic() + PATIENCE
-        while not is_time.wait(GLANCE) and process.poll() is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not is_time.wait(POLL_SECONDS) and process.poll() is None and time.monotonic() < deadline:
             pass
         assert process.poll() is None, log.read_text()
         end_tree(process.pid, signal.SIGKILL)
@@ -244,26 +250,26 @@ def kill_once(is_time: Event, command: Sequence[object], log: Path) -> None:
 
 @pytest.mark.behaviour("S4.19")
 def test_what_the_queue_may_have_had_and_forgotten_is_not_sent_unasked(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
-    exported(spark, small, lake, 1, [archived(number) for number in range(1, 11)])
+    exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 11)])
     for name in ("sent", "skipped"):
-        interrupted(spark, lake, order(queue, name=name))
+        interrupted(spark, lake, replay_request(queue, name=name))
 
     def late() -> float:
         return time.time() + 2 * HOUR
 
     with pytest.raises(InDoubt, match="ended while it sent the 10 messages with sequence numbers from 1 to 10"):
-        replay(spark, lake, order(queue, name="sent"), clock=late)
-    sent = replay(spark, lake, order(queue, name="sent"), Doubt.SEND, clock=late)
-    skipped = replay(spark, lake, order(queue, name="skipped"), Doubt.SKIP, clock=late)
+        replay(spark, lake, replay_request(queue, name="sent"), clock=late)
+    sent = replay(spark, lake, replay_request(queue, name="sent"), InDoubtAction.SEND, clock=late)
+    skipped = replay(spark, lake, replay_request(queue, name="skipped"), InDoubtAction.SKIP, clock=late)
 
     assert (sent.messages, sent.skipped) == (10, 0)
     assert (skipped.messages, skipped.skipped) == (0, 10)
-    assert replay(spark, lake, order(queue, name="skipped")).done_before == 10
+    assert replay(spark, lake, replay_request(queue, name="skipped")).done_before == 10
 
 
-def interrupted(spark: SparkSession, lake: Lake, begun: Order) -> None:
+def interrupted(spark: SparkSession, lake: Lake, begun: ReplayRequest) -> None:
     """Begin a replay whose messages the server then refuses, which leaves its first portion begun."""
     url = f"{begun.destination.url}/v1/queues/{begun.destination.queue}"
     httpx.patch(url, json={"status": "send_disabled"}).raise_for_status()
@@ -275,20 +281,20 @@ def interrupted(spark: SparkSession, lake: Lake, begun: Order) -> None:
 def test_portions_are_neighbours(spark: SparkSession) -> None:
     grains = [Portion(1, 3, 3), Portion(5, 6, 2), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
 
-    found = gathered(grains, 5)
+    found = merge_grains(grains, 5)
 
     assert found == [Portion(1, 6, 5), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
 
 
 def test_a_portion_that_would_outlast_the_window_is_cut(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("peeklock_pipeline.transforms.replay.GRAINS", 2)
     monkeypatch.setattr("peeklock_pipeline.jobs.replay.PORTION_MESSAGES", 10)
-    exported(spark, small, lake, 1, [archived(number * number) for number in range(1, 26)])
+    exported(spark, small_archive, lake, 1, [archived(number * number) for number in range(1, 26)])
     heard: list[tuple[int, int]] = []
 
-    done = replay(spark, lake, order(queue), progress=lambda *counts: heard.append(counts))
+    done = replay(spark, lake, replay_request(queue), progress=lambda *counts: heard.append(counts))
 
     assert done.messages == queue.count() == 25
     assert {of for _, of in heard} == {25}
@@ -296,38 +302,38 @@ def test_a_portion_that_would_outlast_the_window_is_cut(
 
 
 def test_what_makes_no_sense_is_refused(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, service: Service, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, service: PeeklockProcess, tmp_path: Path
 ) -> None:
-    exported(spark, small, lake, 1, [archived(1)])
-    replay(spark, lake, order(queue, name="taken"))
+    exported(spark, small_archive, lake, 1, [archived(1)])
+    replay(spark, lake, replay_request(queue, name="taken"))
     careless = Queue(service, "careless")
 
     with pytest.raises(
         BadExpression, match=r"The filter 'colour = 1' is refused: .*`colour`.* The columns are sequence"
     ):
-        plan(spark, lake, order(queue, "colour = 1"))
+        plan(spark, lake, replay_request(queue, "colour = 1"))
     with pytest.raises(BadExpression, match=r"The filter 'queue =' is refused: "):
-        plan(spark, lake, order(queue, "queue ="))
+        plan(spark, lake, replay_request(queue, "queue ="))
     with pytest.raises(BadOption, match="The replay taken sends what matches 'true'"):
-        plan(spark, lake, order(queue, "queue = 'orders'", "taken"))
+        plan(spark, lake, replay_request(queue, "queue = 'orders'", "taken"))
     with pytest.raises(BadOption, match="The name of a replay has 1 to 64 letters"):
-        order(queue, name="no name")
+        replay_request(queue, name="no name")
     with pytest.raises(NoDuplicateDetection, match="does not look for duplicates"):
-        replay(spark, lake, order(careless))
+        replay(spark, lake, replay_request(careless))
     with pytest.raises(BadLake, match="is no lake yet"):
-        plan(spark, Lake(tmp_path / "none"), order(queue))
+        plan(spark, Lake(tmp_path / "none"), replay_request(queue))
 
 
 def test_the_command_tells_people_and_machines(
-    spark: SparkSession, small: Archive, lake: Lake, queue: Queue, typed: Type
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, run_command: RunCommand
 ) -> None:
-    exported(spark, small, lake, 1, [archived(1), archived(2)])
+    exported(spark, small_archive, lake, 1, [archived(1), archived(2)])
     command = ("replay", "--lake", lake.root, "--to", queue.name, "--url", queue.service.url, "--name", "told")
     orders = (*command, "--where", "queue = 'orders'")
 
-    planned = typed(*orders, "--plan")
-    done = typed(*orders, "--json")
-    refused = typed(*orders, "--rate", "0")
+    planned = run_command(*orders, "--plan")
+    done = run_command(*orders, "--json")
+    refused = run_command(*orders, "--rate", "0")
 
     assert planned[:2] == (0, PLANNED.format(queue.name))
     assert json.loads(done[1]) == {"replay": "told", "messages": 2, "duplicates": 0, "skipped": 0, "done_before": 0}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peeklock_pipeline.jobs.report import Reported, width_for
+from peeklock_pipeline.jobs.report import ReportResult, width_for
 from peeklock_pipeline.jobs.report import report as make
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.page import words
+from peeklock_pipeline.page import formatting
 from peeklock_pipeline.page.plots import Curve, Plot, draw
 from peeklock_pipeline.refusals import EmptyLake, UnknownQueue
 from peeklock_pipeline.transforms import report
@@ -53,7 +53,7 @@ def known(spark: SparkSession) -> DataFrame:
             ended(7, HOUR, HOUR + 1, HOUR + 1, HOUR + 3, queue="mail", group_id="a"),
         ],
     )  # fmt: skip
-    return report.lives(archive).cache()
+    return report.message_histories(archive).cache()
 
 
 def test_every_message_is_sent_in_one_hour_and_ends_in_one(known: DataFrame) -> None:
@@ -82,7 +82,7 @@ def test_lock_losses_lie_between_what_last_failures_prove_and_what_failures_allo
 
 def test_a_lock_lost_in_the_dead_letter_queue_is_a_loss_without_a_failure(spark: SparkSession) -> None:
     dead = ended(1, 0, 1, 9, 20, last_failure="lock_expired", dead_letter_reason="bad", delivery_count=2)
-    (row,) = report.queues(report.lives(history(spark, [dead]))).collect()
+    (row,) = report.queues(report.message_histories(history(spark, [dead]))).collect()
     assert (row.failures, row.lock_losses_at_least, row.lock_losses_at_most) == (0, 1, 1)
 
 
@@ -98,13 +98,15 @@ def test_times_are_of_those_messages_that_have_them(known: DataFrame) -> None:
 
 def test_quantiles_are_of_the_nearest_rank(spark: SparkSession) -> None:
     # A hundred messages that took 1, 2, ... 100 s.
-    known = report.lives(history(spark, [ended(n, 0, 0, 0, n) for n in range(1, 101)]))
+    known = report.message_histories(history(spark, [ended(n, 0, 0, 0, n) for n in range(1, 101)]))
     (row,) = report.queues(known).collect()
     assert [row.end_to_end_p50, row.end_to_end_p95, row.end_to_end_p99] == [50, 95, 99]
 
 
 def test_where_nothing_was_delivered_there_is_no_share(spark: SparkSession) -> None:
-    known = report.lives(history(spark, [ended(1, 0, None, None, 5, outcome="cancelled", delivery_count=0)]))
+    known = report.message_histories(
+        history(spark, [ended(1, 0, None, None, 5, outcome="cancelled", delivery_count=0)])
+    )
     (row,) = report.queues(known).collect()
     assert (row.cancelled, row.delivered, row.redelivery_share, row.deliveries_per_message) == (1, 0, None, None)
     assert row.waiting_p50 is row.processing_p50 is row.end_to_end_p50 is None
@@ -141,7 +143,7 @@ def test_what_lies_in_the_dead_letter_queue_is_known_from_a_snapshot(known: Data
         live(4, "dead_lettered", "bad"),
         live(5, "dead_lettered"),
     ]
-    known = report.lives(archive, spark.createDataFrame(taken, SNAPSHOT))
+    known = report.message_histories(archive, spark.createDataFrame(taken, SNAPSHOT))
     found = rows(report.reasons(known), "reason")
     assert {reason: (row["messages"], row["waiting"]) for reason, row in found.items()} == {
         "bad": (2, 1),
@@ -155,7 +157,7 @@ def test_what_lies_in_the_dead_letter_queue_is_known_from_a_snapshot(known: Data
 def test_the_slowest_groups_come_first_and_are_bounded(spark: SparkSession) -> None:
     took = {"quick": [1, 2], "slow": [3, 90], "even": [50, 50, 50]}
     messages = [(group, seconds) for group, all_of in took.items() for seconds in all_of]
-    known = report.lives(
+    known = report.message_histories(
         history(spark, [ended(n, 0, 0, 0, s, group_id=group) for n, (group, s) in enumerate(messages)])
     )
     found = report.slowest_groups(known, 2).collect()
@@ -173,14 +175,14 @@ def test_time_is_cut_into_equal_parts(known: DataFrame) -> None:
 
 
 def test_all_queues_but_some_are_measured_as_one(known: DataFrame) -> None:
-    found = rows(report.queues(report.named(known, ["mail"])), "queue")
+    found = rows(report.queues(report.queue_names(known, ["mail"])), "queue")
     assert {queue: row["sent"] for queue, row in found.items()} == {"mail": 1, None: 6}
 
 
 # ---- the job and its page --------------------------------------------------------------------------------------------
 
 
-class Outside(HTMLParser):
+class LoadedResources(HTMLParser):
     """Whatever a page would load, and its text."""
 
     def __init__(self, page: str) -> None:
@@ -201,18 +203,18 @@ class Outside(HTMLParser):
         self.said += data
 
 
-NASTY = "<script>alert('\"&')</script>"
+UNSAFE_TEXT = "<script>alert('\"&')</script>"
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def filled_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake of three queues over two days, in which messages failed, died and belong to groups."""
     lake, day = Lake(tmp_path_factory.mktemp("filled") / "lake"), 24 * HOUR
     rows = [
         *(ended(n, n * 600, n * 600 + 1, n * 600 + 1, n * 600 + 3, group_id=f"g{n % 3}") for n in range(1, 289)),
         *(ended(n, day, day + 1, day + 9, day + 10, queue="mail", delivery_count=2, failure_count=1,
                 last_failure="lock_expired") for n in range(300, 310)),
-        ended(400, day, day + 1, day + 2, day + 3, queue="a.b", dead_letter_reason=NASTY, failure_count=2, outcome="purged",
+        ended(400, day, day + 1, day + 2, day + 3, queue="a.b", dead_letter_reason=UNSAFE_TEXT, failure_count=2, outcome="purged",
               last_failure="boom"),
     ]  # fmt: skip
     fill(lake, rows)
@@ -220,34 +222,36 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReportRun:
     """A report that was made, what was heard of it meanwhile, and its page."""
 
-    done: Reported
-    heard: list[tuple[int, int]]
+    done: ReportResult
+    progress: list[tuple[int, int]]
     page: Path
 
 
 @pytest.fixture(scope="module")
-def made(filled: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def report_run(filled_lake: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ReportRun:
     """The report of all queues, in a directory that it made."""
     heard: list[tuple[int, int]] = []
     page = tmp_path_factory.mktemp("made") / "out" / "report.html"
-    done = make(spark, filled, page, progress=lambda *said: heard.append(said))
-    return Made(done, heard, page)
+    done = make(spark, filled_lake, page, progress=lambda *said: heard.append(said))
+    return ReportRun(done, heard, page)
 
 
-def test_a_report_leaves_tables_and_one_page_that_loads_nothing(made: Made, filled: Lake, spark: SparkSession) -> None:
-    assert (made.done.messages, made.done.queues) == (299, 3)
-    assert made.heard[-1] == (5, 5)
-    kept = rows(filled.read(spark, report.QUEUES), "queue")
+def test_a_report_leaves_tables_and_one_page_that_loads_nothing(
+    report_run: ReportRun, filled_lake: Lake, spark: SparkSession
+) -> None:
+    assert (report_run.done.messages, report_run.done.queues) == (299, 3)
+    assert report_run.progress[-1] == (5, 5)
+    kept = rows(filled_lake.read(spark, report.QUEUES), "queue")
     assert {queue: row["sent"] for queue, row in kept.items()} == {"orders": 288, "mail": 10, "a.b": 1}
-    assert filled.read(spark, report.HOURS).count() == made.done.hours
-    page = Outside(made.page.read_text())
+    assert filled_lake.read(spark, report.HOURS).count() == report_run.done.hours
+    page = LoadedResources(report_run.page.read_text())
     assert [target for target in page.loads if not target.startswith("#")] == []
     assert "script" not in page.tags
     assert "link" not in page.tags
-    assert NASTY in page.said
+    assert UNSAFE_TEXT in page.said
     assert {"End to end", "Dead-letter reasons", "Slowest groups"} <= {line.strip() for line in page.said.splitlines()}
     # Every drawing is told in words: seven figures, the first of them in two sizes.
     assert len(page.labels) == 8
@@ -256,17 +260,17 @@ def test_a_report_leaves_tables_and_one_page_that_loads_nothing(made: Made, fill
 
 
 def test_a_report_about_one_queue_leaves_the_tables_alone(
-    made: Made, filled: Lake, spark: SparkSession, tmp_path: Path
+    report_run: ReportRun, filled_lake: Lake, spark: SparkSession, tmp_path: Path
 ) -> None:
-    before = versions(filled)
-    done = make(spark, filled, tmp_path / "mail.html", "mail")
+    before = versions(filled_lake)
+    done = make(spark, filled_lake, tmp_path / "mail.html", "mail")
     assert (done.messages, done.tables) == (10, ())
-    assert versions(filled) == before
+    assert versions(filled_lake) == before
 
 
-def test_a_second_report_replaces_the_tables(made: Made, filled: Lake, spark: SparkSession) -> None:
-    assert make(spark, filled, made.page) == made.done
-    assert filled.read(spark, report.GROUPS).count() == 3
+def test_a_second_report_replaces_the_tables(report_run: ReportRun, filled_lake: Lake, spark: SparkSession) -> None:
+    assert make(spark, filled_lake, report_run.page) == report_run.done
+    assert filled_lake.read(spark, report.GROUPS).count() == 3
 
 
 def versions(lake: Lake) -> dict[str, int]:
@@ -274,9 +278,9 @@ def versions(lake: Lake) -> dict[str, int]:
     return {str(table.table_uri): table.version() for table in lake.tables()}
 
 
-def test_what_is_not_there_is_refused_in_a_sentence(filled: Lake, spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_not_there_is_refused_in_a_sentence(filled_lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnknownQueue, match="No message of a queue 'nowhere'"):
-        make(spark, filled, tmp_path / "report.html", "nowhere")
+        make(spark, filled_lake, tmp_path / "report.html", "nowhere")
     with pytest.raises(EmptyLake, match="export` first"):
         make(spark, Lake(tmp_path / "none"), tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
@@ -301,7 +305,7 @@ def test_the_page_does_not_grow_with_history(lake: Lake, spark: SparkSession, tm
     done = make(spark, lake, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert (done.messages, done.queues) == (2000, 40)
-    assert "all 20 others" in Outside(text).said
+    assert "all 20 others" in LoadedResources(text).said
     assert len(text) < 400_000
 
 
@@ -318,14 +322,14 @@ def test_time_is_cut_into_no_more_parts_than_a_plot_shows(seconds: float, width:
      (4e8, "4,630 d"), (None, "–")],
 )  # fmt: skip
 def test_times_are_said_in_the_unit_that_fits(seconds: float | None, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert formatting.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
     ("part", "said"), [(0, "0 %"), (0.0004, "< 0.1 %"), (0.031, "3.1 %"), (0.9999, "99.9 %"), (1, "100 %"), (None, "–")]
 )
 def test_a_share_is_whole_only_where_it_is(part: float | None, said: str) -> None:
-    assert words.share(part) == said
+    assert formatting.share(part) == said
 
 
 def test_the_same_plot_is_drawn_the_same() -> None:

@@ -22,12 +22,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.peeklock_process import PeeklockProcess
 from tests.pipeline.archive import DAY, NOON, Archive, archived
-from tests.pipeline.stubborn import Stubborn
-from tests.servers import GLANCE, end_tree
-from tests.service import Service
+from tests.pipeline.faulty_proxy import FaultyProxy
+from tests.servers import POLL_SECONDS, end_tree
 
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -39,7 +39,7 @@ def _registered(spark: SparkSession) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with an embedded database."""
-    service = Service(tmp_path_factory.mktemp("server"))
+    service = PeeklockProcess(tmp_path_factory.mktemp("server"))
     yield service.url
     service.end()
 
@@ -105,33 +105,35 @@ def test_what_is_sealed_is_read_without_bodies_unless_they_are_asked_for(spark: 
     assert reading(spark, archive, columns="*").count() == 12
 
 
-def test_an_archive_without_a_sealed_batch_is_an_empty_table(spark: SparkSession, small: Archive) -> None:
-    assert reading(spark, small).count() == 0
+def test_an_archive_without_a_sealed_batch_is_an_empty_table(spark: SparkSession, small_archive: Archive) -> None:
+    assert reading(spark, small_archive).count() == 0
 
 
-def test_batches_that_were_removed_are_passed_over(spark: SparkSession, small: Archive) -> None:
-    filled(small).remove(2, "trimmed")
+def test_batches_that_were_removed_are_passed_over(spark: SparkSession, small_archive: Archive) -> None:
+    filled(small_archive).remove(2, "trimmed")
 
-    assert numbers(reading(spark, small)) == [1, 2, 3, *range(7, 13)]
+    assert numbers(reading(spark, small_archive)) == [1, 2, 3, *range(7, 13)]
 
 
-def test_a_batch_that_vanishes_while_it_is_read_is_not_taken_for_an_empty_one(small: Archive) -> None:
-    options = ReadOptions.of({"database_url": filled(small).url})
+def test_a_batch_that_vanishes_while_it_is_read_is_not_taken_for_an_empty_one(small_archive: Archive) -> None:
+    options = ReadOptions.of({"database_url": filled(small_archive).url})
     reader = ArchiveReader(options, options.schema())
     (share,) = reader.partitions()
-    small.remove(2, "expired")
+    small_archive.remove(2, "expired")
 
     with pytest.raises(BatchesLost, match="held 12 messages and now hold 9: some were removed"):
         list(reader.read(share))
 
 
-def test_filters_keep_batches_from_being_read_where_the_session_allows_it(spark: SparkSession, small: Archive) -> None:
-    filled(small)
+def test_filters_keep_batches_from_being_read_where_the_session_allows_it(
+    spark: SparkSession, small_archive: Archive
+) -> None:
+    filled(small_archive)
     spark.conf.set(source.PUSHDOWN, "true")
     try:
         source.register(spark)
-        late = reading(spark, small).where("export_batch > 2 AND export_batch <= 3 AND outcome = 'completed'")
-        never = reading(spark, small).where(f"settled_at >= timestamp_micros({NOON + DAY})")
+        late = reading(spark, small_archive).where("export_batch > 2 AND export_batch <= 3 AND outcome = 'completed'")
+        never = reading(spark, small_archive).where(f"settled_at >= timestamp_micros({NOON + DAY})")
 
         assert (numbers(late), late.rdd.getNumPartitions()) == ([7, 8, 9], 1)
         assert numbers(never) == []
@@ -149,9 +151,9 @@ def test_filters_keep_batches_from_being_read_where_the_session_allows_it(spark:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
-    spark: SparkSession, small: Archive, options: dict[str, str], sentence: str
+    spark: SparkSession, small_archive: Archive, options: dict[str, str], sentence: str
 ) -> None:
-    given = options if "database_url" in options or not options else {"database_url": small.url, **options}
+    given = options if "database_url" in options or not options else {"database_url": small_archive.url, **options}
 
     with pytest.raises(PySparkException, match=sentence):
         spark.read.format("peeklock").options(**given).load()
@@ -165,47 +167,51 @@ def streamed(spark: SparkSession, archive: Archive, place: Path, **options: Any)
     frame = spark.readStream.format("peeklock").options(database_url=archive.url, **options).load()
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(place / "checkpoint"))
     query = source.begin(lambda: writer.trigger(availableNow=True).start(str(place / "sink")))
-    assert query.awaitTermination(PATIENCE)
+    assert query.awaitTermination(TIMEOUT_SECONDS)
     return query
 
 
-def test_a_stream_goes_on_where_its_checkpoint_says(spark: SparkSession, small: Archive, tmp_path: Path) -> None:
-    filled(small, batches=5)
+def test_a_stream_goes_on_where_its_checkpoint_says(
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
+) -> None:
+    filled(small_archive, batches=5)
 
-    first = streamed(spark, small, tmp_path, maxBatchesPerTrigger=2)
-    small.seal(6, [archived(number) for number in (90, 91)])
-    second = streamed(spark, small, tmp_path, maxBatchesPerTrigger=2)
+    first = streamed(spark, small_archive, tmp_path, maxBatchesPerTrigger=2)
+    small_archive.seal(6, [archived(number) for number in (90, 91)])
+    second = streamed(spark, small_archive, tmp_path, maxBatchesPerTrigger=2)
 
     assert [step.numInputRows for step in first.recentProgress if step.numInputRows] == [6, 6, 3]
     assert [step.numInputRows for step in second.recentProgress if step.numInputRows] == [2]
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == [*range(1, 16), 90, 91]
 
 
-def test_a_stream_says_what_it_can_no_longer_read(spark: SparkSession, small: Archive, tmp_path: Path) -> None:
-    filled(small, batches=2)
-    streamed(spark, small, tmp_path)
-    filled(small := Archive.empty(small.url), batches=4).remove(3, "expired")
+def test_a_stream_says_what_it_can_no_longer_read(spark: SparkSession, small_archive: Archive, tmp_path: Path) -> None:
+    filled(small_archive, batches=2)
+    streamed(spark, small_archive, tmp_path)
+    filled(small_archive := Archive.empty(small_archive.url), batches=4).remove(3, "expired")
 
     with pytest.raises(PySparkException, match="Batches 3 to 3 with 3 messages were removed"):
-        streamed(spark, small, tmp_path)
-    streamed(spark, small, tmp_path, failOnDataLoss="false")
+        streamed(spark, small_archive, tmp_path)
+    streamed(spark, small_archive, tmp_path, failOnDataLoss="false")
 
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == [*range(1, 7), 10, 11, 12]
 
 
-def test_a_new_stream_begins_with_what_is_still_there(spark: SparkSession, small: Archive, tmp_path: Path) -> None:
-    filled(small).remove(1, "trimmed")
+def test_a_new_stream_begins_with_what_is_still_there(
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
+) -> None:
+    filled(small_archive).remove(1, "trimmed")
 
-    streamed(spark, small, tmp_path)
+    streamed(spark, small_archive, tmp_path)
 
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(4, 13))
 
 
 def test_a_stream_is_started_again_where_its_worker_was_late(
-    spark: SparkSession, small: Archive, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
 ) -> None:
     with worker_late_once(spark, tmp_path):
-        streamed(spark, filled(small), tmp_path)
+        streamed(spark, filled(small_archive), tmp_path)
 
     assert (tmp_path / "late").exists()
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(1, 13))
@@ -225,9 +231,9 @@ def worker_late_once(spark: SparkSession, place: Path) -> Iterator[None]:
 
 
 def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
-    spark: SparkSession, small: Archive, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
 ) -> None:
-    filled(small, batches=4)
+    filled(small_archive, batches=4)
     killed_amid(
         tmp_path,
         f"""
@@ -246,7 +252,7 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
 
         spark = open_session("local[2]")
         source.register(spark)
-        options = dict(database_url={small.url!r}, maxBatchesPerTrigger=2)
+        options = dict(database_url={small_archive.url!r}, maxBatchesPerTrigger=2)
         frame = spark.readStream.format("peeklock").options(**options).load()
         writer = frame.mapInArrow(slowly, frame.schema).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
@@ -255,7 +261,7 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
     )
     before = numbers(spark.read.parquet(str(tmp_path / "sink")))
 
-    streamed(spark, small, tmp_path)
+    streamed(spark, small_archive, tmp_path)
 
     assert before == list(range(1, 7))
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(1, 13))
@@ -267,9 +273,9 @@ def killed_amid(place: Path, program: str) -> None:
         process = subprocess.Popen(
             [sys.executable, "-c", dedent(program)], stdout=log, stderr=log, start_new_session=True
         )
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (place / "amid").exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(GLANCE)
+            time.sleep(POLL_SECONDS)
         end_tree(process.pid, signal.SIGKILL)
         process.wait()
     assert (place / "amid").exists(), (place / "program.log").read_text()
@@ -334,17 +340,17 @@ def failing_once(queue: Queue, mark: Path) -> Callable[[Iterator[Any]], Iterator
 
 
 def test_a_micro_batch_that_is_run_again_sends_nothing_twice(
-    spark: SparkSession, small: Archive, server: str, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, server: str, tmp_path: Path
 ) -> None:
     queue = Queue(server, "streamed", duplicate_detection_window_seconds=60)
-    filled(small, batches=2)
+    filled(small_archive, batches=2)
 
     def run() -> None:
-        frame = spark.readStream.format("peeklock").options(database_url=small.url).load()
+        frame = spark.readStream.format("peeklock").options(database_url=small_archive.url).load()
         rows = frame.selectExpr("concat('was ', sequence_number) AS body", "properties")
         writer = rows.writeStream.format("peeklock").options(url=queue.server, queue=queue.name)
         query = source.begin(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start)
-        assert query.awaitTermination(PATIENCE)
+        assert query.awaitTermination(TIMEOUT_SECONDS)
 
     run()
     for commit in (tmp_path / "commits").iterdir():  # as if it had died before it could say that all was sent
@@ -356,7 +362,7 @@ def test_a_micro_batch_that_is_run_again_sends_nothing_twice(
 
 def test_a_busy_server_is_asked_again(spark: SparkSession, server: str) -> None:
     queue = Queue(server, "busy", duplicate_detection_window_seconds=60)
-    with Stubborn(server, [429, 503, 502, "cut"]) as front:
+    with FaultyProxy(server, [429, 503, 502, "cut"]) as front:
         rows = spark.range(10).selectExpr("CAST(id AS STRING) AS message_id").coalesce(1)
         rows.write.format("peeklock").options(url=front.url, queue="busy").mode("append").save()
 

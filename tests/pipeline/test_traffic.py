@@ -15,16 +15,16 @@ import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import export
-from peeklock_pipeline.jobs.trim import Server, Trimmed, trim
+from peeklock_pipeline.jobs.trim import Server, TrimResult, trim
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import ServerUnavailable
 from pyspark.sql import SparkSession
 
 from tests.bounds import bounded
-from tests.faults.outside import execute
+from tests.faults.database_access import execute
+from tests.peeklock_process import PeeklockProcess
 from tests.pipeline.archive import Archive
-from tests.servers import GLANCE
-from tests.service import Service
+from tests.servers import POLL_SECONDS
 
 WRITERS = 8
 MESSAGES = 20
@@ -34,14 +34,14 @@ EXPORTS = {"postgresql": 4, "mysql": 2, "sqlite": 2}
 ROUNDS = 3
 """How often a writer sends and receives during each export, so that there is as much to export on a fast machine."""
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 HOUR = 3_600_000_000
 
 
 @pytest.fixture
-def service(archive: Archive, tmp_path: Path) -> Iterator[Service]:
+def service(archive: Archive, tmp_path: Path) -> Iterator[PeeklockProcess]:
     """A server on each engine's archive, which seals twice a second."""
-    running = Service(tmp_path, database_url=archive.url, seal_interval_seconds=0.5)
+    running = PeeklockProcess(tmp_path, database_url=archive.url, seal_interval_seconds=0.5)
     yield running
     running.end()
 
@@ -49,7 +49,7 @@ def service(archive: Archive, tmp_path: Path) -> Iterator[Service]:
 def write(url: str, writer: int, rounds: Iterable[int]) -> list[str]:
     """Send messages, receive whatever comes and complete it, and send again; the ids that were accepted."""
     accepted: list[str] = []
-    with httpx.Client(base_url=f"{url}/v1/queues/orders", timeout=PATIENCE) as queue:
+    with httpx.Client(base_url=f"{url}/v1/queues/orders", timeout=TIMEOUT_SECONDS) as queue:
         for number in rounds:
             ids = [f"w{writer}-{number}-{place}" for place in range(MESSAGES)]
             sent = queue.post(
@@ -73,13 +73,15 @@ def complete(queue: httpx.Client) -> int:
 
 
 def test_exports_beside_eight_writers_lose_nothing(
-    spark: SparkSession, archive: Archive, service: Service, lake: Lake, tmp_path: Path
+    spark: SparkSession, archive: Archive, service: PeeklockProcess, lake: Lake, tmp_path: Path
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
     database = Database.at(archive.url)
     turns, enough = threading.Semaphore(0), threading.Event()
     with ThreadPoolExecutor(WRITERS) as threads:
-        writers = [threads.submit(write, service.url, writer, in_turn(turns, enough)) for writer in range(WRITERS)]
+        writers = [
+            threads.submit(write, service.url, writer, repeat_in_order(turns, enough)) for writer in range(WRITERS)
+        ]
         try:
             for _ in export_times(EXPORTS[database.engine], spark, database, lake):
                 turns.release(WRITERS * ROUNDS)
@@ -87,7 +89,7 @@ def test_exports_beside_eight_writers_lose_nothing(
             enough.set()
             turns.release(WRITERS)
     accepted = [name for writer in writers for name in writer.result()]
-    with httpx.Client(base_url=f"{service.url}/v1/queues/orders", timeout=PATIENCE) as queue:
+    with httpx.Client(base_url=f"{service.url}/v1/queues/orders", timeout=TIMEOUT_SECONDS) as queue:
         for _ in bounded("the queue is empty"):
             if not complete(queue):
                 break
@@ -103,7 +105,7 @@ def test_exports_beside_eight_writers_lose_nothing(
 
 
 def test_the_server_removes_what_the_lake_proves_to_have(
-    spark: SparkSession, archive: Archive, service: Service, lake: Lake, tmp_path: Path
+    spark: SparkSession, archive: Archive, service: PeeklockProcess, lake: Lake, tmp_path: Path
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
     write(service.url, 1, rounds=range(2))
@@ -114,7 +116,7 @@ def test_the_server_removes_what_the_lake_proves_to_have(
     young = trimmed(spark, service.url, lake, timedelta(0))
     assert [one.result for one in young.batches] == ["too_young"] * sealed
     assert trimmed(spark, service.url, lake, timedelta(days=1)).batches == []
-    archive.age(2 * HOUR)
+    archive.move_back(2 * HOUR)
     assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
     aged = Lake(tmp_path / "aged")
     export(spark, database, aged)
@@ -128,19 +130,19 @@ def test_the_server_removes_what_the_lake_proves_to_have(
     assert export(spark, database, aged).messages == MESSAGES
 
 
-def test_a_batch_that_differs_stays(spark: SparkSession, small: Archive, lake: Lake, tmp_path: Path) -> None:
-    service = Service(tmp_path, database_url=small.url, seal_interval_seconds=0.2)
+def test_a_batch_that_differs_stays(spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path) -> None:
+    service = PeeklockProcess(tmp_path, database_url=small_archive.url, seal_interval_seconds=0.2)
     try:
         httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
         write(service.url, 1, rounds=range(1))
-        wait_until_sealed(small)
-        export(spark, Database.at(small.url), lake)
-        execute(small.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
-        lost = min(small.numbers())
-        execute(small.url, "DELETE FROM archive WHERE sequence_number = :lost", lost=lost)
+        wait_until_sealed(small_archive)
+        export(spark, Database.at(small_archive.url), lake)
+        execute(small_archive.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
+        lost = min(small_archive.numbers())
+        execute(small_archive.url, "DELETE FROM archive WHERE sequence_number = :lost", lost=lost)
         results = trimmed(spark, service.url, lake, timedelta(0)).batches
         assert results[0].result == "differs"
-        execute(small.url, "UPDATE export_batch SET digest = :other", other="0" * 64)
+        execute(small_archive.url, "UPDATE export_batch SET digest = :other", other="0" * 64)
         assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
         with pytest.raises(ServerUnavailable, match="refuses GET /v1/archive/batches: 404"):
             trimmed(spark, f"{service.url}/nowhere", lake, timedelta(0))
@@ -148,13 +150,13 @@ def test_a_batch_that_differs_stays(spark: SparkSession, small: Archive, lake: L
         service.end()
 
 
-def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) -> Trimmed:
+def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) -> TrimResult:
     """What came of trimming the archive of the server there."""
     with Server(url, None) as server:
         return trim(spark, server, lake, older_than)
 
 
-def in_turn(turns: threading.Semaphore, enough: threading.Event) -> Iterator[int]:
+def repeat_in_order(turns: threading.Semaphore, enough: threading.Event) -> Iterator[int]:
     """Numbers of rounds, one for each turn, until it is enough."""
     for number in itertools.count():
         turns.acquire()
@@ -165,7 +167,7 @@ def in_turn(turns: threading.Semaphore, enough: threading.Event) -> Iterator[int
 
 def export_times(times: int, spark: SparkSession, database: Database, lake: Lake) -> Iterator[None]:
     """Export until so many exports have found something; comes by before each."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while times:
         assert time.monotonic() < deadline, "nothing is sealed"
         yield
@@ -179,7 +181,7 @@ def lake_batches(database: Database, lake: Lake) -> list[int]:
 
 def wait_until_sealed(archive: Archive) -> None:
     """Until every message that has ended is in a batch."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while execute(archive.url, "SELECT COUNT(*) FROM archive WHERE export_batch IS NULL")[0][0]:
         assert time.monotonic() < deadline, "not sealed"
-        time.sleep(GLANCE * 10)
+        time.sleep(POLL_SECONDS * 10)

@@ -5,38 +5,38 @@ import asyncio
 import pytest
 
 from app.runtime.byte_budget import ByteBudget
-from tests.clock import settle
+from tests.virtual_clock import run_ready_tasks
 
 
-class SpentError(Exception):
+class BudgetExceededError(Exception):
     """Stands for the refusal of the budget's owner."""
 
 
 def test_bytes_are_held_up_to_the_most_and_no_further() -> None:
-    budget = ByteBudget(10, SpentError)
-    budget.take(6)
-    with pytest.raises(SpentError):
-        budget.take(5)
-    budget.take(4)
-    budget.give(6)
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(6)
+    with pytest.raises(BudgetExceededError):
+        budget.acquire(5)
+    budget.acquire(4)
+    budget.release(6)
     assert budget.held == 4
 
 
 async def test_callers_get_room_in_their_order() -> None:
-    budget = ByteBudget(10, SpentError)
+    budget = ByteBudget(10, BudgetExceededError)
     served: list[int] = []
 
     async def call(size: int, end: asyncio.Event) -> None:
-        async with budget.room(size):
+        async with budget.reserve(size):
             served.append(size)
             await end.wait()
 
     ends = [asyncio.Event() for _ in range(4)]
     calls = [asyncio.create_task(call(size, end)) for size, end in zip((7, 6, 2, 1), ends, strict=True)]
-    await settle()
+    await run_ready_tasks()
     assert served == [7], "what is smaller and came later waits too"
     ends[0].set()
-    await settle()
+    await run_ready_tasks()
     assert (served, budget.held) == ([7, 6, 2, 1], 9)
     for end in ends:
         end.set()
@@ -45,47 +45,47 @@ async def test_callers_get_room_in_their_order() -> None:
 
 
 async def test_more_than_all_waits_until_nothing_is_held() -> None:
-    budget = ByteBudget(10, SpentError)
-    budget.take(1)
-    waiting = asyncio.ensure_future(budget.wait_for(budget.room(50)._size))
-    await settle()
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(1)
+    waiting = asyncio.ensure_future(budget.wait_and_acquire(budget.reserve(50)._size))
+    await run_ready_tasks()
     assert not waiting.done()
-    budget.give(1)
+    budget.release(1)
     await waiting
     assert budget.held == 10
 
 
 async def test_a_caller_that_waits_too_long_is_refused_and_holds_nothing() -> None:
-    budget = ByteBudget(10, SpentError, patience_seconds=0.01)
-    budget.add(20)
-    with pytest.raises(SpentError):
-        async with budget.room(1):
+    budget = ByteBudget(10, BudgetExceededError, timeout_seconds=0.01)
+    budget.acquire_unchecked(20)
+    with pytest.raises(BudgetExceededError):
+        async with budget.reserve(1):
             pass
-    budget.give(20)
+    budget.release(20)
     assert budget.held == 0
-    async with budget.room(10):
+    async with budget.reserve(10):
         assert budget.held == 10
 
 
 async def test_a_caller_that_goes_while_waiting_makes_room_for_the_next() -> None:
-    budget = ByteBudget(10, SpentError)
-    budget.take(5)
-    first = asyncio.create_task(budget.wait_for(8))
-    second = asyncio.create_task(budget.wait_for(5))
-    await settle()
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(5)
+    first = asyncio.create_task(budget.wait_and_acquire(8))
+    second = asyncio.create_task(budget.wait_and_acquire(5))
+    await run_ready_tasks()
     assert not second.done()
     first.cancel()
-    await settle()
+    await run_ready_tasks()
     assert second.done()
     assert budget.held == 10
 
 
 async def test_a_caller_that_goes_in_the_moment_of_being_served_holds_nothing() -> None:
-    budget = ByteBudget(10, SpentError)
-    budget.take(10)
-    waiting = asyncio.create_task(budget.wait_for(8))
-    await settle()
-    budget.give(10)
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(10)
+    waiting = asyncio.create_task(budget.wait_and_acquire(8))
+    await run_ready_tasks()
+    budget.release(10)
     waiting.cancel()
     await asyncio.wait([waiting])
     assert budget.held == 0

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from app.runtime.clock import Clock, Signal, SystemClock
-from tests.clock import VirtualClock, settle
+from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
 def test_the_system_clock_counts_microseconds_since_1970() -> None:
@@ -50,7 +50,7 @@ async def test_virtual_sleepers_wake_in_the_order_they_are_due_each_at_its_own_t
 async def test_a_cancelled_virtual_sleep_leaves_no_timer() -> None:
     clock = VirtualClock()
     sleeping = asyncio.create_task(clock.sleep(5))
-    await settle()
+    await run_ready_tasks()
     assert clock.timers == 1
     sleeping.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -62,9 +62,9 @@ async def test_a_signal_ends_its_wait_and_its_timer() -> None:
     clock = VirtualClock()
     signal = Signal(clock)
     waiting = asyncio.create_task(signal.wait(10))
-    await settle()
-    signal.give()
-    signal.give()
+    await run_ready_tasks()
+    signal.fire()
+    signal.fire()
     await waiting
     assert (clock.monotonic(), clock.timers) == (0, 0)
 
@@ -81,7 +81,7 @@ async def test_a_signal_gives_up_at_its_limit() -> None:
 async def test_a_signal_without_a_waiter_is_not_kept() -> None:
     clock = VirtualClock()
     signal = Signal(clock)
-    signal.give()
+    signal.fire()
     waiting = asyncio.create_task(signal.wait(10))
     await clock.advance(9)
     assert not waiting.done()

@@ -12,16 +12,16 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.api.bodies import ASGI, Receive, Scope, Send
+from app.api.request_body import ASGI, Receive, Scope, Send
 from app.server.connection import Connection
-from tests.clock import VirtualClock, VirtualTimer
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT_SECONDS
+from tests.virtual_clock import VirtualClock, VirtualTimer
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Request-Id: mine\r\n\r\n"
 
 
-class Service:
+class EchoApplication:
     """An application that answers a request with its path once its body is whole; some paths do otherwise.
 
     `/echo` answers with the body, `/fields` with the names of the header fields.
@@ -54,15 +54,15 @@ class Service:
         await send({"type": "http.response.body", "body": body})
 
 
-class Arrived:
+class ReceivedBytes:
     """That a client has come to the service, and how many of its bytes; `news` is set by either."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
 
 
-class Timed:
+class VirtualTimeLoop:
     """An event loop whose time is that of a clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> None:
@@ -82,27 +82,27 @@ class Timed:
 class Client:
     """One connection to it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, arrived: Arrived) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: ReceivedBytes) -> None:
         self._reader = reader
         self._writer = writer
-        self._arrived = arrived
-        self._said = 0
+        self._received = received
+        self._sent = 0
 
-    def say(self, content: bytes) -> None:
+    def send(self, content: bytes) -> None:
         self._writer.write(content)
-        self._said += len(content)
+        self._sent += len(content)
 
-    async def tell(self, content: bytes) -> None:
+    async def send_and_wait(self, content: bytes) -> None:
         """Say it, and return when the service has taken it in."""
-        self.say(content)
-        async with asyncio.timeout(PATIENCE):
-            while self._arrived.bytes < self._said:
-                self._arrived.news.clear()
-                await self._arrived.news.wait()
+        self.send(content)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while self._received.bytes < self._sent:
+                self._received.changed.clear()
+                await self._received.changed.wait()
 
-    async def hear(self) -> tuple[int, dict[str, str], bytes]:
+    async def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """The next answer."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.split(": ", 1) for line in head[1:] if line)
             body = await self._reader.readexactly(int(headers.get("content-length", 0)))
@@ -110,22 +110,22 @@ class Client:
 
     async def problem(self) -> tuple[int, str]:
         """Status and code of the next answer, which must be a problem document, and the end."""
-        status, headers, body = await self.hear()
+        status, headers, body = await self.read_response()
         document: dict[str, Any] = json.loads(body)
         assert headers["content-type"] == "application/problem+json"
         assert headers["connection"] == "close"
         assert (document["status"], document["tracking_id"]) == (status, headers["x-request-id"])
-        assert await self.is_hung_up()
+        assert await self.is_closed()
         return status, document["code"]
 
-    async def is_hung_up(self) -> bool:
+    async def is_closed(self) -> bool:
         """Whether nothing more comes."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await self._reader.read(1) == b""
 
-    async def is_cut(self) -> bool:
+    async def is_reset(self) -> bool:
         """Whether the connection ends although the service has not read everything."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             try:
                 await self._writer.drain()
             except ConnectionError:
@@ -133,9 +133,9 @@ class Client:
         return False
 
     @property
-    def arrived(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes that the service has taken in."""
-        return self._arrived.bytes
+        return self._received.bytes
 
     async def close(self) -> None:
         self._writer.close()
@@ -144,48 +144,56 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(service: ASGI, kind: type[Connection], clock: VirtualClock | None = None) -> AsyncIterator[Client]:
+async def open_client(
+    application: ASGI, kind: type[Connection], clock: VirtualClock | None = None
+) -> AsyncIterator[Client]:
     """A client of the service, whose connections are of this kind and set their timers on the clock, if one is given."""
-    async with listening(service, kind, clock) as (port, arrived):
-        client = Client(*await asyncio.open_connection("127.0.0.1", port), arrived)
-        await arrived.news.wait()
+    async with open_server(application, kind, clock) as (port, received):
+        client = Client(*await asyncio.open_connection("127.0.0.1", port), received)
+        await received.changed.wait()
         yield client
         await client.close()
 
 
 @asynccontextmanager
-async def listening(
-    service: ASGI, kind: type[Connection], clock: VirtualClock | None = None, limit: int | None = None
-) -> AsyncIterator[tuple[int, Arrived]]:
+async def open_server(
+    application: ASGI, kind: type[Connection], clock: VirtualClock | None = None, limit: int | None = None
+) -> AsyncIterator[tuple[int, ReceivedBytes]]:
     """The port of the service, which serves so many connections, and what has come to it."""
     config = uvicorn.Config(
-        service, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60, limit_concurrency=limit
+        application,
+        http=kind,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=60,
+        limit_concurrency=limit,
     )
-    state, arrived = ServerState(), Arrived()
+    state, received = ServerState(), ReceivedBytes()
 
     class Observed(kind):
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            arrived.news.set()
+            received.changed.set()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
-            arrived.news.set()
+            received.changed.set()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            arrived.bytes += len(data)
-            arrived.news.set()
+            received.bytes += len(data)
+            received.changed.set()
 
     loop = asyncio.get_running_loop()
-    timed = loop if clock is None else Timed(loop, clock)
+    timed = loop if clock is None else VirtualTimeLoop(loop, clock)
     server = await loop.create_server(lambda: Observed(config, state, {}, timed), "127.0.0.1", 0)
-    yield server.sockets[0].getsockname()[1], arrived
+    yield server.sockets[0].getsockname()[1], received
     server.close()
     await server.wait_closed()
     for connection in [*state.connections]:  # one that reads no more does not see its client go
         connection.transport.close()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while state.connections:
-            arrived.news.clear()
-            await arrived.news.wait()
+            received.changed.clear()
+            await received.changed.wait()

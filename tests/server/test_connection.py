@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.server.connection import LARGEST_HEAD, LARGEST_URL, Connection
-from tests.server.connections import CHUNKED, GET, Client, Service, connected
+from app.server.connection import MAX_HEAD_BYTES, MAX_URL_BYTES, Connection
+from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
+def service() -> EchoApplication:
+    return EchoApplication()
 
 
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[Client]:
-    async with connected(service, Connection) as client:
+async def client(service: EchoApplication) -> AsyncIterator[Client]:
+    async with open_client(service, Connection) as client:
         yield client
 
 
@@ -33,103 +33,105 @@ MALFORMED = {
 
 @pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
 async def test_what_cannot_be_read_is_a_problem(client: Client, request_: bytes) -> None:
-    client.say(request_)
+    client.send(request_)
     assert await client.problem() == (400, "malformed-request")
 
 
 @pytest.mark.parametrize("hosts", [b"", b"Host: x\r\nHost: y\r\n"], ids=["none", "two"])
 async def test_a_request_has_one_host(client: Client, hosts: bytes) -> None:
-    client.say(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+    client.send(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
     assert await client.problem() == (400, "malformed-request")
 
 
 async def test_blanks_around_the_value_of_a_field_are_no_part_of_it(client: Client) -> None:
-    client.say(CHUNKED.replace(b" chunked", b" chunked  ") + b"0\r\n\r\n")
-    assert (await client.hear())[0] == 200
+    client.send(CHUNKED.replace(b" chunked", b" chunked  ") + b"0\r\n\r\n")
+    assert (await client.read_response())[0] == 200
 
 
 async def test_a_request_of_an_older_version_needs_none(client: Client) -> None:
-    client.say(b"GET / HTTP/1.0\r\n\r\n")
-    assert (await client.hear())[0] == 200
+    client.send(b"GET / HTTP/1.0\r\n\r\n")
+    assert (await client.read_response())[0] == 200
 
 
-async def test_a_transfer_coding_that_is_not_undone_here_is_refused(client: Client, service: Service) -> None:
-    client.say(CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n")
+async def test_a_transfer_coding_that_is_not_undone_here_is_refused(client: Client, service: EchoApplication) -> None:
+    client.send(CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n")
     assert await client.problem() == (501, "unknown-transfer-coding")
     assert not service.begun.is_set()
 
 
-@pytest.mark.parametrize("size", [LARGEST_URL + 1, 70_000, 1_000_000])
+@pytest.mark.parametrize("size", [MAX_URL_BYTES + 1, 70_000, 1_000_000])
 async def test_a_target_has_a_bound(client: Client, size: int) -> None:
-    client.say(b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    client.send(b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     assert await client.problem() == (414, "url-too-long")
 
 
 async def test_a_target_that_never_ends_is_refused_on_its_way(client: Client) -> None:
-    client.say(b"GET /" + b"a" * LARGEST_URL)
+    client.send(b"GET /" + b"a" * MAX_URL_BYTES)
     assert await client.problem() == (414, "url-too-long")
 
 
 async def test_the_longest_target_is_taken(client: Client) -> None:
-    client.say(b"GET /" + b"a" * (LARGEST_URL - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert (await client.hear())[0] == 200
+    client.send(b"GET /" + b"a" * (MAX_URL_BYTES - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await client.read_response())[0] == 200
 
 
 @pytest.mark.parametrize("count", [1, 1000])
 async def test_header_fields_have_a_bound(client: Client, count: int) -> None:
-    fields = b"".join(b"A%d: %s\r\n" % (n, b"b" * (LARGEST_HEAD // count)) for n in range(count))
-    client.say(b"GET / HTTP/1.1\r\n" + fields + b"\r\n")
+    fields = b"".join(b"A%d: %s\r\n" % (n, b"b" * (MAX_HEAD_BYTES // count)) for n in range(count))
+    client.send(b"GET / HTTP/1.1\r\n" + fields + b"\r\n")
     assert await client.problem() == (431, "headers-too-large")
 
 
-async def test_header_fields_that_never_end_are_refused_on_their_way(client: Client, service: Service) -> None:
-    client.say(b"GET / HTTP/1.1\r\nA: ")
+async def test_header_fields_that_never_end_are_refused_on_their_way(client: Client, service: EchoApplication) -> None:
+    client.send(b"GET / HTTP/1.1\r\nA: ")
     for _ in range(64):
-        client.say(b"b" * (16 << 10))
+        client.send(b"b" * (16 << 10))
     assert await client.problem() == (431, "headers-too-large")
     assert not service.begun.is_set()
 
 
 async def test_a_large_head_within_bounds_is_taken_after_a_large_request(client: Client) -> None:
     body = b"x" * 200_000
-    head = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * (LARGEST_HEAD - 100) + b"\r\n\r\n"
-    client.say(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
-    assert [(await client.hear())[0] for _ in range(2)] == [200, 200]
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * (MAX_HEAD_BYTES - 100) + b"\r\n\r\n"
+    client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
+    assert [(await client.read_response())[0] for _ in range(2)] == [200, 200]
 
 
 async def test_a_head_that_is_cut_behind_a_large_body_is_read(client: Client) -> None:
-    body = b"x" * (LARGEST_HEAD + 2000)
-    await client.tell(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + GET[:9])
-    assert (await client.hear())[0] == 200
-    client.say(GET[9:])
-    assert (await client.hear())[0] == 200
+    body = b"x" * (MAX_HEAD_BYTES + 2000)
+    await client.send_and_wait(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + GET[:9])
+    assert (await client.read_response())[0] == 200
+    client.send(GET[9:])
+    assert (await client.read_response())[0] == 200
 
 
 async def test_the_callers_own_id_is_given_back(client: Client) -> None:
-    client.say(CHUNKED + b"zz\r\n")
-    assert (await client.hear())[1]["x-request-id"] == "mine"
+    client.send(CHUNKED + b"zz\r\n")
+    assert (await client.read_response())[1]["x-request-id"] == "mine"
 
 
 async def test_an_endpoint_that_reads_a_broken_body_is_told_that_nobody_listens(
-    client: Client, service: Service
+    client: Client, service: EchoApplication
 ) -> None:
-    client.say(CHUNKED)
+    client.send(CHUNKED)
     await service.begun.wait()
-    client.say(b"zz\r\n")
+    client.send(b"zz\r\n")
     assert await client.problem() == (400, "malformed-request")
     await service.gone.wait()
 
 
 @pytest.mark.parametrize("bad", [b"BREW / HTTP/1.1\r\n\r\n", CHUNKED + b"zz\r\n"], ids=["head", "body"])
-async def test_it_is_answered_after_the_requests_ahead_of_it(client: Client, service: Service, bad: bytes) -> None:
-    client.say(GET.replace(b"/ ", b"/wait ") + GET.replace(b"/ ", b"/next ") + bad)
+async def test_it_is_answered_after_the_requests_ahead_of_it(
+    client: Client, service: EchoApplication, bad: bytes
+) -> None:
+    client.send(GET.replace(b"/ ", b"/wait ") + GET.replace(b"/ ", b"/next ") + bad)
     await service.begun.wait()
     service.may_answer.set()
-    assert [(await client.hear())[2] for _ in range(2)] == [b"/wait", b"/next"]
+    assert [(await client.read_response())[2] for _ in range(2)] == [b"/wait", b"/next"]
     assert await client.problem() == (400, "malformed-request")
 
 
 async def test_a_client_that_was_answered_before_it_sent_its_body_is_hung_up_on(client: Client) -> None:
-    client.say(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
-    assert (await client.hear())[2] == b"/early"
-    assert await client.is_hung_up()
+    client.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    assert (await client.read_response())[2] == b"/early"
+    assert await client.is_closed()

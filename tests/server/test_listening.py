@@ -12,7 +12,7 @@ from tests.bounds import bounded
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel cannot watch for it")
 def test_a_client_that_takes_in_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "UNREAD_SECONDS", 1)
+    monkeypatch.setattr(listening, "UNACKNOWLEDGED_SECONDS", 1)
     with listening.bind("127.0.0.1", 0) as listener, socket.socket() as client:
         listener.listen()
         client.connect(listener.getsockname())

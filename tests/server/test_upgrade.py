@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.server.connection import Connection
-from tests.server.connections import GET, Client, Service, connected
+from tests.server.connections import GET, Client, EchoApplication, open_client
 
 OFFERS = {
     "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
@@ -28,13 +28,13 @@ bodies = pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
+def service() -> EchoApplication:
+    return EchoApplication()
 
 
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[Client]:
-    async with connected(service, Connection) as client:
+async def client(service: EchoApplication) -> AsyncIterator[Client]:
+    async with open_client(service, Connection) as client:
         yield client
 
 
@@ -43,15 +43,15 @@ def echo(offer: bytes, body: bytes) -> bytes:
     return b"POST /echo HTTP/1.1\r\nHost: x\r\n" + offer + body
 
 
-async def hears(client: Client, *bodies: bytes) -> None:
-    assert [(await client.hear())[2] for _ in bodies] == [*bodies]
+async def is_received(client: Client, *bodies: bytes) -> None:
+    assert [(await client.read_response())[2] for _ in bodies] == [*bodies]
 
 
 @offers
 @bodies
 async def test_the_body_is_read(client: Client, offer: bytes, body: bytes) -> None:
-    client.say(echo(offer, body) + NEXT)
-    await hears(client, b"hello", b"/next")
+    client.send(echo(offer, body) + NEXT)
+    await is_received(client, b"hello", b"/next")
 
 
 @offers
@@ -59,59 +59,59 @@ async def test_the_body_is_read(client: Client, offer: bytes, body: bytes) -> No
 async def test_the_body_is_read_wherever_the_request_is_cut(client: Client, offer: bytes, body: bytes) -> None:
     request = echo(offer, body)
     for cut in range(1, len(request)):
-        await client.tell(request[:cut])
-        client.say(request[cut:] + NEXT)
-        await hears(client, b"hello", b"/next")
+        await client.send_and_wait(request[:cut])
+        client.send(request[cut:] + NEXT)
+        await is_received(client, b"hello", b"/next")
 
 
 @offers
 @bodies
 async def test_the_body_is_read_byte_by_byte(client: Client, offer: bytes, body: bytes) -> None:
     for byte in echo(offer, body) + NEXT:
-        await client.tell(bytes((byte,)))
-    await hears(client, b"hello", b"/next")
+        await client.send_and_wait(bytes((byte,)))
+    await is_received(client, b"hello", b"/next")
 
 
 @offers
 async def test_a_request_without_a_body_is_answered(client: Client, offer: bytes) -> None:
-    client.say(NEXT[:-2] + offer + b"\r\n" + GET)
-    await hears(client, b"/next", b"/")
+    client.send(NEXT[:-2] + offer + b"\r\n" + GET)
+    await is_received(client, b"/next", b"/")
 
 
 async def test_each_request_of_a_connection_may_offer_one(client: Client) -> None:
     for offer in OFFERS.values():
-        await client.tell(echo(offer, BODIES["a length"]) + NEXT[:-2] + offer + b"\r\n" + GET)
-        await hears(client, b"hello", b"/next", b"/")
-    client.say(b"".join(echo(offer, body) for offer in OFFERS.values() for body in BODIES.values()))
-    await hears(client, *[b"hello"] * (len(OFFERS) * len(BODIES)))
+        await client.send_and_wait(echo(offer, BODIES["a length"]) + NEXT[:-2] + offer + b"\r\n" + GET)
+        await is_received(client, b"hello", b"/next", b"/")
+    client.send(b"".join(echo(offer, body) for offer in OFFERS.values() for body in BODIES.values()))
+    await is_received(client, *[b"hello"] * (len(OFFERS) * len(BODIES)))
 
 
 @offers
 async def test_a_broken_body_is_refused(client: Client, offer: bytes) -> None:
-    client.say(echo(offer, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"))
+    client.send(echo(offer, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"))
     assert await client.problem() == (400, "malformed-request")
 
 
 @offers
 async def test_two_lengths_are_refused(client: Client, offer: bytes) -> None:
-    client.say(echo(offer, b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello"))
+    client.send(echo(offer, b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello"))
     assert await client.problem() == (400, "malformed-request")
 
 
 @pytest.mark.parametrize("target", [b"/echo", b"x:80", b"http://x/echo"])
-async def test_a_tunnel_is_refused(client: Client, service: Service, target: bytes) -> None:
-    client.say(b"CONNECT " + target + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello" + NEXT)
+async def test_a_tunnel_is_refused(client: Client, service: EchoApplication, target: bytes) -> None:
+    client.send(b"CONNECT " + target + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello" + NEXT)
     assert await client.problem() == (400, "malformed-request")
     assert not service.begun.is_set()
 
 
 async def test_another_protocol_from_the_first_byte_is_refused(client: Client) -> None:
-    client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert await client.problem() == (400, "malformed-request")
 
 
 async def test_nothing_is_logged_of_an_offer(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        client.say(echo(OFFERS["h2c"], BODIES["a length"]) + echo(OFFERS["websocket"], BODIES["chunks"]))
-        await hears(client, b"hello", b"hello")
+        client.send(echo(OFFERS["h2c"], BODIES["a length"]) + echo(OFFERS["websocket"], BODIES["chunks"]))
+        await is_received(client, b"hello", b"hello")
     assert [record for record in caplog.records if record.name == "uvicorn.error"] == []

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.store.migrate import standing
+from app.store.migrate import schema_status
 from app.store.mysql_connect import Connector
 from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl
 
@@ -26,8 +26,8 @@ def greeting() -> bytes:
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Be a MySQL that does not know the user's password yet and speaks no TLS."""
-    for number, said in enumerate((greeting(), FULL_LOGIN, PUBLIC_KEY)):
-        writer.write(len(said).to_bytes(3, "little") + bytes([2 * number]) + said)
+    for number, reply in enumerate((greeting(), FULL_LOGIN, PUBLIC_KEY)):
+        writer.write(len(reply).to_bytes(3, "little") + bytes([2 * number]) + reply)
         await writer.drain()
         length = int.from_bytes((await reader.readexactly(4))[:3], "little")
         await reader.readexactly(length)
@@ -45,16 +45,16 @@ async def connect(url: str) -> None:
     await Connector(url)()
 
 
-async def look(url: str) -> None:
+async def check_schema(url: str) -> None:
     """As the migrations do, over another driver."""
-    await asyncio.to_thread(standing, url)
+    await asyncio.to_thread(schema_status, url)
 
 
-@pytest.mark.parametrize("act", [connect, look])
+@pytest.mark.parametrize("action", [connect, check_schema])
 async def test_without_tls_or_cryptography_the_default_login_of_mysql_is_explained(
-    url: str, act: Callable[[str], Awaitable[None]]
+    url: str, action: Callable[[str], Awaitable[None]]
 ) -> None:
     with pytest.raises(BadStoreUrl) as refused:
-        await act(url)
+        await action(url)
     assert str(refused.value) == NEEDS_CRYPTOGRAPHY
     assert "hunter2" not in str(refused.value)

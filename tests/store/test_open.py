@@ -9,20 +9,20 @@ from sqlalchemy import Connection, inspect, text
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
-from app.store.current import is_current
-from app.store.migrate import MigrationsMissing, Standing, migrate, on_connection, standing
+from app.store.migrate import MigrationsMissing, SchemaStatus, migrate, run_on_connection, schema_status
 from app.store.open import BadStoreUrl, open_store
+from app.store.schema_check import is_current
 from app.store.url import is_in_memory
-from tests.clock import VirtualClock
 from tests.servers import free_port
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 async def test_a_database_in_memory_is_ready_and_its_own(url: str) -> None:
     one, two = await open_store(url, VirtualClock()), await open_store(url, VirtualClock())
     await one.queues.create("queue", QueueSettings())
-    assert await one.queues.find("queue") is not None
-    assert await two.queues.find("queue") is None
+    assert await one.queues.by_name("queue") is not None
+    assert await two.queues.by_name("queue") is None
     await one.close()
     await two.close()
 
@@ -41,7 +41,7 @@ async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("url", "is_it"),
+    ("url", "expected"),
     [
         ("sqlite://", True),
         ("sqlite:///:memory:", True),
@@ -50,23 +50,23 @@ async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkey
         ("mariadb://host/database", False),
     ],
 )
-def test_only_sqlite_without_a_file_is_in_memory(url: str, is_it: bool) -> None:
-    assert is_in_memory(url) is is_it
+def test_only_sqlite_without_a_file_is_in_memory(url: str, expected: bool) -> None:
+    assert is_in_memory(url) is expected
 
 
 def test_asking_whether_a_file_is_current_does_not_make_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/with%20a%20blank.sqlite3"
-    assert standing(url) is Standing.BEHIND
+    assert schema_status(url) is SchemaStatus.BEHIND
     assert not asyncio.run(is_current(url))
     assert list(tmp_path.iterdir()) == []
     migrate(url)
-    assert standing(url) is Standing.CURRENT
+    assert schema_status(url) is SchemaStatus.CURRENT
     assert asyncio.run(is_current(url))
     assert (tmp_path / "with a blank.sqlite3").exists()
 
 
 async def test_a_database_in_memory_is_behind_until_it_is_opened() -> None:
-    assert standing("sqlite://") is Standing.BEHIND
+    assert schema_status("sqlite://") is SchemaStatus.BEHIND
     assert not await is_current("sqlite://")
 
 
@@ -86,26 +86,26 @@ def test_what_a_migration_has_done_is_undone_where_it_fails(tmp_path: Path) -> N
         raise RuntimeError("a mistake")
 
     with pytest.raises(RuntimeError, match="a mistake"):
-        on_connection(url, fail)
-    assert on_connection(url, lambda connection: inspect(connection).get_table_names()) == []
+        run_on_connection(url, fail)
+    assert run_on_connection(url, lambda connection: inspect(connection).get_table_names()) == []
 
 
-@pytest.mark.parametrize("act", [migrate, standing])
+@pytest.mark.parametrize("action", [migrate, schema_status])
 def test_missing_migrations_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[str], object]
 ) -> None:
     url = f"sqlite:///{tmp_path}/file.sqlite3"
     migrate(url)
     monkeypatch.setattr("app.store.migrate.MIGRATIONS", tmp_path / "absent")
     with pytest.raises(MigrationsMissing, match="there are no migrations in"):
-        act(url)
+        action(url)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
-@pytest.mark.parametrize("act", [migrate, standing])
-def test_a_server_that_is_not_there_cannot_be_migrated(act: Callable[[str], object], scheme: str) -> None:
+@pytest.mark.parametrize("action", [migrate, schema_status])
+def test_a_server_that_is_not_there_cannot_be_migrated(action: Callable[[str], object], scheme: str) -> None:
     with pytest.raises(StoreUnavailable) as refusal:
-        act(f"{scheme}user:secret@127.0.0.1:{free_port()}/database")
+        action(f"{scheme}user:secret@127.0.0.1:{free_port()}/database")
     assert "secret" not in str(refusal.value)
 
 
@@ -142,10 +142,10 @@ async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> No
     "url",
     ["oracle://host/database", "postgresql://host", "sqlite:///file?mode=ro", "mysql://host/database?unheard_of=1"],
 )
-@pytest.mark.parametrize("act", [migrate, standing])
-def test_the_migrations_refuse_the_same_urls(act: Callable[[str], object], url: str) -> None:
+@pytest.mark.parametrize("action", [migrate, schema_status])
+def test_the_migrations_refuse_the_same_urls(action: Callable[[str], object], url: str) -> None:
     with pytest.raises(BadStoreUrl):
-        act(url)
+        action(url)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
-from app.store.pool import MOST_TRIES, Collision, Pool
+from app.store.pool import MAX_TRIES, Pool, TransactionConflict
 
 
 class Connection:
@@ -15,7 +15,7 @@ class Connection:
 
     def __init__(self, answers: list[Any]) -> None:
         self._answers = answers
-        self.is_whole = True
+        self.is_usable = True
         self.is_open = True
         self.has_left = False
 
@@ -32,10 +32,10 @@ class Connection:
     async def transact(self, work: Callable[["Connection"], Awaitable[Any]]) -> Any:
         return await work(self)
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         self.has_left = True
 
-    def cut(self) -> None:
+    def terminate(self) -> None:
         self.is_open = False
 
 
@@ -76,10 +76,10 @@ async def test_never_more_connections_than_allowed() -> None:
 
 
 async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.pool.TURN_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.pool.ACQUIRE_SECONDS", 0.01)
     server = Server("not asked")
     pool, done = server.pool(most=1), asyncio.Event()
-    holder = asyncio.create_task(pool.repeat(lambda _connection: done.wait()))
+    holder = asyncio.create_task(pool.run(lambda _connection: done.wait()))
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="Every connection to the database is in use"):
         await pool.fetch("a")
@@ -89,12 +89,12 @@ async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.
 
 
 async def test_what_collides_is_repeated() -> None:
-    server = Server(Collision("deadlock"), "done")
+    server = Server(TransactionConflict("deadlock"), "done")
     assert await server.pool().fetch("a") == "done"
 
 
 async def test_what_keeps_colliding_is_unavailable_in_words_of_our_own() -> None:
-    server = Server(*[Collision("Duplicate entry 'hunter2'")] * MOST_TRIES, "too late")
+    server = Server(*[TransactionConflict("Duplicate entry 'hunter2'")] * MAX_TRIES, "too late")
     with pytest.raises(StoreUnavailable) as refused:
         await server.pool().fetch("a")
     assert server.answers == ["too late"]
@@ -112,7 +112,7 @@ async def test_a_broken_connection_is_closed_and_replaced() -> None:
     server = Server("first", "second")
     pool = server.pool()
     await pool.fetch("a")
-    server.connections[0].is_whole = False
+    server.connections[0].is_usable = False
     assert await pool.fetch("b") == "second"
     assert [connection.is_open for connection in server.connections] == [False, True]
 
@@ -122,11 +122,11 @@ async def test_a_connection_that_breaks_in_use_is_closed() -> None:
     pool = server.pool()
 
     async def lose(connection: Connection) -> None:
-        connection.is_whole = False
+        connection.is_usable = False
         await connection.fetch("a")
 
     with pytest.raises(StoreUnavailable):
-        await pool.repeat(lose)
+        await pool.run(lose)
     assert not server.connections[0].is_open
     assert await pool.fetch("b") == "second"
 
@@ -156,12 +156,12 @@ async def test_a_caller_for_whom_no_connection_can_be_opened_gives_its_turn_back
     assert await pool.fetch("b") == "first"
 
 
-async def test_connections_that_broke_while_they_were_idle_are_closed_until_a_whole_one_is_found() -> None:
+async def test_broken_idle_connections_are_closed_until_a_usable_one_is_found() -> None:
     server = Server("first", "second", "third")
     pool = server.pool()
     await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
     broken = server.connections[1]
-    broken.is_whole = False
+    broken.is_usable = False
     assert await pool.fetch("c") == "third"
     assert [connection.is_open for connection in server.connections] == [True, False]
 
@@ -170,7 +170,7 @@ async def test_closing_says_goodbye_on_whole_connections_and_closes_all() -> Non
     server = Server("first", "second")
     pool = server.pool()
     await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
-    server.connections[1].is_whole = False
+    server.connections[1].is_usable = False
     await pool.close()
     assert [connection.has_left for connection in server.connections] == [True, False]
     assert [connection.is_open for connection in server.connections] == [False, False]

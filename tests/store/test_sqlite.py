@@ -21,24 +21,24 @@ from app.domain.instant import HOUR
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import Overloaded, StoreUnavailable
-from app.domain.weight import LARGEST_ANSWER
+from app.domain.weight import MAX_RESPONSE_BYTES
 from app.store.migrate import migrate
 from app.store.sqlite import SqliteStore, open_sqlite
-from app.store.sqlite_database import WRITING, Step, Transaction
-from app.store.sqlite_file import FileInUse, FileLock, errors_spelled
+from app.store.sqlite_database import WRITE_LIMITS, Step, Transaction
+from app.store.sqlite_file import FileInUse, FileLock, translate_errors
 from app.store.statements import Engine, Statement, load
-from tests.clock import VirtualClock
-from tests.contract.subject import LOCK, bodies, claim, completion, draft, token
-from tests.databases import Run
-from tests.servers import PATIENCE
+from tests.contract.store_fixture import LOCK_DURATION, bodies, claim, completion, draft, token
+from tests.databases import RunResources
+from tests.servers import TIMEOUT_SECONDS
+from tests.virtual_clock import VirtualClock
 
 Batches = list[tuple[str, int]]
 
 
 @pytest.fixture
-def path(run: Run, tmp_path: Path) -> Path:
+def path(run_resources: RunResources, tmp_path: Path) -> Path:
     """A file with tables."""
-    return Path(shutil.copy(run.sqlite_template(), tmp_path / "peeklock.sqlite3"))
+    return Path(shutil.copy(run_resources.sqlite_template(), tmp_path / "peeklock.sqlite3"))
 
 
 @pytest.fixture
@@ -99,11 +99,11 @@ async def test_another_program_that_reads_and_goes_leaves_the_log_to_the_server(
     seen: list[int] = []
     for _ in range(3):
         await store.send([draft(queue)])
-        seen.append(count_from_outside(path))
+        seen.append(count_in_other_process(path))
     assert seen == [1, 2, 3]
 
 
-def count_from_outside(path: Path) -> int:
+def count_in_other_process(path: Path) -> int:
     """The messages that another program finds in the file."""
     code = (
         "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM message').fetchone())"
@@ -149,7 +149,7 @@ def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "open\n"
-        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
         assert second.returncode != 0
         assert f"in use by process {first.pid}" in second.stderr
         first.kill()
@@ -189,7 +189,7 @@ async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, 
     await asyncio.gather(
         *(store.remove([completion(queue, message)]) for message in messages[:32]),
         *(store.send([draft(queue)]) for _ in range(16)),
-        store.awaken(10),
+        store.promote(10),
         store.queues.create("another", QueueSettings()),
     )
     # What begins with a look comes a little later.
@@ -197,7 +197,7 @@ async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, 
     assert sum(entries for _, entries in batches) == 32 + 16 + 1 + 1
 
 
-class Slow:
+class SlowStep:
     """What a step does that is under way until it may end."""
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
     store: SqliteStore, queue: Queue, batches: Batches
 ) -> None:
     batches.clear()
-    slow = Slow()
+    slow = SlowStep()
     writes: list[asyncio.Future[Any]] = [asyncio.ensure_future(store.database.write(Step(slow)))]
     await slow.has_begun.wait()
     for _ in range(3):
@@ -226,12 +226,12 @@ async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
     assert batches == [("write", 1), ("write", 3)]
 
 
-@pytest.mark.parametrize(("weight", "commits"), [(LARGEST_ANSWER, [3, 2, 1]), (LARGEST_ANSWER - 1, [3, 1])])
+@pytest.mark.parametrize(("weight", "commits"), [(MAX_RESPONSE_BYTES, [3, 2, 1]), (MAX_RESPONSE_BYTES - 1, [3, 1])])
 async def test_steps_behind_a_full_answer_go_in_the_next_commit(
     store: SqliteStore, batches: Batches, weight: int, commits: list[int]
 ) -> None:
     def answer(transaction: Transaction) -> str:
-        transaction.answered += weight
+        transaction.result_weight += weight
         return "done"
 
     batches.clear()
@@ -240,10 +240,12 @@ async def test_steps_behind_a_full_answer_go_in_the_next_commit(
 
 
 async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteStore) -> None:
-    slow = Slow()
+    slow = SlowStep()
     under_way = asyncio.ensure_future(store.database.write(Step(slow)))
     await slow.has_begun.wait()
-    waiting = asyncio.ensure_future(store.database.write(Step(lambda _: "done", weight=WRITING.most_waiting)))
+    waiting = asyncio.ensure_future(
+        store.database.write(Step(lambda _: "done", weight=WRITE_LIMITS.max_waiting_weight))
+    )
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await store.database.write(Step(lambda _: "not done", weight=1))
@@ -254,7 +256,7 @@ async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteSt
 
 async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore, queue: Queue) -> None:
     def mistaken(transaction: Transaction) -> None:
-        transaction.count("bury", numbers=[1], reason="left from a step that failed")
+        transaction.execute("dead_letter", numbers=[1], reason="left from a step that failed")
         raise LookupError("a mistake")
 
     await store.send([draft(queue, b"first")])
@@ -270,7 +272,7 @@ async def test_readers_see_what_is_committed_and_wait_for_no_writer(store: Sqlit
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def slowly(transaction: Transaction) -> None:
-        transaction.count("bury", numbers=[receipt.sequence_number], reason="why")
+        transaction.execute("dead_letter", numbers=[receipt.sequence_number], reason="why")
         loop.call_soon_threadsafe(begun.set)
         assert go_on.wait(10)
 
@@ -374,7 +376,7 @@ async def test_a_damaged_file_is_told_when_it_is_opened(path: Path, start: int) 
         await open_sqlite(path, VirtualClock(), lambda *_: None)
 
 
-class WithoutLog(sqlite3.Connection):
+class WithoutWal(sqlite3.Connection):
     """A connection to a file on a file system that allows no write-ahead log."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
@@ -382,7 +384,7 @@ class WithoutLog(sqlite3.Connection):
 
 
 async def test_a_file_system_without_a_write_ahead_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutLog))
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutWal))
     with pytest.raises(StoreUnavailable, match="allows no write-ahead log, only delete"):
         await open_sqlite(path, VirtualClock(), lambda *_: None)
 
@@ -390,7 +392,7 @@ async def test_a_file_system_without_a_write_ahead_log_is_told(path: Path, monke
 def test_each_variant_of_a_trouble_of_the_file_is_told() -> None:
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
-    with pytest.raises(StoreUnavailable, match="cannot be read or written"), errors_spelled():
+    with pytest.raises(StoreUnavailable, match="cannot be read or written"), translate_errors():
         raise failure
 
 
@@ -406,16 +408,16 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     store = await open_sqlite(path, clock, lambda _what, _how_many: None)
     queue, _ = await store.queues.create("orders", QueueSettings())
     await store.send([draft(queue)])
-    heard: list[Sequence[bool]] = []
-    store.on_moved = lambda _moves, effective: heard.append(effective)
-    slow = Slow()
+    notified: list[Sequence[bool]] = []
+    store.on_moved = lambda _moves, effective: notified.append(effective)
+    slow = SlowStep()
     claiming = asyncio.create_task(store.claim(claim(queue)))
     others = asyncio.gather(store.database.write(Step(slow)), store.close())
     await slow.has_begun.wait()
     claiming.cancel()
     slow.may_end.set()
     await others
-    assert heard == [[True]]
+    assert notified == [[True]]
     again = await open_sqlite(path, clock, lambda _what, _how_many: None)
     (message,) = await again.browse(queue.id, list(MessageState), 0, 10)
     await again.close()
@@ -455,7 +457,7 @@ async def test_a_closed_store_leaves_no_thread_and_no_connection(path: Path) -> 
     assert not path.with_name(f"{path.name}-wal").exists()
 
 
-async def test_what_comes_while_the_store_closes_is_done_or_refused_and_leaves_nothing_open(
+async def test_calls_during_close_complete_or_are_refused_and_leak_nothing(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:
     closing = asyncio.ensure_future(store.close())
@@ -469,7 +471,7 @@ async def test_what_comes_while_the_store_closes_is_done_or_refused_and_leaves_n
 
 
 async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_closed(store: SqliteStore) -> None:
-    tasks, slow = asyncio.all_tasks(), Slow()
+    tasks, slow = asyncio.all_tasks(), SlowStep()
     writing = asyncio.ensure_future(store.database.write(Step(slow)))
     await slow.has_begun.wait()
     for task in asyncio.all_tasks() - tasks - {writing}:  # as the end of an event loop does
@@ -490,8 +492,8 @@ async def test_everything_is_there_after_a_restart(path: Path) -> None:
     await store.close()
     again = await open_sqlite(path, clock, lambda *_: None)
     assert await again.browse(queue.id, list(MessageState), 0, 10) == before
-    assert (await again.held([token(locked)]))[0] is not None
-    assert locked.locked_until == clock.now() + LOCK
+    assert (await again.locked_messages([token(locked)]))[0] is not None
+    assert locked.locked_until == clock.now() + LOCK_DURATION
     assert await again.remove([completion(queue, locked)]) == [True]
     await again.close()
 
@@ -502,7 +504,7 @@ IN_ORDER = {
     "next_available",
     "next_dead_lettered",
     "candidates",
-    "ended_locks",
+    "expired_locks",
     "due",
     "until_next_due",
     "locks_of_queue",
@@ -512,13 +514,13 @@ IN_ORDER = {
 @pytest.mark.parametrize("statement", load(Engine.SQLITE).values(), ids=lambda statement: statement.name)
 async def test_no_statement_reads_all_messages(store: SqliteStore, statement: Statement) -> None:
     def plan(connection: sqlite3.Connection) -> list[str]:
-        _, names = statement.numbered()
+        _, names = statement.with_numbered_params()
         values = dict.fromkeys(names, 1) | {"numbers": [1], "queue_ids": [1]}
         return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     steps = await store.database.call_on_writer(plan)
     # Going along an index that holds every message is as bad; a recursive look-up of queue ids searches it.
-    whole = [step for step in steps if step.startswith("SCAN message")]
-    assert whole == []
+    full_scans = [step for step in steps if step.startswith("SCAN message")]
+    assert full_scans == []
     if statement.name in IN_ORDER:
         assert not any("TEMP B-TREE" in step for step in steps)

@@ -6,38 +6,38 @@ order of what was asked. Callers of one method in one process share statements; 
 outcome.
 """
 
-from app.broker.ports.archive import Archive
-from app.broker.ports.locks import Edition, LockRecord, Locks, NotRenewed, Renewed
-from app.broker.ports.messages import Attempt, Extended, Extension, Messages, Once, QueueGone
-from app.broker.ports.records import DeletedQueue, Keys, Queues, Taking
-from app.broker.ports.signals import Bells, Tally
+from app.broker.ports.archive_store import ArchiveStore
+from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.maintenance_store import Edit, MaintenanceStore, Promoted, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.message_store import Attempt, AttemptResult, Extended, Extension, MessageStore, QueueGone
+from app.broker.ports.notifier import Counters, Notifier
+from app.broker.ports.queue_store import ApiKeyStore, DeletedQueue, LockRevocation, QueueStore
 from app.broker.ports.store import Store
-from app.broker.ports.upkeep import Awoken, Edit, Redrive, Unlocked, Upkeep, Withdrawal
 
 __all__ = [
-    "Archive",
+    "ApiKeyStore",
+    "ArchiveStore",
     "Attempt",
-    "Awoken",
-    "Bells",
+    "AttemptResult",
+    "Counters",
     "DeletedQueue",
     "Edit",
-    "Edition",
     "Extended",
     "Extension",
-    "Keys",
     "LockRecord",
-    "Locks",
-    "Messages",
+    "LockRevocation",
+    "LockStore",
+    "MaintenanceStore",
+    "MessageStore",
     "NotRenewed",
-    "Once",
+    "Notifier",
+    "Promoted",
     "QueueGone",
-    "Queues",
+    "QueueStore",
+    "QueueVersion",
     "Redrive",
     "Renewed",
     "Store",
-    "Taking",
-    "Tally",
-    "Unlocked",
-    "Upkeep",
+    "UnlockedRow",
     "Withdrawal",
 ]

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from app.broker.ports.archive import Archive
-from app.broker.ports.messages import Messages
-from app.broker.ports.records import Keys, Queues
-from app.broker.ports.upkeep import Upkeep
+from app.broker.ports.archive_store import ArchiveStore
+from app.broker.ports.maintenance_store import MaintenanceStore
+from app.broker.ports.message_store import MessageStore
+from app.broker.ports.queue_store import ApiKeyStore, QueueStore
 from app.domain.instant import Instant
 from app.domain.settlement import Move
 
 
-class Store(Messages, Upkeep, Protocol):
+class Store(MessageStore, MaintenanceStore, Protocol):
     """An open message store. `archive`, `queues` and `keys` share its connections.
 
     `on_moved` hears of moves that the store makes by itself, to give back what was claimed for a caller that has
@@ -21,17 +21,17 @@ class Store(Messages, Upkeep, Protocol):
     on_moved: Callable[[Sequence[Move], Sequence[bool]], None]
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> ArchiveStore:
         """What has ended."""
         ...
 
     @property
-    def queues(self) -> Queues:
+    def queues(self) -> QueueStore:
         """The queues it keeps."""
         ...
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> ApiKeyStore:
         """The API keys it keeps."""
         ...
 
@@ -39,22 +39,22 @@ class Store(Messages, Upkeep, Protocol):
         """The store's clock; also the cheapest proof that it answers."""
         ...
 
-    async def identity(self) -> str:
+    async def database_id(self) -> str:
         """What tells this database from every other one, except from its own copies."""
         ...
 
-    async def revision(self) -> str | None:
+    async def schema_revision(self) -> str | None:
         """The migration that made its tables what they are; None where it has no tables yet."""
         ...
 
-    async def claim_alone(self) -> list[str]:
+    async def acquire_exclusive(self) -> list[str]:
         """Serve the database as the only process, for one without a shared lock store; refused beside another.
 
         Answers a warning for each way in which the database is set to lose what it has acknowledged.
         """
         ...
 
-    async def claim_shared(self) -> list[str]:
+    async def acquire_shared(self) -> list[str]:
         """Serve the database beside others that share the lock store; refused beside one that is alone."""
         ...
 

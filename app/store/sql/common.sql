@@ -2,10 +2,10 @@
 
 -- ---- the tables ------------------------------------------------------------------------------------------------------
 
--- revision: the migration that made the tables what they are
+-- schema_revision: the migration that made the tables what they are
 SELECT version_num FROM alembic_version;
 
--- identity: what tells this database from every other one
+-- database_id: what tells this database from every other one
 SELECT id FROM broker;
 
 -- ---- looking ---------------------------------------------------------------------------------------------------------
@@ -56,23 +56,23 @@ WHERE sequence_number IN (
 ORDER BY sequence_number
 LIMIT :most;
 
--- outlines: the same messages without their bodies
+-- browse_metadata: the same messages without their bodies
 @outlines(browse)
 
--- newest_number: the highest sequence number of any message of any queue; null where there is none
+-- last_sequence_number: the highest sequence number of any message of any queue; null where there is none
 SELECT MAX(sequence_number) FROM message;
 
--- read_these: messages of a queue by number, in whatever state
+-- read_many: messages of a queue by number, in whatever state
 SELECT @message
 FROM message
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id
 ORDER BY sequence_number;
 
--- outlines_of: the same messages without their bodies
-@outlines(read_these)
+-- read_metadata: the same messages without their bodies
+@outlines(read_many)
 
--- held: the facts of locked messages
+-- locked_messages: the facts of locked messages
 SELECT @held
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -118,7 +118,7 @@ WHERE attempt_key = :key
   AND answer IS NOT NULL
   AND remove_at > @now;
 
--- ended_locks: locks whose time has passed, oldest first
+-- expired_locks: locks whose time has passed, oldest first
 SELECT @held
 FROM message
 WHERE locked_until <= @now  -- fence: time
@@ -136,7 +136,7 @@ WHERE queue_id = :queue_id
 ORDER BY sequence_number
 LIMIT :most;
 
--- overdue: available, scheduled and deferred messages past their time to live
+-- expired_messages: available, scheduled and deferred messages past their time to live
 SELECT sequence_number, queue_id, state
 FROM message
 WHERE state IN (1, 3, 4)
@@ -146,7 +146,7 @@ LIMIT :most
 
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
 
--- hold: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+-- unlocked_for_update: those of these messages that are still as they were seen, and nobody else's until the transaction ends
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -155,7 +155,7 @@ WHERE sequence_number @in(:numbers)
   AND state <> 2  -- fence: locked
 @skip_locked;
 
--- hold_overdue: the same, of those that are still past their time to live
+-- expired_for_update: the same, of those that are still past their time to live
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -165,7 +165,7 @@ WHERE sequence_number @in(:numbers)
   AND expires_at <= @now  -- fence: time
 @skip_locked;
 
--- into_archive: copy messages into the archive, each with its lock token if it has one
+-- archive_messages: copy messages into the archive, each with its lock token if it has one
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
 SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention
 FROM message AS m
@@ -194,7 +194,7 @@ ON CONFLICT (first_number, queue_id, day) DO UPDATE SET moved = accepted_count.m
 DELETE FROM message
 WHERE sequence_number @in(:numbers);
 
--- bury: dead-letter messages
+-- dead_letter: dead-letter messages
 UPDATE message
 SET state = 5,
     dead_letter_reason = :reason,
@@ -218,7 +218,7 @@ SET queue_id = :to_queue_id,
     dead_lettered_at = NULL
 WHERE sequence_number @in(:numbers);
 
--- hold_seen: the clock, if a message is still as it was seen; then nobody else's until the transaction ends
+-- unchanged_for_update: the clock, if a message is still as it was seen; then nobody else's until the transaction ends
 SELECT @now
 FROM message
 WHERE sequence_number = :sequence_number
@@ -240,12 +240,12 @@ SET state = :state,
     available_at = :available_at
 WHERE sequence_number = :sequence_number;
 
--- prioritise: another priority
+-- change_priority: another priority
 UPDATE message
 SET priority = :priority
 WHERE sequence_number = :sequence_number;
 
--- rewrite: other properties
+-- change_properties: other properties
 UPDATE message
 SET properties = :properties
 WHERE sequence_number = :sequence_number;
@@ -261,7 +261,7 @@ ORDER BY available_at
 LIMIT :most
 @skip_locked;
 
--- awaken: make messages available, in their place by due time
+-- promote: make messages available, in their place by due time
 UPDATE message
 SET state = 1
 WHERE sequence_number @in(:numbers);
@@ -275,17 +275,17 @@ LIMIT 1;
 
 -- ---- forgetting ------------------------------------------------------------------------------------------------------
 
--- forget_settlements: tombstones past their time
+-- delete_expired_settlements: tombstones past their time
 DELETE FROM settlement
 WHERE (sequence_number, lock_token) IN (
     SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
 );
 
--- forget_attempts: answers of attempts past their time
+-- delete_expired_attempts: answers of attempts past their time
 DELETE FROM attempt
 WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
 
--- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
 DELETE FROM recent_id
 WHERE (queue_id, message_id) IN (
     SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
@@ -313,10 +313,10 @@ LIMIT :most
 -- deleted_queue: the name and the retention that a queue had
 SELECT name, archive_retention FROM deleted_queue WHERE id = :id;
 
--- counted_name: the name under which messages of a queue were counted
+-- queue_name_from_counts: the name under which messages of a queue were counted
 SELECT queue FROM accepted_count WHERE queue_id = :id LIMIT 1;
 
--- forget_deleted_queues: queues that were deleted long ago and of which no message is left
+-- delete_expired_deleted_queues: queues that were deleted long ago and of which no message is left
 DELETE FROM deleted_queue
 WHERE deleted_at <= @now - :keep
   -- One look for each queue: an anti-join may walk all messages.
@@ -332,7 +332,7 @@ WHERE export_batch IS NULL
 ORDER BY export_batch, remove_at
 LIMIT 1;
 
--- take_turn_if_free: lock the one row that every database has, unless somebody else holds it at this moment
+-- try_lock_sealing: lock the one row that every database has, unless somebody else holds it at this moment
 SELECT version_num FROM alembic_version @skip_locked;
 
 -- unsealed: unsealed messages to be removed within a stretch of time, and nobody else's until the transaction ends
@@ -360,13 +360,13 @@ VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :remo
 -- batches: sealed batches by number
 SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :most;
 
--- hold_batch: when a batch was removed, null if it is there, and its digest; locked until the transaction ends
+-- batch_for_update: when a batch was removed, null if it is there, and its digest; locked until the transaction ends
 SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
 
--- ended_of_batch: the messages of a batch, and how long ago each ended
+-- batch_numbers: the messages of a batch, and how long ago each ended
 SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :number;
 
--- digests_of_batch: the digests of the messages of a batch by ascending number, and how long ago each ended
+-- batch_digests: the digests of the messages of a batch by ascending number, and how long ago each ended
 SELECT @row_digest, @now - settled_at
 FROM archive
 WHERE export_batch = :number
@@ -384,13 +384,13 @@ LIMIT 1
 -- delete_batch: remove the messages of a batch
 DELETE FROM archive WHERE export_batch = :number;
 
--- note_removal: a batch is gone, and why
+-- mark_batch_removed: a batch is gone, and why
 UPDATE export_batch
 SET removed_at = @now,
     removal = :removal
 WHERE number = :number;
 
--- forget_batches: batches that were removed long ago
+-- delete_expired_batches: batches that were removed long ago
 DELETE FROM export_batch
 WHERE number IN (
     SELECT number FROM export_batch
@@ -408,7 +408,7 @@ FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
 
--- take_turns_of_queues: lock a row that every database has, so that queues are counted and made one after the other
+-- serialize_queue_creation: lock a row that every database has, so that queues are counted and made one after the other
 SELECT id FROM broker @for_update;
 
 -- count_queues: how many queues there are
@@ -443,14 +443,14 @@ WHERE id = :id
 -- count_lock_purge: locks of a queue were taken by a purge
 UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 
--- takings: queues whose locks, as given until some time, are to be taken
+-- revocations: queues whose locks, as given until some time, are to be taken
 SELECT id, take_locks_until
 FROM queue
 WHERE take_locks_until IS NOT NULL
 ORDER BY take_locks_until
 LIMIT :most;
 
--- end_taking: the locks of a queue that were given until some time have been taken
+-- end_revocation: the locks of a queue that were given until some time have been taken
 UPDATE queue
 SET take_locks_until = NULL
 WHERE id = :id
@@ -461,7 +461,7 @@ DELETE FROM queue
 WHERE id = :id
   AND version = :version;  -- fence: version
 
--- remember_deleted: keep what the messages of a deleted queue need
+-- add_deleted_queue: keep what the messages of a deleted queue need
 INSERT INTO deleted_queue (id, name, archive_retention, deleted_at)
 VALUES (:id, :name, :archive_retention, @now);
 
@@ -488,7 +488,7 @@ GROUP BY q.id;
 
 -- ---- API keys --------------------------------------------------------------------------------------------------------
 
--- take_turns: lock the one row that every database has, so that additions of keys are counted one after the other
+-- serialize_key_creation: lock the one row that every database has, so that additions of keys are counted one after the other
 SELECT version_num FROM alembic_version @for_update;
 
 -- live_keys: how many live keys a principal has
@@ -505,7 +505,7 @@ VALUES (:id, :principal, :secret_hash, :rights, :created_at, :expires_at, :last_
 -- key_by_hash: the key whose secret has this digest
 SELECT @api_key FROM api_key WHERE secret_hash = :secret_hash;
 
--- every_key: all keys, oldest first
+-- list_keys: all keys, oldest first
 SELECT @api_key FROM api_key ORDER BY created_at, id;
 
 -- revoke_key: end a live key
@@ -515,7 +515,7 @@ WHERE id = :id
   AND revoked_at IS NULL
   AND (expires_at IS NULL OR expires_at > @now);
 
--- key_used: a key was used now
+-- record_key_use: a key was used now
 UPDATE api_key SET last_used_at = @now WHERE id = :id;
 
 -- any_live_key: a row if there is a live key

@@ -49,7 +49,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     accepted BIGINT PATH '$.accepted'
 )) AS given;
 
--- hold_ids: lock message ids where they are known, or fail at once where another transaction holds one
+-- ids_for_update: lock message ids where they are known, or fail at once where another transaction holds one
 SELECT 1
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
@@ -60,12 +60,12 @@ STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     AND known.message_id = CAST(asked.message_id AS BINARY)
 FOR UPDATE NOWAIT;
 
--- name_ids: make message ids known in their queues, waiting for another transaction that does so at this moment
+-- insert_ids: make message ids known in their queues, waiting for another transaction that does so at this moment
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
 VALUES (:queue_id, :message_id, 0, 0, 0, 0)
 ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
 
--- known_ids: what the first senders of these message ids were told, within the window of each
+-- first_receipts: what the first senders of these message ids were told, within the window of each
 SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
@@ -76,7 +76,7 @@ STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     AND known.message_id = CAST(asked.message_id AS BINARY)
 WHERE known.remove_at > @now;
 
--- know_ids: keep what the senders of these message ids are told
+-- save_receipts: keep what the senders of these message ids are told
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id',
@@ -142,7 +142,7 @@ FROM (
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.priority DESC, chosen.available_at, chosen.sequence_number;
 
--- these: lock messages of one queue by their numbers, as far as they are in one state, and no more than are wanted
+-- by_number: lock messages of one queue by their numbers, as far as they are in one state, and no more than are wanted
 SELECT @m.light
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
@@ -152,7 +152,7 @@ WHERE m.queue_id = :queue_id
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- heavy: what `light` has left out of messages that this transaction holds
+-- large_bodies: what `light` has left out of messages that this transaction holds
 SELECT sequence_number, properties, body
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers);
@@ -179,7 +179,7 @@ SET m.state = 2,
 
 -- ---- settling ---------------------------------------------------------------------------------------------------------
 
--- in_force: lock the messages whose fence still stands
+-- fence_holds: lock the messages whose fence still stands
 SELECT asked.place
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
@@ -198,7 +198,7 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.lock_generation <= asked.up_to -- fence: generation
 FOR UPDATE SKIP LOCKED;
 
--- out_of_force: lock the messages whose lock has ended, by its time or by positive evidence
+-- lock_ended: lock the messages whose lock has ended, by its time or by positive evidence
 SELECT asked.place
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
@@ -245,7 +245,7 @@ STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.se
 SET m.lock_generation = given.generation,
     m.locked_until = given.locked_until;
 
--- archive: copy messages as they end
+-- archive_settled: copy messages as they end
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
 SELECT @m.archived, given.queue, given.outcome, @now, @now + given.retention
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -256,12 +256,12 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
 )) AS given
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
--- take_out: delete messages from their queues
+-- delete_settled: delete messages from their queues
 DELETE m
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS given
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
--- entomb: leave tombstones of deliveries that end here, from when the lock ended: where its time has passed, that was then
+-- add_tombstones: leave tombstones of deliveries that end here, from when the lock ended: where its time has passed, that was then
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT
     m.sequence_number, m.lock_token, m.queue_id, given.outcome, given.state,
@@ -358,7 +358,7 @@ STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
 
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
--- hold_attempt: fail where another transaction makes the same attempt at this moment
+-- attempt_for_update: fail where another transaction makes the same attempt at this moment
 SELECT 1 FROM attempt WHERE attempt_key = :key FOR UPDATE NOWAIT;
 
 -- begin_attempt: note an attempt unless it is known
@@ -385,12 +385,12 @@ SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND tabl
 
 -- ---- who serves the database ------------------------------------------------------------------------------------------
 
--- claim_alone: take every seat in this database, so that nobody else serves it; the connection's end gives them back
+-- acquire_exclusive: take every seat in this database, so that nobody else serves it; the connection's end gives them back
 WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
 SELECT COUNT(*) = SUM(GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0))
 FROM seat;
 
--- claim_shared: take any seat in this database, so that nobody serves it alone
+-- acquire_shared: take any seat in this database, so that nobody serves it alone
 WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
 SELECT EXISTS (
     SELECT 1 FROM seat
@@ -398,7 +398,7 @@ SELECT EXISTS (
     LIMIT 1
 );
 
--- weaknesses: the settings by which the server can lose what it has committed
+-- unsafe_settings: the settings by which the server can lose what it has committed
 SELECT 'innodb_flush_log_at_trx_commit' FROM DUAL WHERE @@innodb_flush_log_at_trx_commit NOT IN (1, 3)
 UNION ALL
 SELECT 'sync_binlog' FROM DUAL WHERE @@log_bin = 1 AND @@sync_binlog <> 1
@@ -448,18 +448,18 @@ FROM (
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.sequence_number;
 
--- outlines: the same messages without their bodies
+-- browse_metadata: the same messages without their bodies
 @outlines(browse)
 
--- read_these: messages of a queue by number, in whatever state
+-- read_many: messages of a queue by number, in whatever state
 SELECT @message
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id
 ORDER BY sequence_number;
 
--- outlines_of: the same messages without their bodies
-@outlines(read_these)
+-- read_metadata: the same messages without their bodies
+@outlines(read_many)
 
 -- still_locked: messages whose lock runs on
 SELECT @message
@@ -489,7 +489,7 @@ SELECT named.queue_id
 FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS named
 WHERE named.queue_id NOT IN (SELECT id FROM queue);
 
--- ended_locks: locks whose time has passed, oldest first
+-- expired_locks: locks whose time has passed, oldest first
 SELECT @held
 FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
@@ -507,7 +507,7 @@ ORDER BY available_at
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- hold_overdue: those of these messages that are still as they were seen and past their time to live
+-- expired_for_update: those of these messages that are still as they were seen and past their time to live
 SELECT sequence_number
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
@@ -523,7 +523,7 @@ SELECT :name, :settings, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 
--- forget_settlements: tombstones past their time
+-- delete_expired_settlements: tombstones past their time
 DELETE s
 FROM (
     SELECT sequence_number, lock_token FROM settlement
@@ -534,7 +534,7 @@ STRAIGHT_JOIN settlement AS s FORCE INDEX (PRIMARY)
     ON s.sequence_number = old.sequence_number
     AND s.lock_token = old.lock_token;
 
--- forget_attempts: answers of attempts past their time
+-- delete_expired_attempts: answers of attempts past their time
 DELETE a
 FROM (
     SELECT attempt_key FROM attempt
@@ -543,7 +543,7 @@ FROM (
 ) AS old
 STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = old.attempt_key;
 
--- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
 DELETE known
 FROM (
     SELECT queue_id, message_id FROM recent_id
@@ -577,16 +577,16 @@ UPDATE archive FORCE INDEX (PRIMARY)
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
--- ended_of_batch: the messages of a batch, and how long ago each ended
+-- batch_numbers: the messages of a batch, and how long ago each ended
 SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
 
--- digests_of_batch: the digests of the messages of a batch by ascending number, and how long ago each ended
+-- batch_digests: the digests of the messages of a batch by ascending number, and how long ago each ended
 SELECT @row_digest, @now - settled_at
 FROM archive FORCE INDEX (archive_export)
 WHERE export_batch = :number
 ORDER BY sequence_number;
 
--- forget_batches: batches that were removed long ago
+-- delete_expired_batches: batches that were removed long ago
 DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;
 
 -- orphans: messages of a queue that is gone, locked ones too, with the bytes of each

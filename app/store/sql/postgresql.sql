@@ -217,7 +217,7 @@ WHERE m.ctid = next.row
   AND next.beyond = 0
 RETURNING @m.message, next.place, way.passed, way.cut_at;
 
--- ready: which of these queues have something to claim, the clock, and the index entries gone past in vain
+-- claimable_queues: which of these queues have something to claim, the clock, and the index entries gone past in vain
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
 ),
@@ -304,7 +304,7 @@ CROSS JOIN LATERAL (
 ) AS m
 LIMIT :most;
 
--- claim_these: lock messages of one queue by number, as far as they are in one state
+-- claim_by_number: lock messages of one queue by number, as far as they are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 found AS (
     SELECT
@@ -612,10 +612,10 @@ FROM (
 ) AS found
 ORDER BY sequence_number;
 
--- outlines: the same messages without their bodies
+-- browse_metadata: the same messages without their bodies
 @outlines(browse)
 
--- held: the facts of locked messages
+-- locked_messages: the facts of locked messages
 SELECT @held
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -628,7 +628,7 @@ WHERE sequence_number @in(:numbers)
   AND (state = 2) IS TRUE
   AND (locked_until > @now) IS TRUE;  -- fence: time
 
--- hold: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+-- unlocked_for_update: those of these messages that are still as they were seen, and nobody else's until the transaction ends
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -638,7 +638,7 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
--- hold_overdue: the same, of those that are still past their time to live
+-- expired_for_update: the same, of those that are still past their time to live
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -649,7 +649,7 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
--- overdue: available, scheduled and deferred messages past their time to live
+-- expired_messages: available, scheduled and deferred messages past their time to live
 SELECT late.sequence_number, late.queue_id, late.state
 FROM unnest('{1,3,4}'::smallint[]) AS asked (state)
 CROSS JOIN LATERAL (
@@ -662,22 +662,22 @@ CROSS JOIN LATERAL (
 ) AS late
 LIMIT :most;
 
--- forget_settlements: tombstones past their time
+-- delete_expired_settlements: tombstones past their time
 DELETE FROM settlement WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- forget_attempts: answers of attempts past their time
+-- delete_expired_attempts: answers of attempts past their time
 DELETE FROM attempt WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- forget_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
 DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- forget_batches: batches that were removed long ago
+-- delete_expired_batches: batches that were removed long ago
 DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM export_batch
     WHERE removed_at <= @now - :keep
@@ -761,7 +761,7 @@ SELECT queue_id, @now - min(available_at)
 FROM first
 GROUP BY queue_id;
 
--- count: add messages to the depths of their queues or, where the sign is -1, take them out
+-- adjust_depths: add messages to the depths of their queues or, where the sign is -1, take them out
 INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
 SELECT
     queue_id,
@@ -817,7 +817,7 @@ added_up AS (
 )
 SELECT count(*) FROM folded;
 
--- forget_depths: the depths of queues that are gone
+-- delete_orphaned_depths: the depths of queues that are gone
 DELETE FROM depth
 WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 
@@ -826,13 +826,13 @@ WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 -- was_migrated: a row if a migration has left its mark here
 SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL;
 
--- claim_alone: hold the database for this connection alone; whether nobody else holds it. The number spells "presence"
+-- acquire_exclusive: hold the database for this connection alone; whether nobody else holds it. The number spells "presence"
 SELECT pg_try_advisory_lock(8102650225890321253);
 
--- claim_shared: hold the database together with others who do the same; whether nobody has it alone
+-- acquire_shared: hold the database together with others who do the same; whether nobody has it alone
 SELECT pg_try_advisory_lock_shared(8102650225890321253);
 
--- weaknesses: settings by which an acknowledged commit can be lost
+-- unsafe_settings: settings by which an acknowledged commit can be lost
 SELECT name
 FROM pg_settings
 WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off')

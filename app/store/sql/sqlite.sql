@@ -23,14 +23,14 @@ FROM queue
 WHERE id = :queue_id
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET accepted = accepted_count.accepted + excluded.accepted;
 
--- recent: what the first sender of a message id was told, within the window that the queue had then
+-- first_receipt: what the first sender of a message id was told, within the window that the queue had then
 SELECT sequence_number, enqueued_at, state
 FROM recent_id
 WHERE queue_id = :queue_id
   AND message_id = :message_id
   AND remove_at > @now;  -- fence: time
 
--- note_recent: remember what the sender of a message id is told
+-- save_receipt: remember what the sender of a message id is told
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
 VALUES (:queue_id, :message_id, :sequence_number, :state, :enqueued_at, :enqueued_at + :window)
 ON CONFLICT (queue_id, message_id) DO UPDATE
@@ -76,7 +76,7 @@ WHERE queue_id = :queue_id
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :most;
 
--- those_in: which of these messages are in this queue and state, and deliverable, and their weights
+-- by_number: which of these messages are in this queue and state, and deliverable, and their weights
 SELECT sequence_number, @weight
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -100,7 +100,7 @@ RETURNING @message;
 
 -- ---- ending locks ----------------------------------------------------------------------------------------------------
 
--- in_force: a row if the fence of a lock still stands
+-- fence_holds: a row if the fence of a lock still stands
 SELECT 1
 FROM message
 WHERE sequence_number = :sequence_number
@@ -111,7 +111,7 @@ WHERE sequence_number = :sequence_number
   AND lock_generation > :above  -- fence: generation
   AND lock_generation <= :up_to;  -- fence: generation
 
--- out_of_force: a row if a lock has ended, by its time or by positive evidence
+-- lock_ended: a row if a lock has ended, by its time or by positive evidence
 SELECT 1
 FROM message
 WHERE sequence_number = :sequence_number
@@ -120,7 +120,7 @@ WHERE sequence_number = :sequence_number
   AND lock_token = :lock_token  -- fence: token
   AND (locked_until <= @now OR lock_generation = :above);  -- fence: time
 
--- entomb: the tombstone of a delivery that ends here, from when its lock ended: where its time has passed, that was then
+-- add_tombstones: the tombstone of a delivery that ends here, from when its lock ended: where its time has passed, that was then
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until, @now), @now + :keep
 FROM message
@@ -142,7 +142,7 @@ SET state = :state,
     receiver_id = NULL
 WHERE sequence_number = :sequence_number;
 
--- end_of_lock: until when a message is locked
+-- locked_until: until when a message is locked
 SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
 
 -- extend: prolong a lock that has not ended
@@ -166,7 +166,7 @@ FROM attempt
 WHERE attempt_key = :attempt_key
   AND remove_at > @now;  -- fence: time
 
--- keep_attempt: remember what an attempt was answered, in the place of one that was to be forgotten
+-- save_attempt: remember what an attempt was answered, in the place of one that was to be forgotten
 INSERT OR REPLACE INTO attempt (attempt_key, fingerprint, answer, remove_at)
 VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
 
@@ -188,7 +188,7 @@ DELETE FROM accepted_count WHERE first_number > 0;
 
 -- ---- what is said differently ----------------------------------------------------------------------------------------
 
--- take_turns: nothing to wait for where only one writes
+-- serialize_key_creation: nothing to wait for where only one writes
 SELECT 1;
 
 -- was_migrated: a row if a migration has left its mark here

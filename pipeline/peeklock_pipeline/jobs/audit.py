@@ -12,19 +12,27 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.beginning import Beginning, beginning_of
-from peeklock_pipeline.columns import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.files import DataFile, absent, listed
-from peeklock_pipeline.jobs.accounts import Books, Line, settled, wrong
-from peeklock_pipeline.jobs.export import recognised
-from peeklock_pipeline.jobs.findings import Batches, Finding, Found, Held, of_batches, of_list, of_rows
-from peeklock_pipeline.lake import Lake, mark_of
-from peeklock_pipeline.progress import Progress, unheard
-from peeklock_pipeline.ranges import even, rows_of, told
+from peeklock_pipeline.files import DataFile, files_of, missing_files
+from peeklock_pipeline.first_batch import FirstBatch, first_batch_of
+from peeklock_pipeline.jobs.export import sealed_batches_after
+from peeklock_pipeline.jobs.findings import (
+    BatchComparison,
+    BatchContents,
+    Finding,
+    LimitedFindings,
+    batch_findings,
+    limit_findings,
+    limit_rows,
+)
+from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger_lines, unbalanced_findings
+from peeklock_pipeline.lake import Lake, export_position_of
+from peeklock_pipeline.plurals import messages
+from peeklock_pipeline.progress import Progress, no_progress
+from peeklock_pipeline.ranges import even_ranges, rows_of, task_refusals
 from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.transforms import audit as ask
-from peeklock_pipeline.words import messages
 
 RANGE_NUMBERS = 500_000
 """Sequence numbers that one task asks the database for, unless that made too many tasks."""
@@ -34,10 +42,10 @@ STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class AuditNotes:
     """What the lake itself knows: where it begins, and whether it was compared with the server's counts."""
 
-    begun: Beginning
+    begun: FirstBatch
     counted: bool
 
     def sentences(self) -> list[str]:
@@ -51,15 +59,15 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditResult:
     """What was compared, and what was found; `unnamed` more findings were not listed."""
 
-    ledger: list[Line]
+    ledger: list[LedgerLine]
     batches: int
     expected: int
     findings: list[Finding]
     unnamed: int
-    notes: Notes
+    notes: AuditNotes
     messages: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,54 +92,57 @@ class Audited:
 
 
 def audit(
-    spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = unheard
-) -> Audited:
+    spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = no_progress
+) -> AuditResult:
     """Compare lake, database and senders' log with each other.
 
     The log has a JSON string, or an object with `message_id`, on each line. Refuses with `DatabaseUnavailable`,
     `BadLake` and `BadOption`. Changes nothing.
     """
-    table = lake.exported()
-    mark, begun = mark_of(table), beginning_of(table)
-    known = recognised(database, mark)
-    files = listed(table)
-    gone = absent(files, lake.directory(ARCHIVE))
-    archive = lake.of(spark, [file for file in files if file not in gone])
-    with told():
+    table = lake.archive_table()
+    mark, begun = export_position_of(table), first_batch_of(table)
+    known = sealed_batches_after(database, mark)
+    files = files_of(table)
+    gone = missing_files(files, lake.directory(ARCHIVE))
+    archive = lake.read_files(spark, [file for file in files if file not in gone])
+    with task_refusals():
         expected = None if expect is None else _expected(spark, expect).cache()
-        books = _books(spark, database, lake, table)
-        placed = ask.ended(archive).unionByName(ask.digested(_stored(spark, database))).cache()
-        standings = ask.once(placed, mark.number)
-        repeated = ask.twofold(standings).cache()
+        books = _ledger_inputs(spark, database, lake, table)
+        placed = ask.archived_rows(archive).unionByName(ask.with_digests(_stored(spark, database))).cache()
+        standings = ask.unique_messages(placed, mark.number)
+        repeated = ask.duplicates(standings).cache()
         progress(0, STEPS)
-        lines = settled(ask.ledger(standings, repeated), books)
+        lines = ledger_lines(ask.ledger(standings, repeated), books)
         progress(1, STEPS)
-        found = [of_list([_gone(file) for file in gone]), of_rows(ask.places(repeated), _twice)]
-        found.append(of_rows(ask.changed(placed), _changed))
+        found = [
+            limit_findings([_missing_file_finding(file) for file in gone]),
+            limit_rows(ask.message_locations(repeated), _duplicate_finding),
+        ]
+        found.append(limit_rows(ask.changed_contents(placed), _changed_finding))
         progress(2, STEPS)
-        notes = (_taken(spark, lake, table), lake.missed())
-        held = Batches(known, _listed(database), begun.number, mark.number, _held(placed), *notes)
-        found.append(of_batches(held, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
-        found.append(of_list([*wrong(lines, held.unexported())]))
+        notes = (_removed_counts(spark, lake, table), lake.missed())
+        held = BatchComparison(known, _listed(database), begun.number, mark.number, _batch_contents(placed), *notes)
+        found.append(batch_findings(held, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
+        found.append(limit_findings([*unbalanced_findings(lines, held.unexported())]))
         progress(3, STEPS)
         if expected is not None:
-            found.append(of_rows(ask.missing(expected, placed, "message_id"), _unseen))
+            found.append(limit_rows(ask.missing(expected, placed, "message_id"), _unknown_finding))
         sent = 0 if expected is None else expected.count()
         progress(STEPS, STEPS)
     for cached in (repeated, placed, *([] if expected is None else [expected])):
         cached.unpersist()
-    return Audited(lines, held.compared(), sent, *_together(found), Notes(begun, books.opening is not None))
+    return AuditResult(lines, held.compared(), sent, *_collect(found), AuditNotes(begun, books.opening is not None))
 
 
-def _together(found: Sequence[Found]) -> tuple[list[Finding], int]:
+def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:
     return [finding for group, _ in found for finding in group], sum(unnamed for _, unnamed in found)
 
 
-def _books(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> Books:
+def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> LedgerInputs:
     """What was accepted, and what of it need not be found."""
-    removed = ask.left(lake.removed(spark, table)).collect()
-    return Books(
-        database.accounts(mark_of(table).number),
+    removed = ask.removed_by_day(lake.removed(spark, table)).collect()
+    return LedgerInputs(
+        database.accounts(export_position_of(table).number),
         {(row.queue, row.date): row.messages for row in removed},
         lake.opening(),
     )
@@ -140,8 +151,8 @@ def _books(spark: SparkSession, database: Database, lake: Lake, table: DeltaTabl
 def _pairs(spark: SparkSession, database: Database, archive: DataFrame, numbers: Sequence[int]) -> DataFrame:
     """The messages of these batches that the lake has differently from the archive, which is read again."""
     ranges = [(number, number) for number in numbers]
-    return ask.unlike(
-        archive.where(F.col("export_batch").isin(*numbers)), rows_of(spark, ranges, database.pieces, ARCHIVE)
+    return ask.differing_rows(
+        archive.where(F.col("export_batch").isin(*numbers)), rows_of(spark, ranges, database.chunks, ARCHIVE)
     )
 
 
@@ -149,24 +160,24 @@ def _listed(database: Database) -> dict[int, Batch]:
     return {batch.number: batch for batch in database.batches()}
 
 
-def _taken(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[int, int]:
-    return {row.number: row.messages for row in ask.taken(lake.removed(spark, table)).collect()}
+def _removed_counts(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[int, int]:
+    return {row.number: row.messages for row in ask.removed_by_batch(lake.removed(spark, table)).collect()}
 
 
-def _twice(row: Row) -> Finding:
+def _duplicate_finding(row: Row) -> Finding:
     return Finding(f"is there {row.times} times: {row.standing}", None, row.queue, row.sequence_number, row.message_id)
 
 
-def _unseen(row: Row) -> Finding:
+def _unknown_finding(row: Row) -> Finding:
     return Finding("was sent, but is missing", message_id=row.message_id)
 
 
-def _changed(row: Row) -> Finding:
+def _changed_finding(row: Row) -> Finding:
     what = f"does not have the content that was accepted, in the {row.place}"
     return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
 
 
-def _gone(file: DataFile) -> Finding:
+def _missing_file_finding(file: DataFile) -> Finding:
     what = f"is missing from the lake or cannot be read; it held {messages(file.rows)}"
     return Finding(what, queue=file.partition["queue"], file=file.path)
 
@@ -174,14 +185,14 @@ def _gone(file: DataFile) -> Finding:
 def _stored(spark: SparkSession, database: Database) -> DataFrame:
     """Every row of a message that is in the database."""
     span = database.span()
-    ranges = even(*span, RANGE_NUMBERS) if span else []
+    ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
     return rows_of(spark, ranges, database.rows, STORED_ROWS)
 
 
-def _held(placed: DataFrame) -> dict[tuple[str, int], Held]:
+def _batch_contents(placed: DataFrame) -> dict[tuple[str, int], BatchContents]:
     """What lake and archive hold of each batch: a row a batch, which takes reading every message."""
     rows = ask.batches(placed.where("export_batch IS NOT NULL"), "place").collect()
-    return {(row.place, row.number): Held(row.messages, row.numbers, row.rows) for row in rows}
+    return {(row.place, row.number): BatchContents(row.messages, row.numbers, row.rows) for row in rows}
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:

@@ -15,12 +15,12 @@ from peeklock_pipeline.refusals import BadLake, BadOption
 TARGET_BYTES = 256 << 20
 """How large a file becomes at most."""
 
-YOUNGEST = timedelta(hours=1)
+MIN_AGE = timedelta(hours=1)
 """Younger files may be those of an export that has not committed yet, or be read by somebody who began before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactResult:
     """How many files the messages lie in now, and in how many they lay."""
 
     files: int
@@ -28,19 +28,19 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
+class VacuumResult:
     """How many files were removed, of how many bytes."""
 
     files: int
     bytes: int
 
 
-def compact(lake: Lake) -> Compacted:
+def compact(lake: Lake) -> CompactResult:
     """Write the files of each queue and day anew as few large ones; the messages stay the same.
 
     One commit: died before it, files that belong to nothing. Refuses with `BadLake`.
     """
-    table = lake.exported()
+    table = lake.archive_table()
     before = len(table.file_uris())
     try:
         table.optimize.compact(
@@ -48,25 +48,27 @@ def compact(lake: Lake) -> Compacted:
         )
     except CommitFailedError as error:
         raise BadLake(f"{lake.root} was changed by somebody else meanwhile; run the job again.") from error
-    return Compacted(len(table.file_uris()), before)
+    return CompactResult(len(table.file_uris()), before)
 
 
-def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7)) -> Vacuumed:
+def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7)) -> VacuumResult:
     """Remove files of every table that belong to nothing, or no more, and are older than that.
 
     Refuses with `BadOption` below an hour: younger files may be those of an export that runs. Refuses with `BadLake`.
     """
-    if older_than < YOUNGEST:
+    if older_than < MIN_AGE:
         raise BadOption("Files younger than an hour may belong to an export that runs: choose --older-than 1h or more.")
     hours = math.ceil(older_than / timedelta(hours=1))
-    files = [_place(table) / file for table in lake.tables() for file in _idle(table, hours, dry_run=True)]
+    files = [
+        _place(table) / file for table in lake.tables() for file in _unreferenced_files(table, hours, dry_run=True)
+    ]
     size = sum(file.stat().st_size for file in files)
     for table in lake.tables():
-        _idle(table, hours, dry_run=False)
-    return Vacuumed(len(files), size)
+        _unreferenced_files(table, hours, dry_run=False)
+    return VacuumResult(len(files), size)
 
 
-def _idle(table: DeltaTable, hours: int, *, dry_run: bool) -> list[str]:
+def _unreferenced_files(table: DeltaTable, hours: int, *, dry_run: bool) -> list[str]:
     return table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
 
 

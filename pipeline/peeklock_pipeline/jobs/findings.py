@@ -7,10 +7,10 @@ from datetime import date
 from pyspark.sql import DataFrame, Row
 
 from peeklock_pipeline.database import Batch
+from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.transforms import audit as ask
-from peeklock_pipeline.words import messages
 
-MOST_NAMED = 1000
+MAX_NAMED = 1000
 """Findings of one kind that are named; the others are counted."""
 
 
@@ -37,24 +37,24 @@ class Finding:
         return f"Message {self.message_id}{number} {self.what}."
 
 
-Found = tuple[list[Finding], int]
+LimitedFindings = tuple[list[Finding], int]
 """Findings of one kind, and how many more there are."""
 
 
-def of_rows(found: DataFrame, name: Callable[[Row], Finding]) -> Found:
+def limit_rows(found: DataFrame, name: Callable[[Row], Finding]) -> LimitedFindings:
     """The first of these rows as findings, and how many more there are."""
-    rows = found.limit(MOST_NAMED + 1).collect()
-    unnamed = found.count() - MOST_NAMED if len(rows) > MOST_NAMED else 0
-    return [name(row) for row in rows[:MOST_NAMED]], unnamed
+    rows = found.limit(MAX_NAMED + 1).collect()
+    unnamed = found.count() - MAX_NAMED if len(rows) > MAX_NAMED else 0
+    return [name(row) for row in rows[:MAX_NAMED]], unnamed
 
 
-def of_list(found: Sequence[Finding]) -> Found:
+def limit_findings(found: Sequence[Finding]) -> LimitedFindings:
     """The first of these findings, and how many more there are."""
-    return list(found[:MOST_NAMED]), max(len(found) - MOST_NAMED, 0)
+    return list(found[:MAX_NAMED]), max(len(found) - MAX_NAMED, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BatchContents:
     """What a place holds of a batch: its messages, and the digests of their numbers and of their rows."""
 
     messages: int
@@ -67,11 +67,11 @@ class Held:
         return (self.messages, digest) == (batch.rows, batch.digest)
 
 
-NOTHING = Held(0, "", "")
+NO_CONTENTS = BatchContents(0, "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchComparison:
     """The batches of the lake and of the archive, and what the lake should hold of them.
 
     `known` are the database's batches, as they were listed before its rows were read; `later` those listed after. The
@@ -81,9 +81,9 @@ class Batches:
 
     known: Sequence[Batch]
     later: Mapping[int, Batch]
-    begun: int
+    first_batch: int
     exported: int
-    held: Mapping[tuple[str, int], Held]
+    contents: Mapping[tuple[str, int], BatchContents]
     removed: Mapping[int, int]
     missed: Mapping[int, int]
 
@@ -91,23 +91,23 @@ class Batches:
         """Batches of which the lake does not hold what was sealed, in order."""
         sealed = {batch.number: batch for batch in self.known}
         oldest = min(sealed, default=0)
-        wanted = {number for number in sealed if self.begun <= number <= self.exported}
+        wanted = {number for number in sealed if self.first_batch <= number <= self.exported}
         # The database forgets a batch a year after it was removed; the lake's copy can then not be compared any more.
         unexpected = {
             number
             for number in self._numbers("lake")
-            if number < self.begun or number > self.exported or number >= oldest
+            if number < self.first_batch or number > self.exported or number >= oldest
         }
         for number in sorted(wanted | unexpected | set(self.missed)):
-            what = self._in_lake(number, sealed.get(number), self.held.get(("lake", number), NOTHING))
+            what = self._in_lake(number, sealed.get(number), self.contents.get(("lake", number), NO_CONTENTS))
             if what is not None:
                 yield Finding(what, number)
 
-    def _in_lake(self, number: int, batch: Batch | None, held: Held) -> str | None:
-        here = f"has {messages(held.messages)} in the lake"
-        if number < self.begun:
-            return f"{here}, which begins with batch {self.begun}"
-        if number in self.missed and not held.messages:
+    def _in_lake(self, number: int, batch: Batch | None, contents: BatchContents) -> str | None:
+        here = f"has {messages(contents.messages)} in the lake"
+        if number < self.first_batch:
+            return f"{here}, which begins with batch {self.first_batch}"
+        if number in self.missed and not contents.messages:
             return f"was removed from the archive with {messages(self.missed[number])} before an export came for it"
         if number > self.exported:
             return f"{here}, which ends with batch {self.exported}"
@@ -115,12 +115,12 @@ class Batches:
             return f"{here}, but was never sealed"
         if removed := self.removed.get(number, 0):
             gone = f"{here}, and {removed} more were removed by the lake's retention, but was sealed with {batch.rows}"
-            return None if held.messages + removed == batch.rows else gone
-        return None if held.proves(batch) else _unlike(here, held, batch)
+            return None if contents.messages + removed == batch.rows else gone
+        return None if contents.proves(batch) else _difference(here, contents, batch)
 
     def compared(self) -> int:
         """How many batches of the database the lake should hold."""
-        return sum(self.begun <= batch.number <= self.exported for batch in self.known)
+        return sum(self.first_batch <= batch.number <= self.exported for batch in self.known)
 
     def unexported(self) -> int:
         """How many messages the archive removed before an export came for them."""
@@ -129,68 +129,76 @@ class Batches:
         }
         return sum({**later, **self.missed}.values())
 
-    def remains(self, number: int) -> bool:
+    def is_in_archive(self, number: int) -> bool:
         """Whether the archive had the rows of a sealed batch all the while that they were read."""
         batch = self.later.get(number)
         return batch is not None and batch.removed_at is None
 
     def is_comparable(self, number: int) -> bool:
         """Whether lake and archive should have the same rows of a batch."""
-        return self.begun <= number <= self.exported and number not in self.removed and self.remains(number)
+        return self.first_batch <= number <= self.exported and number not in self.removed and self.is_in_archive(number)
 
     def is_unexpected(self, number: int, place: str) -> bool:
         """Whether a place should have no row of a batch at all."""
         if place == "archive":
             return number not in self.later
-        return number not in self.later or not self.begun <= number <= self.exported
+        return number not in self.later or not self.first_batch <= number <= self.exported
 
     def wrong_in_archive(self) -> Iterator[Finding]:
         """Batches of which the archive does not hold what was sealed, in order, or does not hold what no lake has."""
         for batch in self.known:
-            held = self.held.get(("archive", batch.number), NOTHING)
+            contents = self.contents.get(("archive", batch.number), NO_CONTENTS)
             if batch.removed_at is not None:
-                yield from self._removed(batch, held)
-            elif self.remains(batch.number) and not held.proves(batch):
-                yield Finding(_unlike(f"has {messages(held.messages)} in the archive", held, batch), batch.number)
+                yield from self._removed(batch, contents)
+            elif self.is_in_archive(batch.number) and not contents.proves(batch):
+                yield Finding(
+                    _difference(f"has {messages(contents.messages)} in the archive", contents, batch), batch.number
+                )
         for number in sorted(self._numbers("archive") - self.later.keys()):
-            held = self.held["archive", number]
-            yield Finding(f"has {messages(held.messages)} in the archive, but was never sealed", number)
+            contents = self.contents["archive", number]
+            yield Finding(f"has {messages(contents.messages)} in the archive, but was never sealed", number)
 
     def _numbers(self, place: str) -> set[int]:
-        return {number for where, number in self.held if where == place}
+        return {number for where, number in self.contents if where == place}
 
-    def _removed(self, batch: Batch, held: Held) -> Iterator[Finding]:
-        if held.messages:
-            yield Finding(f"has {messages(held.messages)} in the archive, from which it was removed", batch.number)
-        if batch.number > max(self.exported, self.begun - 1) and batch.number not in self.missed:
+    def _removed(self, batch: Batch, contents: BatchContents) -> Iterator[Finding]:
+        if contents.messages:
+            yield Finding(f"has {messages(contents.messages)} in the archive, from which it was removed", batch.number)
+        if batch.number > max(self.exported, self.first_batch - 1) and batch.number not in self.missed:
             what = f"was removed from the archive with {messages(batch.rows)} before an export came for it"
             yield Finding(what, batch.number)
 
 
-def _unlike(here: str, held: Held, batch: Batch) -> str:
-    if held.messages == batch.rows:
+def _difference(here: str, contents: BatchContents, batch: Batch) -> str:
+    if contents.messages == batch.rows:
         return f"{here} that are not those that were sealed"
     return f"{here}, but was sealed with {batch.rows}"
 
 
-def of_batches(held: Batches, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]) -> Found:
+def batch_findings(
+    contents: BatchComparison, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]
+) -> LimitedFindings:
     """The batches that are wrong, and their messages, as far as lake and archive tell which they are.
 
     `pairs` reads these batches again and gives the messages of which lake and archive have different rows.
     """
-    wrong = {"lake": list(held.wrong_in_lake()), "archive": list(held.wrong_in_archive())}
-    batches, unnamed = of_list([*wrong["lake"], *wrong["archive"]])
+    wrong = {"lake": list(contents.wrong_in_lake()), "archive": list(contents.wrong_in_archive())}
+    batches, unnamed = limit_findings([*wrong["lake"], *wrong["archive"]])
     if not batches:
         return [], 0
     numbers = {place: {one.batch for one in found if one.batch is not None} for place, found in wrong.items()}
-    both = sorted(number for number in numbers["lake"] | numbers["archive"] if held.is_comparable(number))[:MOST_NAMED]
-    unexpected = {place: [one for one in found if held.is_unexpected(one, place)] for place, found in numbers.items()}
-    alone, more = of_rows(ask.in_one_place_only(placed, both, unexpected), _naming(numbers))
-    changed, others = of_rows(pairs(both), _comparing(numbers)) if both else ([], 0)
+    both = sorted(number for number in numbers["lake"] | numbers["archive"] if contents.is_comparable(number))[
+        :MAX_NAMED
+    ]
+    unexpected = {
+        place: [one for one in found if contents.is_unexpected(one, place)] for place, found in numbers.items()
+    }
+    alone, more = limit_rows(ask.in_one_place_only(placed, both, unexpected), _row_namer(numbers))
+    changed, others = limit_rows(pairs(both), _batch_namer(numbers)) if both else ([], 0)
     return [*batches, *alone, *changed], unnamed + more + others
 
 
-def _comparing(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
+def _batch_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
     """Names a row that lake and archive have differently, by which of the two is not as it was sealed."""
 
     def name(row: Row) -> Finding:
@@ -201,7 +209,7 @@ def _comparing(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
     return name
 
 
-def _naming(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
+def _row_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
     """Names a row that one place has alone, by which of the two places is not as it was sealed."""
 
     def name(row: Row) -> Finding:

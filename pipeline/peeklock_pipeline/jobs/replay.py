@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.ledger import Ledger, Portion, Standing
-from peeklock_pipeline.letters import letters
-from peeklock_pipeline.orders import Doubt, Order
-from peeklock_pipeline.progress import Progress, unheard
-from peeklock_pipeline.ranges import told
+from peeklock_pipeline.message_json import new_messages
+from peeklock_pipeline.progress import Progress, no_progress
+from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadOption, InDoubt
-from peeklock_pipeline.sending import Destination, Pace, Sender, Sent
+from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
+from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
+from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResult
 from peeklock_pipeline.transforms.replay import grains, matching, outgoing
 
 PORTION_MESSAGES = 5_000
@@ -35,14 +35,14 @@ SHARE_OF_WINDOW = 0.25
 
 SAMPLE = 5
 
-TALLY = "messages bigint, duplicates bigint"
-TALLY_SCHEMA = pa.schema([("messages", pa.int64()), ("duplicates", pa.int64())])
+COUNTS_SCHEMA = "messages bigint, duplicates bigint"
+COUNTS_ARROW_SCHEMA = pa.schema([("messages", pa.int64()), ("duplicates", pa.int64())])
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What a replay would send: what matches, what of it an earlier run has sent or given up, and what is in doubt."""
 
     replay: str
@@ -66,7 +66,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """What a run has sent; `duplicates` of it were in the queue already, sent by a run that died."""
 
     replay: str
@@ -86,22 +86,22 @@ class Replayed:
         return said
 
 
-def plan(spark: SparkSession, lake: Lake, order: Order) -> Plan:
+def plan(spark: SparkSession, lake: Lake, replay_request: ReplayRequest) -> ReplayPlan:
     """Say what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
-    standing = _standing(spark, lake, Ledger(lake, order.name), order)
-    messages = matching(lake.read(spark), order.where, standing.last_batch)
-    is_done = fn.col("sequence_number") <= standing.done_to
+    state = _load_state(spark, lake, ReplayLog(lake, replay_request.name), replay_request)
+    messages = matching(lake.read(spark), replay_request.where, state.last_batch)
+    is_done = fn.col("sequence_number") <= state.done_up_to
     counts = messages.agg(
         fn.count("*").alias("messages"), fn.sum(fn.length("body")).alias("bytes"), fn.count_if(is_done).alias("done")
     ).collect()[0]
     sample = messages.where(~is_done).select("sequence_number", "queue", "outcome", "settled_at", "message_id")
-    return Plan(
-        replay=order.name,
-        last_batch=standing.last_batch,
+    return ReplayPlan(
+        replay=replay_request.name,
+        last_batch=state.last_batch,
         messages=counts.messages,
         bytes=counts.bytes or 0,
         done=counts.done,
-        in_doubt=standing.begun.messages if standing.begun else 0,
+        in_doubt=state.unfinished.messages if state.unfinished else 0,
         remaining=counts.messages - counts.done,
         sample=[row.asDict() for row in sample.orderBy("sequence_number").limit(SAMPLE).collect()],
     )
@@ -110,71 +110,75 @@ def plan(spark: SparkSession, lake: Lake, order: Order) -> Plan:
 def replay(
     spark: SparkSession,
     lake: Lake,
-    order: Order,
-    doubt: Doubt = Doubt.REFUSE,
-    progress: Progress = unheard,
+    replay_request: ReplayRequest,
+    in_doubt_action: InDoubtAction = InDoubtAction.REFUSE,
+    progress: Progress = no_progress,
     clock: Clock = time.time,
-) -> Replayed:
+) -> ReplayResult:
     """Send what is not sent yet.
 
     Refuses as `plan` does, and with `NoDuplicateDetection`, `SendRefused`, `ServerUnavailable` and `InDoubt`; what was
     sent until then is noted.
     """
-    with Sender(order.destination) as sender:
+    with Sender(replay_request.destination) as sender:
         window = sender.window()
-    ledger = Ledger(lake, order.name)
-    standing = _standing(spark, lake, ledger, order)
-    run = _Run(matching(lake.read(spark), order.where, standing.last_batch), order, ledger, window, clock)
+    ledger = ReplayLog(lake, replay_request.name)
+    state = _load_state(spark, lake, ledger, replay_request)
+    run = _Run(
+        matching(lake.read(spark), replay_request.where, state.last_batch), replay_request, ledger, window, clock
+    )
     if ledger.is_empty:
-        ledger.plan(standing)
-    begun = standing.begun
-    ahead = run.portions(begun.last if begun else standing.done_to)
-    again = run.again(begun, doubt) if begun else None
-    total = sum(portion.messages for portion in ahead) + (again.messages if again else 0)
-    sent = run.send(again) if again else Sent()
-    for piece in (piece for portion in ahead for piece in run.pieces(portion)):
+        ledger.plan(state)
+    begun = state.unfinished
+    remaining_portions = run.portions(begun.last if begun else state.done_up_to)
+    again = run.resume(begun, in_doubt_action) if begun else None
+    total = sum(portion.messages for portion in remaining_portions) + (again.messages if again else 0)
+    sent = run.send(again) if again else SendResult()
+    for part in (part for portion in remaining_portions for part in run.pieces(portion)):
         progress(sent.messages, total)
-        sent += run.send(run.begun(piece))
+        sent += run.send(run.begun(part))
     progress(sent.messages, total)
-    return Replayed(
-        replay=order.name,
+    return ReplayResult(
+        replay=replay_request.name,
         messages=sent.messages,
         duplicates=sent.duplicates,
         skipped=begun.messages if begun and not again else 0,
-        done_before=standing.sent + standing.skipped,
+        done_before=state.sent + state.skipped,
     )
 
 
-def _standing(spark: SparkSession, lake: Lake, ledger: Ledger, order: Order) -> Standing:
+def _load_state(spark: SparkSession, lake: Lake, ledger: ReplayLog, replay_request: ReplayRequest) -> ReplayState:
     """Where a replay stands, or what it is about if this is its first run.
 
     Refuses with `BadOption` a name that stands for another replay.
     """
-    lake.exported()
-    queue = order.destination.queue
-    standing = ledger.standing(spark) or Standing(order.where, queue, lake.last_batch())
-    if (standing.condition, standing.target_queue) != (order.where, queue):
+    lake.archive_table()
+    queue = replay_request.destination.queue
+    state = ledger.state(spark) or ReplayState(replay_request.where, queue, lake.last_batch())
+    if (state.condition, state.target_queue) != (replay_request.where, queue):
         raise BadOption(
-            f"The replay {order.name} sends what matches {standing.condition!r} to {standing.target_queue}: "
+            f"The replay {replay_request.name} sends what matches {state.condition!r} to {state.target_queue}: "
             "go on with that, or give this one another name."
         )
-    return standing
+    return state
 
 
 class _Run:
     """One run of a replay."""
 
-    def __init__(self, messages: DataFrame, order: Order, ledger: Ledger, window: float, clock: Clock) -> None:
+    def __init__(
+        self, messages: DataFrame, replay_request: ReplayRequest, ledger: ReplayLog, window: float, clock: Clock
+    ) -> None:
         self._messages = messages
-        self._order = order
-        self._destination = order.destination.remembering(window)
+        self._request = replay_request
+        self._destination = replay_request.destination.limited_to_window(window)
         self._ledger = ledger
         self._window = window
         self._clock = clock
-        self._pace = Pace(order.rate)
+        self._rate_limiter = RateLimiter(replay_request.rate)
         cores = messages.sparkSession.sparkContext.defaultParallelism
-        self._tasks = max(1, min(cores, int(order.rate / TASK_RATE)))
-        self._most = min(PORTION_MESSAGES, int(order.rate / self._tasks * window * SHARE_OF_WINDOW))
+        self._tasks = max(1, min(cores, int(replay_request.rate / TASK_RATE)))
+        self._max_messages = min(PORTION_MESSAGES, int(replay_request.rate / self._tasks * window * SHARE_OF_WINDOW))
 
     def portions(self, done_to: int) -> list[Portion]:
         """What is still to be sent, in order, in portions some of which may be too large."""
@@ -182,61 +186,61 @@ class _Run:
 
     def pieces(self, portion: Portion) -> Iterator[Portion]:
         """A portion in pieces that are not too large."""
-        if portion.messages <= self._most or portion.first == portion.last:
+        if portion.messages <= self._max_messages or portion.first == portion.last:
             yield portion
         else:
-            for piece in self._cut(self._within(portion)):
-                yield from self.pieces(piece)
+            for part in self._cut(self._within(portion)):
+                yield from self.pieces(part)
 
     def begun(self, portion: Portion) -> Portion:
         """A portion whose turn has come, and of which messages may be sent from now on."""
-        self._pace.wait(portion.messages)
+        self._rate_limiter.wait(portion.messages)
         return self._ledger.begin(portion, self._clock())
 
-    def again(self, portion: Portion, doubt: Doubt) -> Portion | None:
+    def resume(self, portion: Portion, in_doubt_action: InDoubtAction) -> Portion | None:
         """A portion that a run before this one had begun, as it may be sent now; None if it may not.
 
         Refuses with `InDoubt` where the queue may have forgotten it and nobody has said what to do.
         """
         if self._clock() < portion.begun_at + self._window:
             return portion
-        if doubt is Doubt.SEND:
+        if in_doubt_action is InDoubtAction.SEND:
             return self.begun(portion)
-        if doubt is Doubt.SKIP:
+        if in_doubt_action is InDoubtAction.SKIP:
             self._ledger.skip(portion)
             return None
         raise InDoubt(
-            f"A run of the replay {self._order.name} ended while it sent the {portion.messages} messages with sequence "
+            f"A run of the replay {self._request.name} ended while it sent the {portion.messages} messages with sequence "
             f"numbers from {portion.first} to {portion.last}, so long ago that the queue no longer tells which it has. "
             "Look there for messages of this replay, and say --in-doubt send or --in-doubt skip."
         )
 
-    def send(self, portion: Portion) -> Sent:
+    def send(self, portion: Portion) -> SendResult:
         """Send a portion, and note that it is sent."""
-        messages = outgoing(self._within(portion), self._order.name)
+        messages = outgoing(self._within(portion), self._request.name)
         # What belongs to a group is sent by one task, in its order.
         lanes = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
         ordered = lanes.sortWithinPartitions("sequence_number").drop("sequence_number")
-        task = _task(self._destination, self._order.rate / self._tasks, portion.begun_at + self._window)
-        with told():
-            tallies = ordered.mapInArrow(task, TALLY).collect()
-        sent = sum((Sent(tally.messages, tally.duplicates) for tally in tallies), Sent())
+        task = _task(self._destination, self._request.rate / self._tasks, portion.begun_at + self._window)
+        with task_refusals():
+            tallies = ordered.mapInArrow(task, COUNTS_SCHEMA).collect()
+        sent = sum((SendResult(send_counts.messages, send_counts.duplicates) for send_counts in tallies), SendResult())
         self._ledger.end(portion, sent)
         return sent
 
     def _cut(self, messages: DataFrame) -> list[Portion]:
         found = [Portion(row["first"], row["last"], row["messages"]) for row in grains(messages).collect()]
-        return gathered(found, self._most)
+        return merge_grains(found, self._max_messages)
 
     def _within(self, portion: Portion) -> DataFrame:
         return self._messages.where(fn.col("sequence_number").between(portion.first, portion.last))
 
 
-def gathered(grains: Sequence[Portion], most: int) -> list[Portion]:
+def merge_grains(grains: Sequence[Portion], max_messages: int) -> list[Portion]:
     """Neighbouring grains, in order, in portions of at most so many messages, or of a single grain."""
     found: list[Portion] = []
     for grain in grains:
-        if found and found[-1].messages + grain.messages <= most:
+        if found and found[-1].messages + grain.messages <= max_messages:
             found[-1] = Portion(found[-1].first, grain.last, found[-1].messages + grain.messages)
         else:
             found.append(grain)
@@ -248,8 +252,8 @@ def _task(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def send_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Sender(destination, deadline) as sender:
-            sent = sender.send(letters(batches, ""), Pace(rate))
-        tally = {"messages": sent.messages, "duplicates": sent.duplicates}
-        yield pa.RecordBatch.from_pylist([tally], schema=TALLY_SCHEMA)
+            sent = sender.send(new_messages(batches, ""), RateLimiter(rate))
+        send_counts = {"messages": sent.messages, "duplicates": sent.duplicates}
+        yield pa.RecordBatch.from_pylist([send_counts], schema=COUNTS_ARROW_SCHEMA)
 
     return send_rows

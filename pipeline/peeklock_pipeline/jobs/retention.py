@@ -8,13 +8,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.columns import REMOVED
 from peeklock_pipeline.files import write
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.table_specs import REMOVED
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RetentionResult:
     """How many messages left the lake: those that ended before a day, in UTC, of these queues or of all."""
 
     messages: int
@@ -22,24 +22,24 @@ class Removed:
     queues: tuple[str, ...]
 
 
-def last_kept(older_than: timedelta, now: datetime | None = None) -> date:
+def first_kept_day(older_than: timedelta, now: datetime | None = None) -> date:
     """The first day that stays: days go as a whole, once their last message is old enough."""
     return ((now or datetime.now(UTC)) - older_than).date()
 
 
-def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[str] = ()) -> Removed:
+def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[str] = ()) -> RetentionResult:
     """Remove messages that ended before a day; their files stay until `vacuum`.
 
     Counts are written first and count once the removal is committed, so it may die anywhere and be repeated. Refuses
     with `BadLake`.
     """
-    table = lake.exported()
-    counts = _counts(lake.at(spark, table), before, queues).toArrow().cast(REMOVED.schema)
+    table = lake.archive_table()
+    counts = _counts(lake.read_version(spark, table), before, queues).toArrow().cast(REMOVED.schema)
     messages = sum(row["messages"] for row in counts.to_pylist())
     if messages:
         lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
         lake.remove(table, _predicate(before, queues), counts["removal"][0].as_py())
-    return Removed(messages, before, tuple(queues))
+    return RetentionResult(messages, before, tuple(queues))
 
 
 def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFrame:

@@ -9,14 +9,14 @@ import httpx
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch
-from peeklock_pipeline.jobs.findings import NOTHING, Held
-from peeklock_pipeline.lake import Lake, Mark, mark_of
-from peeklock_pipeline.progress import Progress, unheard
-from peeklock_pipeline.ranges import told
+from peeklock_pipeline.jobs.findings import NO_CONTENTS, BatchContents
+from peeklock_pipeline.lake import ExportPosition, Lake, export_position_of
+from peeklock_pipeline.plurals import batches, messages
+from peeklock_pipeline.progress import Progress, no_progress
+from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
-from peeklock_pipeline.sending import client, said
+from peeklock_pipeline.sending import http_client, problem_text
 from peeklock_pipeline.transforms import audit as ask
-from peeklock_pipeline.words import batches, messages
 
 REQUEST_BATCHES = 100
 PAGE_BATCHES = 1000
@@ -46,7 +46,7 @@ class TrimmedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
+class TrimResult:
     """What came of each batch that the server still had."""
 
     batches: list[TrimmedBatch]
@@ -66,7 +66,7 @@ class Server:
     """The archive's batches over HTTP, to be closed by `with`. Refuses with `BadOption` and `ServerUnavailable`."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        self._http = client(url, api_key, ANSWER_SECONDS)
+        self._http = http_client(url, api_key, ANSWER_SECONDS)
 
     def __enter__(self) -> "Server":
         return self
@@ -97,34 +97,34 @@ class Server:
         except httpx.HTTPError as error:
             raise ServerUnavailable(f"No answer from {self._http.base_url}: {error}") from error
         if answer.is_error:
-            raise ServerUnavailable(f"{self._http.base_url} refuses {method} {path}: {said(answer)}")
+            raise ServerUnavailable(f"{self._http.base_url} refuses {method} {path}: {problem_text(answer)}")
         return answer.json()
 
 
 def trim(
-    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, progress: Progress = unheard
-) -> Trimmed:
+    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, progress: Progress = no_progress
+) -> TrimResult:
     """Have the server remove what was sealed longer ago than that, where the lake's messages are those that were sealed.
 
     It may die anywhere and be repeated. Refuses with `ServerUnavailable` and `BadLake`.
     """
-    table = lake.exported()
-    mark = mark_of(table)
+    table = lake.archive_table()
+    mark = export_position_of(table)
     known = list(server.batches())
-    if mark not in [Mark(batch.number, batch.sealed_at) for batch in known]:
+    if mark not in [ExportPosition(batch.number, batch.sealed_at) for batch in known]:
         raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
     until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
     wanted = [one for one in known if one.removed_at is None and one.number <= mark.number and one.sealed_at <= until]
-    with told():
-        found = ask.batches(ask.ended(lake.at(spark, table))).collect()
+    with task_refusals():
+        found = ask.batches(ask.archived_rows(lake.read_version(spark, table))).collect()
         gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
-    here = {row.number: Held(row.messages, row.numbers, row.rows) for row in found if not row.changed}
+    here = {row.number: BatchContents(row.messages, row.numbers, row.rows) for row in found if not row.changed}
     results = {one.number: REMOVED if one.number in gone else DIFFERS for one in wanted}
-    proven = [one for one in wanted if one.number not in gone and here.get(one.number, NOTHING).proves(one)]
+    proven = [one for one in wanted if one.number not in gone and here.get(one.number, NO_CONTENTS).proves(one)]
     for start in range(0, len(proven), REQUEST_BATCHES):
         progress(start, len(proven))
         results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
-    return Trimmed([TrimmedBatch(one.number, one.rows, results[one.number]) for one in wanted])
+    return TrimResult([TrimmedBatch(one.number, one.rows, results[one.number]) for one in wanted])
 
 
 def _trimmed(server: Server, copies: Sequence[Batch]) -> Mapping[int, str]:

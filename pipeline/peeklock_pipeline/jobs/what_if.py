@@ -8,21 +8,21 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.jobs.report import histories
+from peeklock_pipeline.jobs.report import message_histories
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.page import words
+from peeklock_pipeline.page import formatting
 from peeklock_pipeline.policy import Policy
-from peeklock_pipeline.progress import Progress, unheard
+from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import EmptyLake
-from peeklock_pipeline.results import keep, rows
+from peeklock_pipeline.results import rows, write_table
 from peeklock_pipeline.transforms import what_if as model
 
-MOST_QUEUES = 20
+MAX_QUEUES = 20
 """Queues that are told of one by one: those with most messages. The table has all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WhatIfRequest:
     """Which policy was in force, which other is asked about, and with what luck.
 
     `crashed` is the share of lost locks behind which the receiver had died.
@@ -35,10 +35,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class WhatIfResult:
     """The three scenarios, `total` over all messages and for each of the largest `queues`; times in seconds."""
 
-    question: dict[str, Any]
+    what_if_request: dict[str, Any]
     messages: int
     total: list[dict[str, Any]]
     queues: list[dict[str, Any]]
@@ -49,25 +49,25 @@ class Outlook:
         lines = [f"{'':24}{'happened':>14}{'model of it':>14}{'what if':>14}"]
         lines += [
             f"{title:24}" + "".join(f"{say(row[name]):>14}" for row in self.total)
-            for name, (title, say) in SAID.items()
+            for name, (title, say) in MEASURE_LABELS.items()
         ]
         by_queue: dict[str, list[str]] = {}
         for row in self.queues:
-            by_queue.setdefault(row["queue"], []).append(words.share(row["dead_letter_share"]))
+            by_queue.setdefault(row["queue"], []).append(formatting.share(row["dead_letter_share"]))
         lines += ["", "dead-lettered, by queue"]
         lines += [f"{queue:24}" + "".join(f"{share:>14}" for share in shares) for queue, shares in by_queue.items()]
         return "\n".join(
-            [*lines, "", f"{words.count(self.messages)} messages; all queues are in the table {self.table}."]
+            [*lines, "", f"{formatting.count(self.messages)} messages; all queues are in the table {self.table}."]
         )
 
 
-SAID: dict[str, tuple[str, Callable[[float | None], str]]] = {
-    "redeliveries": ("redeliveries", words.count),
-    "lock_losses": ("lock losses, about", words.count),
-    "dead_letter_share": ("dead-lettered", words.share),
-    "completion_p50": ("completed, half within", words.duration),
-    "completion_p95": ("95 % within", words.duration),
-    "completion_p99": ("99 % within", words.duration),
+MEASURE_LABELS: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "redeliveries": ("redeliveries", formatting.count),
+    "lock_losses": ("lock losses, about", formatting.count),
+    "dead_letter_share": ("dead-lettered", formatting.share),
+    "completion_p50": ("completed, half within", formatting.duration),
+    "completion_p95": ("95 % within", formatting.duration),
+    "completion_p99": ("99 % within", formatting.duration),
 }
 """What is said of the scenarios."""
 
@@ -75,51 +75,58 @@ SAID: dict[str, tuple[str, Callable[[float | None], str]]] = {
 def what_if(
     spark: SparkSession,
     lake: Lake,
-    question: Question,
+    what_if_request: WhatIfRequest,
     queue: str | None = None,
-    progress: Progress = unheard,
-) -> Outlook:
+    progress: Progress = no_progress,
+) -> WhatIfResult:
     """Replay the messages of a lake, or of one queue, under another policy, and keep the answer as a table.
 
     Refuses with `EmptyLake`, also where no message was delivered and ended, `UnknownQueue` and `BadLake`.
     """
-    with histories(spark, lake, queue) as known:
-        messages = model.replayed(known).persist()
+    with message_histories(spark, lake, queue) as known:
+        messages = model.modelled_messages(known).persist()
         progress(0, 3)
         if messages.isEmpty():
             raise EmptyLake(f"No message in {lake.root} was delivered and then completed or dead-lettered yet.")
-        ended = endings(messages, question)
-        keep(lake, model.OUTLOOK, _measured(ended, "queue"))
+        ended = modelled_messages(messages, what_if_request)
+        write_table(lake, model.WHAT_IF, _measured(ended, "queue"))
         progress(1, 3)
         total = rows(_measured(ended))
         progress(2, 3)
         largest = [row["queue"] for row in _largest(messages).collect()]
         messages.unpersist()
-    kept = lake.read(spark, model.OUTLOOK).where(fn.col("queue").isin(largest))
+    kept = lake.read(spark, model.WHAT_IF).where(fn.col("queue").isin(largest))
     queues = sorted(rows(kept), key=lambda row: (largest.index(row["queue"]), ORDER.index(row["scenario"])))
     progress(3, 3)
     total.sort(key=lambda row: ORDER.index(row["scenario"]))
-    return Outlook(asdict(question), total[0]["messages"], total, queues, model.OUTLOOK.name)
+    return WhatIfResult(asdict(what_if_request), total[0]["messages"], total, queues, model.WHAT_IF.name)
 
 
-ORDER = (model.HAPPENED, model.IN_FORCE, model.OTHERWISE)
+ORDER = (model.HAPPENED, model.IN_FORCE, model.NOT_IN_HEADERS)
 
 
-def endings(messages: DataFrame, question: Question) -> dict[str, DataFrame]:
+def modelled_messages(messages: DataFrame, what_if_request: WhatIfRequest) -> dict[str, DataFrame]:
     """How messages end in each scenario."""
-    was, policy, crashed, seed = question.was, question.policy, question.crashed, question.seed
-    habit = model.habits(messages, was, crashed).persist()
+    was, policy, crashed, seed = (
+        what_if_request.was,
+        what_if_request.policy,
+        what_if_request.crashed,
+        what_if_request.seed,
+    )
+    profiles = model.queue_profiles(messages, was, crashed).persist()
     return {
-        model.HAPPENED: model.happened(messages, habit),
-        model.IN_FORCE: model.replay(messages, model.under(habit, was, was, crashed), was, was, seed),
-        model.OTHERWISE: model.replay(messages, model.under(habit, was, policy, crashed), was, policy, seed),
+        model.HAPPENED: model.actual_results(messages, profiles),
+        model.IN_FORCE: model.replay(messages, model.with_policy(profiles, was, was, crashed), was, was, seed),
+        model.NOT_IN_HEADERS: model.replay(
+            messages, model.with_policy(profiles, was, policy, crashed), was, policy, seed
+        ),
     }
 
 
 def _measured(ended: dict[str, DataFrame], *by: str) -> DataFrame:
-    measured = [model.outlook(messages, scenario, *by) for scenario, messages in ended.items()]
+    measured = [model.measure(messages, scenario, *by) for scenario, messages in ended.items()]
     return reduce(DataFrame.unionByName, measured)
 
 
 def _largest(messages: DataFrame) -> DataFrame:
-    return messages.groupBy("queue").count().orderBy(fn.desc("count"), "queue").limit(MOST_QUEUES)
+    return messages.groupBy("queue").count().orderBy(fn.desc("count"), "queue").limit(MAX_QUEUES)

@@ -4,13 +4,13 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from peeklock_pipeline.page import figures, words
+from peeklock_pipeline.page import figures, formatting
 from peeklock_pipeline.page.summary import Summary
 
 
 def render(summary: Summary) -> str:
     """The whole page. Names of queues, groups and reasons are whatever their senders chose, and are escaped."""
-    drawn = figures.all_of(summary) if summary.messages else []
+    drawn = figures.all_figures(summary) if summary.messages else []
     return _template().get_template("report.html").render(report=summary, figures=drawn)
 
 
@@ -24,11 +24,11 @@ def _template() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "count": words.count,
-        "decimal": words.decimal,
-        "share": words.share,
-        "duration": words.duration,
-        "moment": words.moment,
+        "count": formatting.count,
+        "decimal": formatting.decimal,
+        "share": formatting.share,
+        "duration": formatting.duration,
+        "moment": formatting.moment,
     }
-    environment.globals |= {"between": words.between}
+    environment.globals |= {"between": formatting.between}
     return environment

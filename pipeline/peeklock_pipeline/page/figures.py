@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from peeklock_pipeline.page import words
-from peeklock_pipeline.page.plots import DARK, LIGHT, MIDDLE, SAY, Curve, Plot, draw
-from peeklock_pipeline.page.summary import Part, Summary
+from peeklock_pipeline.page import formatting
+from peeklock_pipeline.page.plots import DARK, FORMATTERS, LIGHT, MIDDLE, Curve, Plot, draw
+from peeklock_pipeline.page.summary import Interval, Summary
 
-SMALL = (360, 210)
-WIDE = (1120, 260)
+SMALL_SIZE = (360, 210)
+WIDE_SIZE = (1120, 260)
 
 PERCENTILES = (("p50", DARK), ("p95", MIDDLE), ("p99", LIGHT))
 
@@ -30,23 +30,23 @@ class Figure:
 
 def throughput(summary: Summary) -> Figure:
     """How many messages were sent, and how many came to their end."""
-    parts = summary.timeline()
+    intervals = summary.timeline()
     curves = [
         Curve(
             "ended",
             [
-                _count(part, "completed", "received", "dead_lettered", "expired", "purged", "cancelled")
-                for part in parts
+                _count(interval, "completed", "received", "dead_lettered", "expired", "purged", "cancelled")
+                for interval in intervals
             ],
             MIDDLE,
         ),
-        Curve("sent", [_count(part, "sent") for part in parts], DARK),
+        Curve("sent", [_count(interval, "sent") for interval in intervals], DARK),
     ]
-    plot = Plot("throughput", [part.at for part in parts], curves[::-1], "count")
-    each = words.width(summary.width)
-    peak = _peak(parts, "sent")
+    plot = Plot("throughput", [interval.at for interval in intervals], curves[::-1], "count")
+    each = formatting.width(summary.width)
+    peak = _peak(intervals, "sent")
     said = (
-        f"Most were sent at {words.moment_in(peak.at, summary.width)}: {words.count(_of(peak, 'sent'))} per {each}."
+        f"Most were sent at {formatting.moment_in(peak.at, summary.width)}: {formatting.count(_of(peak, 'sent'))} per {each}."
         if peak
         else ""
     )
@@ -55,35 +55,37 @@ def throughput(summary: Summary) -> Figure:
 
 def latency(summary: Summary, time: str, title: str, unit: str) -> Figure:
     """The percentiles of a time."""
-    parts = summary.timeline()
-    curves = [Curve(name, [_of(part, f"{time}_{name}") for part in parts], colour) for name, colour in PERCENTILES]
-    plot = Plot(time, [part.at for part in parts], curves[::-1], "duration")
+    intervals = summary.timeline()
+    curves = [
+        Curve(name, [_of(interval, f"{time}_{name}") for interval in intervals], colour) for name, colour in PERCENTILES
+    ]
+    plot = Plot(time, [interval.at for interval in intervals], curves[::-1], "duration")
     half, most, nearly = (summary.totals[f"{time}_{name}"] for name, _ in PERCENTILES)
     said = (
-        f"Overall half took at most {words.duration(half)}, 95 % at most {words.duration(most)} and "
-        f"99 % at most {words.duration(nearly)}."
+        f"Overall half took at most {formatting.duration(half)}, 95 % at most {formatting.duration(most)} and "
+        f"99 % at most {formatting.duration(nearly)}."
     )
     return _figure(title, unit, said if half is not None else "", plot, summary)
 
 
 def redeliveries(summary: Summary) -> Figure:
     """How many messages needed more than one delivery."""
-    parts = summary.timeline()
-    curve = Curve("delivered\nagain", [_of(part, "redelivery_share") for part in parts])
+    intervals = summary.timeline()
+    curve = Curve("delivered\nagain", [_of(interval, "redelivery_share") for interval in intervals])
     total = summary.totals
     said = (
-        f"{words.count(total['redelivered'])} of {words.count(total['delivered'])} messages "
-        f"({words.share(total['redelivery_share'])}) were delivered more than once."
+        f"{formatting.count(total['redelivered'])} of {formatting.count(total['delivered'])} messages "
+        f"({formatting.share(total['redelivery_share'])}) were delivered more than once."
     )
     return _figure("Redeliveries", "share of messages", said, _one(summary, "redeliveries", curve, "share"), summary)
 
 
 def deliveries(summary: Summary) -> Figure:
     """How many deliveries a message needed on average."""
-    parts = summary.timeline()
-    curve = Curve("average", [_of(part, "deliveries_per_message") for part in parts])
+    intervals = summary.timeline()
+    curve = Curve("average", [_of(interval, "deliveries_per_message") for interval in intervals])
     said = (
-        f"{words.count(summary.totals['deliveries'])} deliveries, {words.decimal(summary.totals['deliveries_per_message'])} "
+        f"{formatting.count(summary.totals['deliveries'])} deliveries, {formatting.decimal(summary.totals['deliveries_per_message'])} "
         "for each message that was delivered."
     )
     return _figure("Deliveries", "per message", said, _one(summary, "deliveries", curve, "decimal"), summary)
@@ -91,20 +93,20 @@ def deliveries(summary: Summary) -> Figure:
 
 def lock_losses(summary: Summary) -> Figure:
     """How many locks ran out, between what is proved and what is possible."""
-    parts = summary.timeline()
+    intervals = summary.timeline()
     curves = [
-        Curve("at least", [_count(part, "lock_losses_at_least") for part in parts], DARK),
-        Curve("at most", [_count(part, "lock_losses_at_most") for part in parts], LIGHT),
+        Curve("at least", [_count(interval, "lock_losses_at_least") for interval in intervals], DARK),
+        Curve("at most", [_count(interval, "lock_losses_at_most") for interval in intervals], LIGHT),
     ]
-    plot = Plot("lock-losses", [part.at for part in parts], curves, "count", band=True)
+    plot = Plot("lock-losses", [interval.at for interval in intervals], curves, "count", band=True)
     low, high = (summary.totals[f"lock_losses_{bound}"] for bound in ("at_least", "at_most"))
-    said = f"{words.between(low, high)} locks ran out before their message was settled."
+    said = f"{formatting.between(low, high)} locks ran out before their message was settled."
     if low != high:
         said += " Only a message's last failure is recorded, so the number lies between the two."
-    return _figure("Lock losses", f"per {words.width(summary.width)}", said, plot, summary)
+    return _figure("Lock losses", f"per {formatting.width(summary.width)}", said, plot, summary)
 
 
-def all_of(summary: Summary) -> list[Figure]:
+def all_figures(summary: Summary) -> list[Figure]:
     """The figures in the order of the page."""
     return [
         throughput(summary),
@@ -118,29 +120,29 @@ def all_of(summary: Summary) -> list[Figure]:
 
 
 def _one(summary: Summary, key: str, curve: Curve, kind: str) -> Plot:
-    return Plot(key, [part.at for part in summary.timeline()], [curve], kind)
+    return Plot(key, [interval.at for interval in summary.timeline()], [curve], kind)
 
 
 def _figure(title: str, unit: str, said: str, plot: Plot, summary: Summary, wide: bool = False) -> Figure:
-    say = SAY[plot.kind]
+    format_value = FORMATTERS[plot.kind]
     rows = [
-        (words.moment_in(at, summary.width), [say(value) for value in values])
+        (formatting.moment_in(at, summary.width), [format_value(value) for value in values])
         for at, *values in zip(plot.at, *(curve.values for curve in plot.curves), strict=True)
     ]
     columns = [curve.name.replace("\n", " ") for curve in plot.curves]
     if plot.is_empty:
         return Figure(title, unit, "There is nothing to show: no message has this yet.", Markup(), None, columns, [])
-    drawing = Markup(draw(plot, *SMALL))  # made of our own names and numbers alone
-    return Figure(title, unit, said, drawing, Markup(draw(plot, *WIDE)) if wide else None, columns, rows)
+    drawing = Markup(draw(plot, *SMALL_SIZE))  # made of our own names and numbers alone
+    return Figure(title, unit, said, drawing, Markup(draw(plot, *WIDE_SIZE)) if wide else None, columns, rows)
 
 
-def _of(part: Part, name: str) -> float | None:
-    return part.measures[name] if part.measures else None
+def _of(interval: Interval, name: str) -> float | None:
+    return interval.measures[name] if interval.measures else None
 
 
-def _count(part: Part, *names: str) -> int:
-    return sum(part.measures[name] for name in names) if part.measures else 0
+def _count(interval: Interval, *names: str) -> int:
+    return sum(interval.measures[name] for name in names) if interval.measures else 0
 
 
-def _peak(parts: Sequence[Part], name: str) -> Part | None:
-    return max(parts, key=lambda part: _count(part, name), default=None)
+def _peak(intervals: Sequence[Interval], name: str) -> Interval | None:
+    return max(intervals, key=lambda interval: _count(interval, name), default=None)

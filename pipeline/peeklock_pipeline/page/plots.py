@@ -15,13 +15,13 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from peeklock_pipeline.page import words
+from peeklock_pipeline.page import formatting
 
 Value = float | None
 
 # Stand-ins that the page's stylesheet gives their colours, by day and by night.
-QUIET, GRID, DARK, MIDDLE, LIGHT = "#010101", "#020202", "#030303", "#040404", "#050505"
-VARIABLES = {QUIET: "quiet", GRID: "grid", DARK: "tone-1", MIDDLE: "tone-2", LIGHT: "tone-3"}
+MUTED, GRID, DARK, MIDDLE, LIGHT = "#010101", "#020202", "#030303", "#040404", "#050505"
+VARIABLES = {MUTED: "quiet", GRID: "grid", DARK: "tone-1", MIDDLE: "tone-2", LIGHT: "tone-3"}
 
 POINTS = 72
 """To the inch, which SVG measures in; so one of them is a pixel wherever we say where something is."""
@@ -35,7 +35,7 @@ LEFT, RIGHT, BOTTOM, TOP = 52, 66, 28, 12
 
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": TEXT, "font.family": "sans-serif", "path.simplify": True}
 
-ROUND = (
+ROUND_VALUES = (
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120, 600, 1800, 7200, 8 * 3600,
     86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400,
 )  # fmt: skip
@@ -49,8 +49,8 @@ STEPS = tuple(
 )
 """Seconds between times that an axis names."""
 
-MOST_TIMES, MOST_TIMES_WIDE = 4, 10
-MOST_VALUES = 5
+MAX_TIME_TICKS, MAX_TIME_TICKS_WIDE = 4, 10
+MAX_VALUE_TICKS = 5
 
 SPREAD = 40
 """How many times the least the greatest must be before an axis becomes logarithmic."""
@@ -81,11 +81,11 @@ class Plot:
         return not any(value is not None for curve in self.curves for value in curve.values)
 
 
-SAY: dict[str, Callable[[float | None], str]] = {
-    "count": words.count,
-    "share": words.share,
-    "decimal": words.decimal,
-    "duration": words.duration,
+FORMATTERS: dict[str, Callable[[float | None], str]] = {
+    "count": formatting.count,
+    "share": formatting.share,
+    "decimal": formatting.decimal,
+    "duration": formatting.duration,
 }
 
 
@@ -99,12 +99,12 @@ def draw(plot: Plot, width: int, height: int) -> str:
         axes = figure.add_axes((LEFT / width, BOTTOM / height, *inside))
         _draw_curves(axes, plot)
         _scale(axes, plot)
-        _dress(axes, plot)
-        _say_times(axes, plot, MOST_TIMES_WIDE if width > 600 else MOST_TIMES)
-        _name_curves(axes, plot)
+        _style_axes(axes, plot)
+        _label_times(axes, plot, MAX_TIME_TICKS_WIDE if width > 600 else MAX_TIME_TICKS)
+        _label_curves(axes, plot)
         out = io.StringIO()
         FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _as_part_of_a_page(out.getvalue())
+    return _inline_svg(out.getvalue())
 
 
 def _draw_curves(axes: Axes, plot: Plot) -> None:
@@ -154,7 +154,7 @@ def _scale(axes: Axes, plot: Plot) -> None:
     if plot.kind == "decimal":
         _scale_from_one(axes, top)
         return
-    unit = next((size for size, _ in words.UNITS if top >= size * 2), 0.001) if plot.kind == "duration" else 1
+    unit = next((size for size, _ in formatting.UNITS if top >= size * 2), 0.001) if plot.kind == "duration" else 1
     top = top or {"share": 0.01, "duration": 0.001}.get(plot.kind, 1)
     ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=plot.kind == "count").tick_values(0, top / unit)
     axes.yaxis.set_major_locator(FixedLocator([tick * unit for tick in ticks if 0 <= tick * unit <= top * 1.12]))
@@ -171,37 +171,37 @@ def _scale_from_one(axes: Axes, top: float) -> None:
 def _scale_logarithmically(axes: Axes, low: float, top: float) -> None:
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(low / 1.6, top * 1.6)
-    inside = [tick for tick in ROUND if low / 1.6 <= tick <= top * 1.6]
-    axes.yaxis.set_major_locator(FixedLocator(inside[:: ceil(len(inside) / MOST_VALUES) or 1]))
+    inside = [tick for tick in ROUND_VALUES if low / 1.6 <= tick <= top * 1.6]
+    axes.yaxis.set_major_locator(FixedLocator(inside[:: ceil(len(inside) / MAX_VALUE_TICKS) or 1]))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _dress(axes: Axes, plot: Plot) -> None:
+def _style_axes(axes: Axes, plot: Plot) -> None:
     """Take away everything but a few horizontal lines, and say times and values shortly."""
     axes.patch.set_alpha(0)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(axis="y", color=GRID, linewidth=1)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=QUIET, pad=8)
+    axes.tick_params(length=0, colors=MUTED, pad=8)
     top = axes.get_ylim()[1]
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(plot.kind, value, top)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick_label(plot.kind, value, top)))
 
 
-def _say_times(axes: Axes, plot: Plot, most: int) -> None:
+def _label_times(axes: Axes, plot: Plot, max_ticks: int) -> None:
     """Name at most about so many round times, the first of a day by its date."""
     first, last = plot.at[0].timestamp(), plot.at[-1].timestamp()
     if first == last:
-        axes.set_xticks([first], [words.moment(plot.at[0])])
+        axes.set_xticks([first], [formatting.moment(plot.at[0])])
         return
-    step = next((step for step in STEPS if (last - first) / step <= most), STEPS[-1])
+    step = next((step for step in STEPS if (last - first) / step <= max_ticks), STEPS[-1])
     ticks = range(ceil(first / step) * step, int(last) + 1, step)
-    axes.set_xticks(list(ticks), [words.tick(datetime.fromtimestamp(tick, UTC), step) for tick in ticks])
+    axes.set_xticks(list(ticks), [formatting.tick(datetime.fromtimestamp(tick, UTC), step) for tick in ticks])
     margin = (last - first) / 100
     axes.set_xlim(first - margin, last + margin)
 
 
-def _short(kind: str, value: float, top: float) -> str:
+def _tick_label(kind: str, value: float, top: float) -> str:
     """A value beside an axis that ends at `top`; all of one axis are said in the same unit."""
     match kind:
         case "share":
@@ -211,12 +211,12 @@ def _short(kind: str, value: float, top: float) -> str:
         case "count" if top >= 10_000:
             return f"{value / 1000:g} k" if value else "0"
         case "duration":
-            return words.duration(value) if value else "0"
+            return formatting.duration(value) if value else "0"
         case _:
             return f"{value:,g}"
 
 
-def _name_curves(axes: Axes, plot: Plot) -> None:
+def _label_curves(axes: Axes, plot: Plot) -> None:
     """Write each curve's name at its end, apart from the others."""
     ends = [(curve, next((v for v in reversed(curve.values) if v is not None), None)) for curve in plot.curves]
     shown = [
@@ -226,7 +226,7 @@ def _name_curves(axes: Axes, plot: Plot) -> None:
     ]
     shown.sort(key=lambda one: one[1])
     right = axes.bbox.x1 + 8
-    places = _apart([place for _, place in shown], LABEL_GAP, axes.bbox.y1)
+    places = _spread_labels([place for _, place in shown], LABEL_GAP, axes.bbox.y1)
     for (curve, _), place in zip(shown, places, strict=True):
         axes.annotate(
             curve.name, (right, place), xycoords="figure pixels", color=curve.colour, va="center", fontweight="bold",
@@ -234,7 +234,7 @@ def _name_curves(axes: Axes, plot: Plot) -> None:
         )  # fmt: skip
 
 
-def _apart(places: Sequence[float], gap: float, top: float) -> list[float]:
+def _spread_labels(places: Sequence[float], gap: float, top: float) -> list[float]:
     """Ascending places moved as little as keeps a gap between neighbours and the last one below the top."""
     moved = list(places)
     for lower, upper in pairwise(range(len(moved))):
@@ -245,7 +245,7 @@ def _apart(places: Sequence[float], gap: float, top: float) -> list[float]:
     return moved
 
 
-def _as_part_of_a_page(document: str) -> str:
+def _inline_svg(document: str) -> str:
     """The SVG element alone, as wide as its place, its colours and letters left to the stylesheet."""
     element = document[document.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)

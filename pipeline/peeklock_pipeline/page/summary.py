@@ -10,7 +10,7 @@ Measures = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Interval:
     """A part of the time, by its beginning; `measures` None where nothing happened in it."""
 
     at: datetime
@@ -31,7 +31,7 @@ class Summary:
     last: datetime | None
     width: int
     totals: dict[str, Any]
-    parts: Sequence[Part]
+    intervals: Sequence[Interval]
     queues: Sequence[Measures]
     queues_in_all: int
     reasons: Sequence[Measures]
@@ -47,11 +47,11 @@ class Summary:
         """How many messages are known."""
         return self.totals["sent"]
 
-    def timeline(self) -> list[Part]:
+    def timeline(self) -> list[Interval]:
         """The parts from the first to the last, with those between in which nothing happened."""
-        if not self.parts:
+        if not self.intervals:
             return []
-        known = {part.at: part for part in self.parts}
+        known = {part.at: part for part in self.intervals}
         step, begins, ends = timedelta(seconds=self.width), min(known), max(known)
         every = [begins + step * number for number in range((ends - begins) // step + 1)]
-        return [known.get(at, Part(at, None)) for at in every]
+        return [known.get(at, Interval(at, None)) for at in every]

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from peeklock_pipeline.source.options import ReadOptions, WriteOptions
 from peeklock_pipeline.source.reading import ArchiveReader, FilteringReader
 from peeklock_pipeline.source.streaming import ArchiveStream, begin
-from peeklock_pipeline.source.writing import QueueStreamWriter, QueueWriter, opened
+from peeklock_pipeline.source.writing import QueueStreamWriter, QueueWriter, open_sender
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark refuses a reader that takes filters unless this setting allows it, so register again after changing it."""
@@ -52,11 +52,11 @@ class PeeklockSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         """A queue to which rows are sent; refuses with `BadOption`, `BadColumns` and `ServerUnavailable`."""
-        return QueueWriter(opened(WriteOptions.of(self.options), schema, overwrite))
+        return QueueWriter(open_sender(WriteOptions.of(self.options), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:
         """A queue to which the rows of each micro-batch are sent; refuses as `writer` does."""
-        return QueueStreamWriter(opened(WriteOptions.of(self.options), schema, overwrite))
+        return QueueStreamWriter(open_sender(WriteOptions.of(self.options), schema, overwrite))
 
 
 class FilteringSource(PeeklockSource):

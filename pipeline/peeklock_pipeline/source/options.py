@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from peeklock_pipeline.columns import ARCHIVE
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination
+from peeklock_pipeline.table_specs import ARCHIVE
 
-UNASKED = ("body",)
+UNSELECTED_BY_DEFAULT = ("body",)
 """Columns that are read only by those who name them: most questions do without, and they are most of the bytes."""
 
 
@@ -25,17 +25,17 @@ class ReadOptions:
     database: Database
     columns: tuple[str, ...]
     from_batch: int | None
-    most_batches: int | None
+    max_batches: int | None
     refuses_loss: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "ReadOptions":
         """Read them. Refuses with `BadOption` and `BadDatabaseUrl`."""
         return cls(
-            database=Database.at(_needed(options, "database_url")),
+            database=Database.from_url(_needed(options, "database_url")),
             columns=_columns(options.get("columns")),
             from_batch=_count(options, "from_batch"),
-            most_batches=_count(options, "maxBatchesPerTrigger"),
+            max_batches=_count(options, "maxBatchesPerTrigger"),
             refuses_loss=_choice(options, "failOnDataLoss"),
         )
 
@@ -54,23 +54,25 @@ class WriteOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "WriteOptions":
         """Read them. Refuses with `BadOption`."""
-        return cls(Destination.at(_needed(options, "url"), _needed(options, "queue"), options.get("api_key")))
+        return cls(Destination.from_url(_needed(options, "url"), _needed(options, "queue"), options.get("api_key")))
 
 
-def known(columns: tuple[str, ...]) -> tuple[str, ...]:
+def check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     """Columns, if the archive has them all. Refuses with `BadOption`."""
-    strangers = [name for name in columns if name not in ARCHIVE.schema.names]
-    if strangers:
-        raise BadOption(f"The archive has no column {', '.join(strangers)}. It has {', '.join(ARCHIVE.schema.names)}.")
+    unknown_columns = [name for name in columns if name not in ARCHIVE.schema.names]
+    if unknown_columns:
+        raise BadOption(
+            f"The archive has no column {', '.join(unknown_columns)}. It has {', '.join(ARCHIVE.schema.names)}."
+        )
     return columns
 
 
 def _columns(given: str | None) -> tuple[str, ...]:
     if given is None or not given.strip():
-        return tuple(name for name in ARCHIVE.schema.names if name not in UNASKED)
+        return tuple(name for name in ARCHIVE.schema.names if name not in UNSELECTED_BY_DEFAULT)
     if given.strip() == "*":
         return tuple(ARCHIVE.schema.names)
-    return known(tuple(dict.fromkeys(name.strip() for name in given.split(","))))
+    return check_columns(tuple(dict.fromkeys(name.strip() for name in given.split(","))))
 
 
 def _needed(options: Mapping[str, str], name: str) -> str:

@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from peeklock_pipeline.columns import MOMENT
 from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.jobs.export import units
+from peeklock_pipeline.jobs.export import export_tasks
 from peeklock_pipeline.refusals import BatchesLost
-from peeklock_pipeline.source.options import ReadOptions, known
+from peeklock_pipeline.source.options import ReadOptions, check_columns
+from peeklock_pipeline.table_specs import TIMESTAMP
 
 CHUNK_ROWS = 10_000
 """Rows handed to Spark at a time."""
@@ -33,7 +33,7 @@ NEEDS = {"date": "settled_at", "lock_token": "sequence_number"}
 
 
 @dataclass(frozen=True)
-class Share(InputPartition):
+class BatchRange(InputPartition):
     """Neighbouring batches that one task reads; `rows` is how many they hold, 0 for a share of nothing."""
 
     first: int
@@ -41,27 +41,27 @@ class Share(InputPartition):
     rows: int
 
 
-def shares(batches: Sequence[Batch]) -> list[Share]:
+def batch_ranges(batches: Sequence[Batch]) -> list[BatchRange]:
     """Batches by the tasks that read them; never an empty list, which Spark would replace by a share of its own."""
-    found = [Share(unit.first, unit.last, unit.rows) for unit in units(batches)]
-    return found or [Share(0, 0, 0)]
+    found = [BatchRange(unit.first, unit.last, unit.rows) for unit in export_tasks(batches)]
+    return found or [BatchRange(0, 0, 0)]
 
 
-def rows(database: Database, share: Share, schema: StructType) -> Iterator[pa.RecordBatch]:
+def rows(database: Database, batch_range: BatchRange, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The messages of a share, in exactly the columns of a schema.
 
     Refuses with `BatchesLost`, after the last of them, where some were removed since the share was cut.
     """
-    if not share.rows:
+    if not batch_range.rows:
         return
     names, exact, found = schema.fieldNames(), to_arrow_schema(schema, timezone="UTC"), 0
     needed = [*names, *(NEEDS[name] for name in names if name in NEEDS)]
-    for piece in database.pieces(share.first, share.last, needed):
+    for piece in database.chunks(batch_range.first, batch_range.last, needed):
         found += piece.num_rows
         yield from piece.select(names).cast(exact).to_batches(max_chunksize=CHUNK_ROWS)
-    if found != share.rows:
+    if found != batch_range.rows:
         raise BatchesLost(
-            f"Batches {share.first} to {share.last} held {share.rows} messages and now hold {found}: some were "
+            f"Batches {batch_range.first} to {batch_range.last} held {batch_range.rows} messages and now hold {found}: some were "
             "removed by retention or a trim while they were being read. Read again, or read the lake."
         )
 
@@ -70,17 +70,17 @@ class ArchiveReader(DataSourceReader):
     """All sealed batches that are still there, from `from_batch` on."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        known(tuple(schema.fieldNames()))
+        check_columns(tuple(schema.fieldNames()))
         self.options = options
         self.schema = schema
 
-    def partitions(self) -> list[Share]:
+    def partitions(self) -> list[BatchRange]:
         """What each task reads."""
-        return shares([batch for batch in self._sealed() if batch.removed_at is None and self._wants(batch)])
+        return batch_ranges([batch for batch in self._sealed() if batch.removed_at is None and self._wants(batch)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one share; refuses as `rows` does."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, BatchRange)
         return rows(self.options.database, partition, self.schema)
 
     def _sealed(self) -> Sequence[Batch]:
@@ -103,10 +103,10 @@ class FilteringReader(ArchiveReader):
         return filters
 
     def _wants(self, batch: Batch) -> bool:
-        return all(may_pass(one, batch) for one in self._filters)
+        return all(may_match(one, batch) for one in self._filters)
 
 
-def may_pass(one: Filter, batch: Batch) -> bool:
+def may_match(one: Filter, batch: Batch) -> bool:
     """Whether a row of this batch may pass a filter: its number is known, and it was sealed after all had settled."""
     match one:
         case EqualTo(("export_batch",), number):
@@ -128,5 +128,5 @@ def may_pass(one: Filter, batch: Batch) -> bool:
 
 
 def _microseconds(moment: datetime) -> int:
-    found: Any = pa.scalar(moment, MOMENT).value
+    found: Any = pa.scalar(moment, TIMESTAMP).value
     return int(found)

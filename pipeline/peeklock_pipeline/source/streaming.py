@@ -20,15 +20,15 @@ from pyspark.sql.types import StructType
 
 from peeklock_pipeline.database import Batch
 from peeklock_pipeline.refusals import BatchesLost
-from peeklock_pipeline.source.options import ReadOptions, known
-from peeklock_pipeline.source.reading import Share, rows, shares
+from peeklock_pipeline.source.options import ReadOptions, check_columns
+from peeklock_pipeline.source.reading import BatchRange, batch_ranges, rows
 
 Offset = dict[str, int]
 """`{"batch": n}`: everything up to and including sealed batch n is behind the stream."""
 
-GLANCE_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
-LATE = "Python worker failed to connect back"
+WORKER_CONNECT_FAILURE = "Python worker failed to connect back"
 """What a query ends with where the process that asks the source for offsets has not come up within ten seconds."""
 
 
@@ -40,9 +40,9 @@ def begin(start: Callable[[], StreamingQuery], attempts: int = 5) -> StreamingQu
     for _ in range(attempts - 1):
         query = start()
         while query.isActive and query.status["message"].startswith("Initializing"):
-            time.sleep(GLANCE_SECONDS)
+            time.sleep(POLL_SECONDS)
         error = query.exception()
-        if error is None or LATE not in str(error):
+        if error is None or WORKER_CONNECT_FAILURE not in str(error):
             return query
     return start()
 
@@ -51,7 +51,7 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Sealed batches in the order of their numbers, at most `maxBatchesPerTrigger` at a time."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        known(tuple(schema.fieldNames()))
+        check_columns(tuple(schema.fieldNames()))
         self.options = options
         self.schema = schema
         self._end: int | None = None
@@ -69,7 +69,7 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """At most so many batches; Spark's word for pieces of input that are only taken whole is files."""
-        most = self.options.most_batches
+        most = self.options.max_batches
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -78,32 +78,32 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """How far the next micro-batch goes."""
-        ahead = [batch for batch in self.options.database.batches(start["batch"]) if self._is_due(batch)]
+        remaining = [batch for batch in self.options.database.batches(start["batch"]) if self._is_due(batch)]
         if isinstance(limit, ReadMaxFiles):
-            ahead = ahead[: limit.max_files]
-        return {"batch": max(start["batch"], self._last(ahead))}
+            remaining = remaining[: limit.max_files]
+        return {"batch": max(start["batch"], self._last(remaining))}
 
     def reportLatestOffset(self) -> Offset | None:
         """The last batch that is sealed."""
         return {"batch": self._last(self.options.database.batches())}
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[Share]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[BatchRange]:
         """What each task reads. Refuses with `BatchesLost` what was removed before it was read, unless told not to."""
         if start["batch"] >= end["batch"]:
             return []
-        ahead = [batch for batch in self.options.database.batches(start["batch"]) if batch.number <= end["batch"]]
-        lost = [batch for batch in ahead if batch.removed_at is not None]
+        remaining = [batch for batch in self.options.database.batches(start["batch"]) if batch.number <= end["batch"]]
+        lost = [batch for batch in remaining if batch.removed_at is not None]
         if lost and self.options.refuses_loss:
             raise BatchesLost(
                 f"Batches {lost[0].number} to {lost[-1].number} with {sum(batch.rows for batch in lost)} messages were "
                 "removed from the archive before this stream had read them. Read them from the lake, and go on with "
                 "the option failOnDataLoss=false; or keep the archive longer."
             )
-        return shares([batch for batch in ahead if batch.removed_at is None])
+        return batch_ranges([batch for batch in remaining if batch.removed_at is None])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one share; refuses as `rows` does."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, BatchRange)
         return rows(self.options.database, partition, self.schema)
 
     def _is_due(self, batch: Batch) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from peeklock_pipeline.letters import check, letters
+from peeklock_pipeline.message_json import check_columns, new_messages
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination, Sender
 from peeklock_pipeline.source.options import WriteOptions
@@ -29,23 +29,23 @@ QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
-class Delivered(WriterCommitMessage):
+class WriteResult(WriterCommitMessage):
     """What one task has sent."""
 
     messages: int
     duplicates: int
 
 
-def opened(options: WriteOptions, schema: StructType, overwrite: bool) -> Destination:
+def open_sender(options: WriteOptions, schema: StructType, overwrite: bool) -> Destination:
     """The destination, once it is known to take these rows and to store none twice.
 
     Refuses with `BadOption`, `BadColumns`, `NoDuplicateDetection`, `SendRefused` and `ServerUnavailable`.
     """
     if overwrite:
         raise BadOption("A queue is not overwritten: use mode('append').")
-    check(schema)
+    check_columns(schema)
     with Sender(options.destination) as sender:
-        return options.destination.remembering(sender.window())
+        return options.destination.limited_to_window(sender.window())
 
 
 class QueueWriter(DataSourceArrowWriter):
@@ -57,7 +57,7 @@ class QueueWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        return _deliver(self.destination, iterator, self.write_id)
+        return _send(self.destination, iterator, self.write_id)
 
 
 class QueueStreamWriter(DataSourceStreamArrowWriter):
@@ -69,13 +69,13 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task of a micro-batch."""
         task = _task()
-        return _deliver(self.destination, iterator, f"{task.getLocalProperty(QUERY)}/{task.getLocalProperty(EPOCH)}")
+        return _send(self.destination, iterator, f"{task.getLocalProperty(QUERY)}/{task.getLocalProperty(EPOCH)}")
 
 
-def _deliver(destination: Destination, batches: Iterator[pa.RecordBatch], write: str) -> Delivered:
+def _send(destination: Destination, batches: Iterator[pa.RecordBatch], write: str) -> WriteResult:
     with Sender(destination) as sender:
-        sent = sender.send(letters(batches, f"{write}/{_task().partitionId()}"))
-    return Delivered(sent.messages, sent.duplicates)
+        sent = sender.send(new_messages(batches, f"{write}/{_task().partitionId()}"))
+    return WriteResult(sent.messages, sent.duplicates)
 
 
 def _task() -> TaskContext:

@@ -11,21 +11,21 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.columns import ARCHIVE, PLACED
+from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
 from peeklock_pipeline.transforms import digests
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """Where an accepted message may be: in its queue, or in the archive with its outcome."""
 
 
-def ended(archive: DataFrame) -> DataFrame:
-    """The rows of the lake's archive as `PLACED` has them."""
+def archived_rows(archive: DataFrame) -> DataFrame:
+    """The rows of the lake's archive as `LOCATED_ROWS` has them."""
     nothing = {name: F.lit(None).cast("string") for name in ("body_sha256", "content_found")}
-    return digested(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
+    return with_digests(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
 
 
-def digested(rows: DataFrame) -> DataFrame:
-    """Rows of the lake, or of the database (`STORED_ROWS`), as `PLACED` has them: their digests taken again."""
+def with_digests(rows: DataFrame) -> DataFrame:
+    """Rows of the lake, or of the database (`STORED_ROWS`), as `LOCATED_ROWS` has them: their digests taken again."""
     own = digests.hexadecimal(F.col("content_digest"))
     found = F.coalesce("content_found", digests.content_digest())
     taken = {
@@ -33,16 +33,16 @@ def digested(rows: DataFrame) -> DataFrame:
         "is_as_accepted": own == found,
         "row_digest": F.when(F.col("place") != "queue", digests.row_digest()),
     }
-    return rows.withColumns(taken).select(*PLACED.schema.names)
+    return rows.withColumns(taken).select(*LOCATED_ROWS.schema.names)
 
 
-def once(placed: DataFrame, exported: int) -> DataFrame:
+def unique_messages(placed: DataFrame, exported: int) -> DataFrame:
     """Of these rows, those among which each message stands once: the archive's copies of exported batches are left out."""
     is_copy = (F.col("place") == "archive") & F.coalesce(F.col("export_batch") <= exported, F.lit(False))
     return placed.where(~is_copy)
 
 
-def twofold(standings: DataFrame) -> DataFrame:
+def duplicates(standings: DataFrame) -> DataFrame:
     """Of these, those of messages that stand in more than one place, or in one place more than once.
 
     Only the numbers of messages change places for that between executors.
@@ -54,13 +54,13 @@ def twofold(standings: DataFrame) -> DataFrame:
 def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     """By queue and day of sending: where messages are, `surplus`, what is counted twice, and `covered`.
 
-    That is how many the lake has, each once, of those with a digest of their content. `repeated` is what is `twofold`
+    That is how many the lake has, each once, of those with a digest of their content. `repeated` is what is `duplicates`
     among them.
     """
     day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
-    of_lake = F.col("is_covered") & (F.col("place") == "lake")
-    covered = F.count_distinct(F.when(of_lake, F.col("sequence_number"))).alias("covered")
+    in_lake = F.col("is_covered") & (F.col("place") == "lake")
+    covered = F.count_distinct(F.when(in_lake, F.col("sequence_number"))).alias("covered")
     counted = standings.groupBy("queue", day).agg(*parts, F.count("*").alias("counted"), covered)
     more = (F.count("*") - F.count_distinct("sequence_number")).alias("surplus")
     surplus = repeated.groupBy("queue", day).agg(more)
@@ -69,8 +69,8 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered").orderBy("queue", "date")
 
 
-def places(repeated: DataFrame) -> DataFrame:
-    """The messages that are `twofold`: how many times each is there, and as what."""
+def message_locations(repeated: DataFrame) -> DataFrame:
+    """The messages that are `duplicates`: how many times each is there, and as what."""
     return repeated.groupBy("sequence_number").agg(
         F.count("*").alias("times"),
         F.first("queue").alias("queue"),
@@ -91,28 +91,28 @@ def batches(rows: DataFrame, *by: str) -> DataFrame:
     row_digests = F.transform(ascending, lambda row: row["row_digest"])
     return rows.groupBy(*by, F.col("export_batch").alias("number")).agg(
         F.count("*").alias("messages"),
-        _of_lines(numbers).alias("numbers"),
-        _of_lines(row_digests).alias("rows"),
+        _digest_of_lines(numbers).alias("numbers"),
+        _digest_of_lines(row_digests).alias("rows"),
         F.count_if(~F.col("is_as_accepted")).alias("changed"),
     )
 
 
-def _of_lines(texts: Column) -> Column:
+def _digest_of_lines(texts: Column) -> Column:
     return F.sha2(F.concat(F.array_join(texts, "\n"), F.lit("\n")), 256)
 
 
-def changed(placed: DataFrame) -> DataFrame:
+def changed_contents(placed: DataFrame) -> DataFrame:
     """Messages whose content is not what was accepted, by the digest that travels with it."""
     named = ("sequence_number", "place", "queue", "message_id", "export_batch")
     return placed.where(~F.col("is_as_accepted")).select(*named).orderBy("sequence_number", "place")
 
 
-def taken(removed: DataFrame) -> DataFrame:
+def removed_by_batch(removed: DataFrame) -> DataFrame:
     """How many messages of each batch the lake's retention has removed."""
     return removed.groupBy(F.col("export_batch").alias("number")).agg(F.sum("messages").alias("messages"))
 
 
-def left(removed: DataFrame) -> DataFrame:
+def removed_by_day(removed: DataFrame) -> DataFrame:
     """How many messages with digests the lake's retention has removed, by queue and day of sending."""
     day = F.col("accepted_on").alias("date")
     return removed.where("covered > 0").groupBy("queue", day).agg(F.sum("covered").alias("messages"))
@@ -138,7 +138,7 @@ def _first() -> list[Column]:
     return [F.first(name).alias(name) for name in ("place", "queue", "message_id")]
 
 
-def unlike(lake: DataFrame, archive: DataFrame) -> DataFrame:
+def differing_rows(lake: DataFrame, archive: DataFrame) -> DataFrame:
     """Messages of which lake and archive have different rows, and in which columns."""
     keys = ("export_batch", "sequence_number")
     names = [name for name in ARCHIVE.schema.names if name not in keys]

@@ -7,11 +7,11 @@ colon, and its octets. Spark computes them without bringing a row to the driver.
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.columns import CODES
+from peeklock_pipeline.table_specs import CODES
 
 TIMES = ("settled_at", "enqueued_at", "available_at", "expires_at", "first_delivered_at", "last_delivered_at")
 
-COVERED = (
+DIGESTED_COLUMNS = (
     "sequence_number", "queue", "outcome", "settled_at", "enqueued_at", "available_at", "expires_at",
     "first_delivered_at", "last_delivered_at", "delivery_count", "failure_count", "last_failure", "priority",
     "message_id", "group_id", "receiver_id", "lock_token", "headers", "properties", "body_kind", "body",
@@ -33,7 +33,7 @@ def row_digest() -> Column:
     body stands its SHA-256 in hexadecimal, which a row may have as `body_sha256`. Of a lock token the digest covers the
     secret.
     """
-    digest = F.sha2(F.concat(*(framed(text(name)) for name in COVERED)), 256)
+    digest = F.sha2(F.concat(*(framed(text(name)) for name in DIGESTED_COLUMNS)), 256)
     return F.when(F.col("date").eqNullSafe(F.to_date("settled_at")), digest)
 
 

@@ -21,7 +21,9 @@ def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
         return archive.where(where).where(fn.col("export_batch") <= last_batch)
     except (AnalysisException, ParseException) as error:
         columns = ", ".join(archive.columns)
-        raise BadExpression(f"The filter {where!r} is refused: {_said(error)} The columns are {columns}.") from error
+        raise BadExpression(
+            f"The filter {where!r} is refused: {_error_text(error)} The columns are {columns}."
+        ) from error
 
 
 def grains(messages: DataFrame) -> DataFrame:
@@ -64,7 +66,7 @@ def _properties(replay: str) -> Column:
     return fn.when(has_own, fn.concat(own, fn.lit(","), fn.substring(lineage, 2, 1 << 30))).otherwise(lineage)
 
 
-def _said(error: AnalysisException | ParseException) -> str:
+def _error_text(error: AnalysisException | ParseException) -> str:
     """The first sentence of Spark's complaint, without its code."""
     first = str(error).strip().splitlines()[0]
     return first.partition("] ")[2].partition(" SQLSTATE")[0] or first

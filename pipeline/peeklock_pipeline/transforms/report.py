@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.columns import MOMENT, Shape
+from peeklock_pipeline.table_specs import TIMESTAMP, TableSpec
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TIMES = ("waiting", "processing", "end_to_end")
@@ -39,13 +39,13 @@ MEASURES = [
 ]
 QUEUE = pa.field("queue", pa.string(), nullable=False)
 
-HOURS = Shape("report_hours", pa.schema([QUEUE, pa.field("hour", MOMENT, nullable=False), *MEASURES]))
+HOURS = TableSpec("report_hours", pa.schema([QUEUE, pa.field("hour", TIMESTAMP, nullable=False), *MEASURES]))
 """The measures of each queue and hour; times in seconds."""
 
-QUEUES = Shape("report_queues", pa.schema([QUEUE, *MEASURES]))
+QUEUES = TableSpec("report_queues", pa.schema([QUEUE, *MEASURES]))
 """The measures of each queue over all time."""
 
-REASONS = Shape(
+REASONS = TableSpec(
     "report_dead_letter_reasons",
     pa.schema(
         [
@@ -58,7 +58,7 @@ REASONS = Shape(
 )
 """Why messages were dead-lettered; `waiting` of them were still there at the snapshot."""
 
-GROUPS = Shape(
+GROUPS = TableSpec(
     "report_slowest_groups",
     pa.schema(
         [
@@ -73,12 +73,12 @@ GROUPS = Shape(
 )
 """The groups whose messages took longest from sending to completion."""
 
-MOST_GROUPS = 1000
+MAX_GROUPS = 1000
 """Groups that are kept of what may be as many as messages."""
 
 NO_REASON = "(none given)"
 
-KNOWN = (
+HISTORY_COLUMNS = (
     "sequence_number", "queue", "group_id", "enqueued_at", "available_at", "first_delivered_at", "last_delivered_at",
     "delivery_count", "failure_count", "last_failure", "dead_letter_reason",
 )  # fmt: skip
@@ -94,13 +94,13 @@ END_TO_END = "CASE WHEN ended IN ('completed', 'received') THEN unix_micros(ende
 # Every loss of a lock writes 'lock_expired' over the last failure. Where that stands, at least one lock was lost, and at
 # most as many as there were failures; where another reason stands, the last failure was none; where nothing, none was.
 # A lock on a message in the dead-letter queue may be lost without counting as a failure.
-AT_LEAST = "CASE WHEN last_failure = 'lock_expired' THEN 1 ELSE 0 END"
-AT_MOST = """CASE WHEN last_failure IS NULL THEN 0
+MIN_LOCK_LOSSES = "CASE WHEN last_failure = 'lock_expired' THEN 1 ELSE 0 END"
+MAX_LOCK_LOSSES = """CASE WHEN last_failure IS NULL THEN 0
              WHEN last_failure = 'lock_expired' THEN greatest(failure_count, 1)
              ELSE greatest(failure_count - 1, 0) END"""
 
 
-def lives(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
+def message_histories(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
     """One row for each message that is known: when it was sent, how it ended, and how long each part of that took.
 
     `archive` has the columns of `ARCHIVE`; `messages`, a snapshot, those of `KNOWN`, `state` and `dead_lettered_at`. A
@@ -114,22 +114,22 @@ def lives(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
     - `end_to_end`: from sending to completion, with any delay its sender asked for.
     """
     ended = fn.expr("CASE WHEN dead_letter_reason IS NULL THEN outcome ELSE 'dead_lettered' END")
-    known = archive.select(*KNOWN, ended.alias("ended"), fn.col("settled_at").alias("ended_at"))
+    histories = archive.select(*HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"))
     if messages is not None:
         live = messages.join(archive.select("sequence_number"), "sequence_number", "left_anti")
-        known = known.withColumn("is_live", fn.lit(False)).unionByName(_live(live))
+        histories = histories.withColumn("is_live", fn.lit(False)).unionByName(_live(live))
     else:
-        known = known.withColumn("is_live", fn.lit(False))
+        histories = histories.withColumn("is_live", fn.lit(False))
     times = {name: fn.expr(text) / 1e6 for name, text in zip(TIMES, (WAITING, PROCESSING, END_TO_END), strict=True)}
-    losses = {"lock_losses_at_least": fn.expr(AT_LEAST), "lock_losses_at_most": fn.expr(AT_MOST)}
-    return known.withColumns(times | losses)
+    losses = {"lock_losses_at_least": fn.expr(MIN_LOCK_LOSSES), "lock_losses_at_most": fn.expr(MAX_LOCK_LOSSES)}
+    return histories.withColumns(times | losses)
 
 
 def _live(messages: DataFrame) -> DataFrame:
     is_dead = fn.col("state") == "dead_lettered"
     reason = fn.coalesce("dead_letter_reason", fn.lit(NO_REASON))
     return messages.select(
-        *(name for name in KNOWN if name != "dead_letter_reason"),
+        *(name for name in HISTORY_COLUMNS if name != "dead_letter_reason"),
         fn.when(is_dead, reason).alias("dead_letter_reason"),
         fn.when(is_dead, fn.lit("dead_lettered")).alias("ended"),
         fn.when(is_dead, fn.col("dead_lettered_at")).alias("ended_at"),
@@ -137,10 +137,10 @@ def _live(messages: DataFrame) -> DataFrame:
     )
 
 
-def moments(known: DataFrame) -> DataFrame:
+def sent_and_ended_times(histories: DataFrame) -> DataFrame:
     """What `measures` counts, each `at` its time: the sending of every message, and the end of those that have ended."""
-    sent = known.select("queue", fn.col("enqueued_at").alias("at"), fn.lit(True).alias("is_sending"))
-    ended = known.where("ended IS NOT NULL").withColumns({"at": fn.col("ended_at"), "is_sending": fn.lit(False)})
+    sent = histories.select("queue", fn.col("enqueued_at").alias("at"), fn.lit(True).alias("is_sending"))
+    ended = histories.where("ended IS NOT NULL").withColumns({"at": fn.col("ended_at"), "is_sending": fn.lit(False)})
     return ended.unionByName(sent, allowMissingColumns=True)
 
 
@@ -180,27 +180,27 @@ def _quantiles(time: str) -> Column:
     return fn.percentile_approx(time, list(QUANTILES.values()), ACCURACY).alias(time)
 
 
-def hours(known: DataFrame) -> DataFrame:
+def hours(histories: DataFrame) -> DataFrame:
     """The table `HOURS`."""
-    return measures(moments(known).withColumn("hour", fn.date_trunc("hour", "at")), "queue", "hour")
+    return measures(sent_and_ended_times(histories).withColumn("hour", fn.date_trunc("hour", "at")), "queue", "hour")
 
 
-def queues(known: DataFrame) -> DataFrame:
+def queues(histories: DataFrame) -> DataFrame:
     """The table `QUEUES`."""
-    return measures(moments(known), "queue")
+    return measures(sent_and_ended_times(histories), "queue")
 
 
-def reasons(known: DataFrame) -> DataFrame:
+def reasons(histories: DataFrame) -> DataFrame:
     """The table `REASONS`."""
-    dead = known.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
+    dead = histories.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
     return dead.groupBy("queue", "reason").agg(
         fn.count("*").alias("messages"), fn.count_if("is_live").alias("waiting")
     )  # fmt: skip
 
 
-def slowest_groups(known: DataFrame, most: int = MOST_GROUPS) -> DataFrame:
+def slowest_groups(histories: DataFrame, limit: int = MAX_GROUPS) -> DataFrame:
     """The table `GROUPS`: at most so many, the slowest first by `end_to_end_p95`."""
-    in_groups = known.where("group_id IS NOT NULL AND end_to_end IS NOT NULL")
+    in_groups = histories.where("group_id IS NOT NULL AND end_to_end IS NOT NULL")
     times = fn.percentile_approx("end_to_end", [0.5, 0.95], ACCURACY)
     measured = in_groups.groupBy("queue", "group_id").agg(
         fn.count("*").alias("messages"),
@@ -208,21 +208,21 @@ def slowest_groups(known: DataFrame, most: int = MOST_GROUPS) -> DataFrame:
         times[0].alias("end_to_end_p50"),
         times[1].alias("end_to_end_p95"),
     )
-    return measured.orderBy(fn.desc("end_to_end_p95"), "queue", "group_id").limit(most)
+    return measured.orderBy(fn.desc("end_to_end_p95"), "queue", "group_id").limit(limit)
 
 
-def over_time(known: DataFrame, width: int) -> DataFrame:
+def over_time(histories: DataFrame, width: int) -> DataFrame:
     """The measures of all queues together for each `width` seconds, whose beginning is the column `at`."""
     beginning = fn.timestamp_seconds(fn.floor(fn.unix_seconds("at") / width) * width)
-    return measures(moments(known).withColumn("at", beginning), "at").orderBy("at")
+    return measures(sent_and_ended_times(histories).withColumn("at", beginning), "at").orderBy("at")
 
 
-def named(known: DataFrame, names: Sequence[str]) -> DataFrame:
+def queue_names(histories: DataFrame, names: Sequence[str]) -> DataFrame:
     """The same messages with the queue null for all queues but these, so that the rest are measured as one."""
-    return known.withColumn("queue", fn.when(fn.col("queue").isin(list(names)), fn.col("queue")))
+    return histories.withColumn("queue", fn.when(fn.col("queue").isin(list(names)), fn.col("queue")))
 
 
-def span(known: DataFrame) -> DataFrame:
+def span(histories: DataFrame) -> DataFrame:
     """One row: of how many queues messages are known, and the `first` and `last` moment; null where there is none."""
-    at = moments(known)
+    at = sent_and_ended_times(histories)
     return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_distinct("queue").alias("queues"))

@@ -33,22 +33,26 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.columns import Shape
 from peeklock_pipeline.policy import Policy, Retry
+from peeklock_pipeline.table_specs import TableSpec
 
 STEPS = 200
 """Into how many equal shares times are cut from which attempts are drawn."""
 
-TAIL = 0.9
+TAIL_QUANTILE = 0.9
 """Times above this quantile tell how much longer slow attempts take."""
 
 ACCURACY = 10_000
-LIMIT_REACHED, TTL_PASSED, LOCK_EXPIRED = "max_delivery_count_exceeded", "ttl_expired", "lock_expired"
+MAX_DELIVERY_COUNT_REASON, TTL_EXPIRED_REASON, LOCK_EXPIRED = (
+    "max_delivery_count_exceeded",
+    "ttl_expired",
+    "lock_expired",
+)
 
 COUNTS = ("messages", "deliveries", "redeliveries", "failures", "dead_lettered")
 QUANTILES = {"completion_p50": 0.5, "completion_p95": 0.95, "completion_p99": 0.99}
 
-OUTLOOK = Shape(
+WHAT_IF = TableSpec(
     "what_if",
     pa.schema(
         [
@@ -63,17 +67,17 @@ OUTLOOK = Shape(
 )
 """What happened, what the model says of the policy that was in force, and what it says of the other; seconds."""
 
-HAPPENED, IN_FORCE, OTHERWISE = "happened", "in_force", "otherwise"
+HAPPENED, IN_FORCE, NOT_IN_HEADERS = "happened", "in_force", "otherwise"
 
 
-def replayed(known: DataFrame) -> DataFrame:
+def modelled_messages(known: DataFrame) -> DataFrame:
     """The messages whose attempts a policy decides about, of what `transforms.report.lives` makes.
 
     Those that expired, were purged, cancelled, or received and deleted at once are left out.
     """
-    by_attempt = f"ended = 'dead_lettered' AND dead_letter_reason <> '{TTL_PASSED}'"
+    by_attempt = f"ended = 'dead_lettered' AND dead_letter_reason <> '{TTL_EXPIRED_REASON}'"
     final = f"""CASE WHEN ended = 'completed' THEN 'completed'
-                WHEN dead_letter_reason = '{LIMIT_REACHED}' THEN 'limit' ELSE 'rejected' END"""
+                WHEN dead_letter_reason = '{MAX_DELIVERY_COUNT_REASON}' THEN 'limit' ELSE 'rejected' END"""
     until_first = "(unix_micros(first_delivered_at) - unix_micros(enqueued_at)) / 1e6D"
     return known.where(f"first_delivered_at IS NOT NULL AND (ended = 'completed' OR {by_attempt})").selectExpr(
         "sequence_number",
@@ -88,7 +92,7 @@ def replayed(known: DataFrame) -> DataFrame:
     )
 
 
-def habits(messages: DataFrame, was: Policy, crashed: float = 0.0) -> DataFrame:
+def queue_profiles(messages: DataFrame, old_policy: Policy, crashed: float = 0.0) -> DataFrame:
     """What history says of each queue under the policy that was in force; one row each.
 
     `poison`: share of messages that fail at every attempt. `fails`: probability that an attempt at another one does.
@@ -96,27 +100,27 @@ def habits(messages: DataFrame, was: Policy, crashed: float = 0.0) -> DataFrame:
     that are lost locks. `times`, `waits`: `STEPS` + 1 quantiles in seconds. `ending`: probability per second that a slow
     attempt ends.
     """
-    levels, lock = [step / STEPS for step in range(STEPS + 1)], was.lock
+    levels, lock = [step / STEPS for step in range(STEPS + 1)], old_policy.lock
     in_time = fn.when(fn.col("processing") <= lock, fn.col("processing"))
     counted = messages.groupBy("queue").agg(
         fn.count("*").alias("messages"),
-        *(fn.count_if(fn.expr(condition)).alias(name) for name, condition in _conditions(was.limit).items()),
+        *(fn.count_if(fn.expr(condition)).alias(name) for name, condition in _conditions(old_policy.limit).items()),
         fn.sum(fn.when(fn.col("final") != "limit", fn.col("failures"))).alias("failed"),
         fn.percentile_approx("processing", levels, ACCURACY).alias("times"),
         fn.percentile_approx("waiting", levels, ACCURACY).alias("waits"),
-        fn.percentile_approx(in_time, TAIL, ACCURACY).alias("slow"),
+        fn.percentile_approx(in_time, TAIL_QUANTILE, ACCURACY).alias("slow"),
     )
     known = counted.withColumn("fails", fn.least(_share("failed_once", "not_at_last"), fn.lit(1.0)))
     shaped = known.select(
         "queue", "slow", "failed", "fails",
         # All others end before the limit but for the share that fails each time.
-        fn.expr(f"1 - least(coalesce(try_divide(ended, messages * (1 - power(fails, {was.limit}))), 0D), 1D)").alias("poison"),
+        fn.expr(f"1 - least(coalesce(try_divide(ended, messages * (1 - power(fails, {old_policy.limit}))), 0D), 1D)").alias("poison"),
         _share("rejected", "ended").alias("rejects"),
         _share("lost_once", "failed_once").alias("lost"),
         _share("lost_at_last", "dead").alias("lost_by_poison"),
         *(fn.coalesce(name, fn.array(fn.lit(0.0))).alias(name) for name in ("times", "waits")),
     )  # fmt: skip
-    tail = _tails(messages.join(fn.broadcast(shaped.select("queue", "slow")), "queue"), lock)
+    tail = _tail_exposure(messages.join(fn.broadcast(shaped.select("queue", "slow")), "queue"), lock)
     # Attempts whose lock was lost are known to have lasted from `slow` to the lock's end.
     lasted = fn.col("lost") * fn.col("failed") * (1 - crashed) * fn.greatest(lock - fn.col("slow"), fn.lit(0.0))
     ending = fn.coalesce(fn.try_divide(fn.col("endings"), fn.col("exposure") + lasted), fn.lit(0.0))
@@ -141,7 +145,7 @@ def _share(part: str, whole: str) -> Column:
     return fn.coalesce(fn.try_divide(fn.col(part), fn.col(whole)), fn.lit(0.0))
 
 
-def _tails(messages: DataFrame, lock: float) -> DataFrame:
+def _tail_exposure(messages: DataFrame, lock: float) -> DataFrame:
     """Of each queue's completed attempts above `slow`: how many ended within the lock, and how long they were watched."""
     beyond = fn.col("processing") > fn.col("slow")
     watched = fn.least(fn.col("processing"), fn.lit(lock)) - fn.col("slow")
@@ -151,16 +155,16 @@ def _tails(messages: DataFrame, lock: float) -> DataFrame:
     )
 
 
-def under(habit: DataFrame, was: Policy, policy: Policy, crashed: float = 0.0) -> DataFrame:
+def with_policy(profiles: DataFrame, old_policy: Policy, policy: Policy, crashed: float = 0.0) -> DataFrame:
     """The habits of queues with another lock duration, one row each, as `replay` needs them.
 
     `slow`: share of attempts keeping their lock that the old one would have cut off. `cut_from` and `cut`: the quantiles
     of attempts that the new lock cuts off, where they begin and how many they are.
     """
-    low, high = min(policy.lock, was.lock), was.lock
+    low, high = min(policy.lock, old_policy.lock), old_policy.lock
     at_most = "size(filter(times, t -> t <= {0}D)) / size(times)"
-    kept = f"{crashed}D + (1 - {crashed}D) * exp(-ending * {max(policy.lock - was.lock, 0.0)}D)"
-    cut = habit.withColumns({"cut_from": fn.expr(at_most.format(low)), "kept": fn.expr(kept)})
+    kept = f"{crashed}D + (1 - {crashed}D) * exp(-ending * {max(policy.lock - old_policy.lock, 0.0)}D)"
+    cut = profiles.withColumns({"cut_from": fn.expr(at_most.format(low)), "kept": fn.expr(kept)})
     cut = cut.withColumn("cut", fn.expr(at_most.format(high)) - fn.col("cut_from"))
     losses = cut.withColumn("old", fn.col("fails") * fn.col("lost"))
     losses = losses.withColumn("new", fn.expr("old * kept + (1 - old) * cut"))
@@ -175,9 +179,9 @@ def under(habit: DataFrame, was: Policy, policy: Policy, crashed: float = 0.0) -
     )  # fmt: skip
 
 
-def replay(messages: DataFrame, habit: DataFrame, was: Policy, policy: Policy, seed: int) -> DataFrame:
+def replay(messages: DataFrame, profiles: DataFrame, old_policy: Policy, policy: Policy, seed: int) -> DataFrame:
     """Messages as the model has them end: how many `failures` and `lock_losses`, `final`, and `end_to_end` seconds."""
-    drawn = messages.select("sequence_number", "queue", "until_first").join(fn.broadcast(habit), "queue")
+    drawn = messages.select("sequence_number", "queue", "until_first").join(fn.broadcast(profiles), "queue")
     drawn = drawn.withColumn("is_poison", fn.expr(f"{_draw(seed, 'poison')} < poison"))
     # At least n failures are as probable as n failures in a row.
     failures = f"""CASE WHEN is_poison OR fails >= 1 THEN {policy.limit} WHEN fails <= 0 THEN 0
@@ -188,26 +192,26 @@ def replay(messages: DataFrame, habit: DataFrame, was: Policy, policy: Policy, s
     attempts = "CASE WHEN failures > 0 THEN sequence(1, failures) ELSE array() END"
     drawn = drawn.withColumns({"final": fn.expr(final), "attempts": fn.expr(attempts)})
     is_lost = f"{_draw(seed, 'lost', 'i')} < CASE WHEN is_poison THEN lost_by_poison ELSE lost END"
-    failed = f"CASE WHEN {is_lost} THEN {policy.lock}D ELSE {_time(seed, was, policy, 'i')} END"
-    spent = f"aggregate(attempts, 0D, (spent, i) -> spent + {failed} + {_pause(seed, policy.retry)})"
+    failed = f"CASE WHEN {is_lost} THEN {policy.lock}D ELSE {_time(seed, old_policy, policy, 'i')} END"
+    elapsed = f"aggregate(attempts, 0D, (spent, i) -> spent + {failed} + {_pause(seed, policy.retry)})"
     return drawn.select(
         "queue",
         "failures",
         "final",
         fn.expr(f"CAST(size(filter(attempts, i -> {is_lost})) AS DOUBLE)").alias("lock_losses"),
-        fn.expr(f"until_first + {spent} + {_time(seed, was, policy, 'failures + 1')}").alias("end_to_end"),
+        fn.expr(f"until_first + {elapsed} + {_time(seed, old_policy, policy, 'failures + 1')}").alias("end_to_end"),
     )
 
 
-def happened(messages: DataFrame, habit: DataFrame) -> DataFrame:
+def actual_results(messages: DataFrame, profiles: DataFrame) -> DataFrame:
     """Messages as they ended; `lock_losses` are the share of their failures that lost locks have in their queue."""
-    shares = habit.select("queue", "lost", "lost_by_poison")
+    shares = profiles.select("queue", "lost", "lost_by_poison")
     losses = fn.expr("failures * CASE WHEN final = 'limit' THEN lost_by_poison ELSE lost END").alias("lock_losses")
     return messages.join(fn.broadcast(shares), "queue").select("queue", "failures", "final", losses, "end_to_end")
 
 
-def outlook(ended: DataFrame, scenario: str, *by: str) -> DataFrame:
-    """The measures of `OUTLOOK` of messages that ended so, for each value of `by`; completion is end to end."""
+def measure(ended: DataFrame, scenario: str, *by: str) -> DataFrame:
+    """The measures of `WHAT_IF` of messages that ended so, for each value of `by`; completion is end to end."""
     deliveries = fn.expr("failures + int(final <> 'limit')")
     completed = fn.when(fn.col("final") == "completed", fn.col("end_to_end"))
     counted = ended.groupBy(*by).agg(
@@ -230,12 +234,12 @@ def _draw(seed: int, what: str, attempt: str = "0") -> str:
     return f"(pmod(xxhash64({seed}L, sequence_number, {attempt}, '{what}'), {2**53}L) / {float(2**53)}D)"
 
 
-def _time(seed: int, was: Policy, policy: Policy, attempt: str) -> str:
+def _time(seed: int, old_policy: Policy, policy: Policy, attempt: str) -> str:
     """How long an attempt takes that keeps its lock: one of history that the new lock allows, or a slow one."""
     chance = _draw(seed, "time", attempt)
-    longer = max(policy.lock - was.lock, 0.0)
+    longer = max(policy.lock - old_policy.lock, 0.0)
     # A slow one ends between the old lock and the new: the inverse of an exponential distribution cut off there.
-    slower = f"""{was.lock}D + CASE WHEN ending > 0
+    slower = f"""{old_policy.lock}D + CASE WHEN ending > 0
         THEN -ln(1 - {chance} * (1 - exp(-ending * {longer}D))) / ending ELSE 0D END"""
     allowed = f"({chance} * (1 - cut))"
     usual = _quantile("times", f"CASE WHEN {allowed} < cut_from THEN {allowed} ELSE {allowed} + cut END")

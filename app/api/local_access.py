@@ -1,0 +1,109 @@
+"""What a server that needs no key asks of a request, so that no web page makes requests in a person's name.
+
+A browser sends what a page tells it to, from the machine of the person who looks at the page. A request to this server
+can then come from any page on the web, as a form or a `fetch` that needs no permission; or, once the name of the
+page's own server resolves to a loopback address (DNS rebinding), as one that the browser takes for the page's own site.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address
+from urllib.parse import urlsplit
+
+from app.api.request_body import Headers
+from app.wire.values import is_json_media_type
+
+LOCAL_ADMIN = "Peeklock-Local-Admin"
+"""The header that a caller without a key sends to make or revoke one. No HTML form can send it."""
+
+FORM_CONTENT_TYPES = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+"""The content types of which a browser asks no permission; curl sends the second where it is told none."""
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+KEY_ADVICE = "make an API key with `peeklock key create` and send it as `Authorization: Bearer`"
+HOST_NOT_LOCAL = (
+    "This server listens on loopback and needs no API key, so the Host of a request is localhost, [::1] or an "
+    f"address of 127.0.0.0/8. Use one of them, or {KEY_ADVICE}."
+)
+CROSS_SITE = f"This server needs no API key, so pages of other sites may not use it. From such a page, {KEY_ADVICE}."
+FORM_FROM_PAGE = f"This server needs no API key, so it takes no form from a web page. Send the body as application/json, or {KEY_ADVICE}."
+NOT_JSON = (
+    f"This server needs no API key, so the body of this call is JSON. Send it as application/json, or {KEY_ADVICE}."
+)
+NO_ADMIN_HEADER = (
+    "This server needs no API key yet. To make or revoke a key without one, use `peeklock key` on this machine, or send "
+    f"the header `{LOCAL_ADMIN}: true`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAccessPolicy:
+    """What one operation asks of a request without a key.
+
+    `requires_local_host` says that the Host must be one of this machine, `takes_json` that a body is JSON (else it is of any
+    kind), `requires_admin_header` that `LOCAL_ADMIN` must be there.
+    """
+
+    requires_local_host: bool
+    requires_json: bool
+    requires_admin_header: bool
+
+    def violation(self, headers: Headers) -> str | None:
+        """Why a request with these headers is refused, and what to do; None for one that is answered."""
+        given = dict(headers)
+        host = given.get(b"host", b"").decode("latin-1").lower()
+        origin = given.get(b"origin")
+        if self.requires_local_host and not is_loopback_host(host):
+            return HOST_NOT_LOCAL
+        if given.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            return CROSS_SITE
+        if origin is not None and not is_same_origin(origin.decode("latin-1").lower(), host):
+            return CROSS_SITE
+        if has_body(given):
+            content_type = given.get(b"content-type", b"").decode("latin-1")
+            if violation := self._body_violation(content_type, from_page=origin is not None):
+                return violation
+        if self.requires_admin_header and given.get(LOCAL_ADMIN.lower().encode()) != b"true":
+            return NO_ADMIN_HEADER
+        return None
+
+    def _body_violation(self, content_type: str, *, from_page: bool) -> str | None:
+        if content_type.partition(";")[0].strip().lower() in FORM_CONTENT_TYPES:
+            return FORM_FROM_PAGE if from_page else None
+        return NOT_JSON if self.requires_json and not is_json_media_type(content_type) else None
+
+
+@lru_cache(maxsize=64)
+def is_loopback_host(host: str) -> bool:
+    """Whether a Host in lower case names this machine, with any port."""
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name, port = host, ""
+    if port and not (port.isascii() and port.isdigit()):
+        return False
+    return name in ("localhost", "[::1]") or _is_loopback_address(name)
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether an Origin names the very host and port of a Host, both in lower case; `null` names none."""
+    try:
+        origin_url, host_url = urlsplit(origin), urlsplit(f"//{host}")
+        default = DEFAULT_PORTS[origin_url.scheme]
+        if origin != f"{origin_url.scheme}://{origin_url.netloc}" or "@" in origin_url.netloc:
+            return False
+        return (origin_url.hostname, origin_url.port or default) == (host_url.hostname, host_url.port or default)
+    except (KeyError, ValueError):
+        return False
+
+
+def has_body(given: dict[bytes, bytes]) -> bool:
+    """Whether a request has a body (RFC 9112, 6)."""
+    return b"transfer-encoding" in given or given.get(b"content-length", b"0").lstrip(b"0") != b""
+
+
+def _is_loopback_address(name: str) -> bool:
+    try:
+        return IPv4Address(name).is_loopback
+    except AddressValueError:
+        return False

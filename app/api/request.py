@@ -1,0 +1,168 @@
+"""What every endpoint has at hand, and the one call it is answering."""
+
+import hashlib
+import re
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from app.api.metrics import Metrics
+from app.api.queue_statistics import QueueStatistics
+from app.api.request_body import Headers, Receive
+from app.broker.broker import Broker
+from app.broker.keys import Authenticator
+from app.broker.ports import Attempt
+from app.domain.access import Principal
+from app.domain.instant import DAY
+from app.domain.queue import Queue
+from app.domain.refusals import FieldError, InvalidRequest
+from app.runtime.byte_budget import ByteBudget
+
+ATTEMPT_RETENTION = DAY
+MAX_IDEMPOTENCY_KEY_LENGTH = 255
+PREFER_WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*("?)(\d+)\1(?=\s*(?:[,;]|$))', re.IGNORECASE)
+"""A preference of RFC 7240, whose name has no case and whose value may be quoted."""
+ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
+"""What stands between the quotes. Ahead of them may be a W/, since a proxy that compresses answers weakens their tags;
+nobody gives two states of a thing one tag here, so they are as good as strong ones."""
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+Body = TypeVar("Body")
+
+
+class AnyTag:
+    """What `*` stands for: whatever tag the thing has, so long as it is there."""
+
+    def __contains__(self, tag: object) -> bool:
+        return True
+
+
+ANY_TAG = AnyTag()
+
+
+@dataclass(frozen=True, slots=True)
+class AppContext:
+    """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
+
+    `is_draining` says whether the server is about to stop, `is_loopback` whether only this machine reaches it.
+    `requests` counts the bytes of bodies in hand. `metrics_per_queue` says whether any queue is named in the metrics, for the
+    bearer of `metrics_key` or of an API key that may.
+    """
+
+    broker: Broker
+    authenticator: Authenticator | None
+    metrics: Metrics
+    max_request_bytes: int
+    long_poll_cap_seconds: float
+    is_draining: Callable[[], bool]
+    request_budget: ByteBudget
+    queue_statistics: QueueStatistics
+    metrics_key: str | None = None
+    metrics_per_queue: bool = True
+    is_loopback: bool = False
+
+
+@dataclass(slots=True)
+class Request(Generic[Body]):
+    """One request, decoded: who asks, about what, with which body and query."""
+
+    context: AppContext
+    principal: Principal
+    request_id: str
+    path: Mapping[str, str]
+    query: Any
+    headers: Headers
+    receive: Receive
+    raw_body: bytes
+    body: Body
+
+    @property
+    def broker(self) -> Broker:
+        """The rooms behind the verbs."""
+        return self.context.broker
+
+    async def queue(self) -> Queue:
+        """The queue that the path names. Refuses with `QueueNotFound`."""
+        return await self.context.broker.queue_cache.by_name(self.path["queue"])
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of this lower-case name."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return None
+
+    def idempotent_attempt(self, verb: str, payload: bytes | None = None) -> Attempt | None:
+        """The attempt that an Idempotency-Key makes of this call, if it carries one.
+
+        `payload` is what a repeat must have in common with the first try; without it the body.
+        """
+        keys = self._header_values(b"idempotency-key")
+        if not keys:
+            return None
+        key, *more = keys
+        if more:
+            raise invalid_header("Idempotency-Key", "This header is given more than once.")
+        if not 0 < len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
+            raise invalid_header(
+                "Idempotency-Key", f"An Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters."
+            )
+        scope = "\0".join((self.principal.name, verb, self.path["queue"], key))
+        return Attempt(
+            _sha256(scope.encode()), _sha256(self.raw_body if payload is None else payload), ATTEMPT_RETENTION
+        )
+
+    def wait_seconds(self, requested: float | None) -> float:
+        """How long to wait: as asked in the body or by `Prefer: wait=N`, at most the server's cap."""
+        if requested is None:
+            preference = PREFER_WAIT.search(",".join(self._header_values(b"prefer")))
+            requested = float(preference.group(2)) if preference else 0.0
+        return min(requested, self.context.long_poll_cap_seconds)
+
+    def if_match(self) -> Container[str] | None:
+        """The tags of which If-Match demands one (RFC 9110, 13.1.1); None without the header."""
+        return self._tags(b"if-match")
+
+    def if_none_match(self) -> Container[str] | None:
+        """The tags of which If-None-Match wants none (RFC 9110, 13.1.2); None without the header."""
+        return self._tags(b"if-none-match")
+
+    def _tags(self, header: bytes) -> Container[str] | None:
+        values = self._header_values(header)
+        if not values:
+            return None
+        given = ",".join(values)
+        return ANY_TAG if given.strip() == "*" else frozenset(ENTITY_TAG.findall(given))
+
+    def _header_values(self, name: bytes) -> list[str]:
+        """Every header of this lower-case name."""
+        return [value.decode("latin-1") for key, value in self.headers if key == name]
+
+    def traceparent(self) -> str | None:
+        """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""
+        given = self.header(b"traceparent")
+        return given if given and TRACEPARENT.fullmatch(given) else None
+
+
+def invalid_header(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a header."""
+    return InvalidRequest(field_errors=[FieldError(f"#/header/{name}", detail)])
+
+
+def invalid_query(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a query parameter."""
+    return InvalidRequest(field_errors=[FieldError(f"#/query/{name}", detail)])
+
+
+def invalid_cursor() -> InvalidRequest:
+    """The refusal of a cursor that no page of this list has answered."""
+    return invalid_query("cursor", "This cursor did not come from this list.")
+
+
+def invalid_path(name: str, detail: str) -> InvalidRequest:
+    """The refusal of a part of the path."""
+    return InvalidRequest(field_errors=[FieldError(f"#/path/{name}", detail)])
+
+
+def _sha256(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()

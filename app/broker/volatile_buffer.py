@@ -1,0 +1,125 @@
+"""Volatile messages on their way to the store: answered already, stored within moments.
+
+Whatever is in here when the process dies is lost; that is what `volatile` buys its speed with
+(S1.8, S3.9). A process that stops in order stores all of it first. What was being stored when the store's answer was
+lost is stored again, because nothing tells whether it was: a message may come twice.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from dataclasses import replace
+from itertools import islice
+
+from app.broker.ports import MessageStore, QueueGone
+from app.domain.message import Draft, Receipt
+from app.domain.queue import Queue
+from app.domain.refusals import BackendUnavailable, RateLimited
+from app.domain.weight import count_that_fit, weight_of
+from app.runtime.clock import Clock
+
+MAX_MESSAGES = 10_000
+MAX_BYTES = 32 << 20
+BATCH_SIZE = 256
+BATCH_BYTES = 4 << 20
+"""Bytes that are stored at a time: as much as makes a statement worth its while."""
+RETRY_SECONDS = 0.5
+
+
+class VolatileBuffer:
+    """Keeps at most `MAX_MESSAGES` drafts of `most_bytes` in all and stores them in order.
+
+    It tries again while the store is away.
+
+    A batch that the store refuses is stored one by one, so that a bad draft takes no neighbour along; it alone goes to
+    `report` and is dropped. A draft whose queue is gone goes into the queue that has its name now (`look_up`).
+    `on_stored` hears of what was stored, with its receipts.
+    """
+
+    def __init__(
+        self,
+        messages: MessageStore,
+        look_up: Callable[[str], Awaitable[Queue]],
+        clock: Clock,
+        report: Callable[[Exception, int], None],
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._messages = messages
+        self._look_up = look_up
+        self._clock = clock
+        self._report = report
+        self._most_bytes = max_bytes
+        self._entries: deque[tuple[Draft, str]] = deque()
+        self._bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self.on_stored: Callable[[Sequence[Draft], Sequence[Receipt]], None] = _ignore
+
+    def put(self, draft: Draft, queue: str) -> None:
+        """Take a draft for the queue of this name; refuses with `RateLimited` when too many are waiting for the store."""
+        weight = weight_of(draft)
+        if len(self._entries) >= MAX_MESSAGES or (self._entries and self._bytes + weight > self._most_bytes):
+            raise RateLimited("Too many volatile messages wait to be stored.")
+        self._entries.append((draft, queue))
+        self._bytes += weight
+        if self._task is None or self._task.done():
+            # In a context of its own: it outlives the request that happens to start it.
+            self._task = asyncio.get_running_loop().create_task(self._store_all(), context=Context())
+
+    async def close(self) -> None:
+        """Return when everything kept is stored; whoever cannot wait that long cancels, and loses the rest."""
+        if self._task is not None:
+            await self._task
+
+    async def _store_all(self) -> None:
+        while self._entries:
+            next_drafts = [draft for draft, _ in islice(self._entries, BATCH_SIZE)]
+            batch = next_drafts[: count_that_fit(map(weight_of, next_drafts), BATCH_BYTES)]
+            if await self._store(batch) is not None:
+                for _ in batch:
+                    await self._store_first()
+            else:
+                self._drop(len(batch))
+
+    async def _store_first(self) -> None:
+        draft, queue = self._entries[0]
+        error = await self._store([draft])
+        if isinstance(error, QueueGone):
+            error = await self._store_in_current_queue(draft, queue)
+        if error:
+            self._report(error, 1)
+        self._drop(1)
+
+    async def _store_in_current_queue(self, draft: Draft, queue: str) -> Exception | None:
+        """Store a draft in the queue that has this name now; why it is not stored."""
+        while True:
+            try:
+                current_queue = await self._look_up(queue)
+            except BackendUnavailable:
+                await self._clock.sleep(RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001  # as below
+                return error
+            else:
+                return await self._store([replace(draft, queue_id=current_queue.id)])
+
+    async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
+        """Store these drafts, once the store is there; why it will not have them."""
+        while True:
+            try:
+                receipts = await self._messages.send(drafts)
+            except BackendUnavailable:
+                await self._clock.sleep(RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001  # a bug must not keep every later message from being stored
+                return error
+            else:
+                self.on_stored(drafts, receipts)
+                return None
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            draft, _ = self._entries.popleft()
+            self._bytes -= weight_of(draft)
+
+
+def _ignore(_drafts: Sequence[Draft], _receipts: Sequence[Receipt]) -> None:
+    """No listener is set."""

@@ -1,0 +1,20 @@
+"""Waiting: until something may have come, the time is over, or the queue was deleted."""
+
+from app.broker.broker import Broker
+from app.domain.queue import Queue, is_receive_enabled
+from app.runtime.wait_queue import Waiter
+
+
+async def wait_for_wake_up(broker: Broker, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
+    """Wait for a wake-up while the queue is open to receivers; false at the deadline.
+
+    Refuses with `QueueNotFound` where the queue was deleted meanwhile.
+    """
+    while await waiter.woken(deadline - broker.clock.monotonic()):
+        now = await broker.queue_cache.by_id(queue.id)
+        if now is None:
+            raise broker.queue_cache.not_found(queue.name)
+        if is_receive_enabled(now.settings):
+            return True
+        waiter.pass_on()
+    return False

@@ -1,0 +1,109 @@
+"""Opens the room: Redis where a URL names one, else what a process on its own needs."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from app.broker.ports import LockStore
+from app.locks.connect import connect
+from app.locks.memory_lock_store import MemoryLockStore
+from app.locks.notifier import LocalNotifier, SharedNotifier
+from app.locks.prefix_ownership import PrefixOwnership, acquire
+from app.locks.redis_client import RedisClient
+from app.locks.redis_connection import RedisConnection
+from app.locks.redis_keys import DEFAULT_PREFIX, RedisKeys
+from app.locks.redis_lock_store import RedisLockStore
+from app.runtime.background_loop import ErrorReporter
+from app.runtime.clock import Clock
+from app.runtime.wait_queue import WaitQueue
+
+
+@dataclass(frozen=True, slots=True)
+class LockBackend:
+    """An open lock store and the wake-ups that go with it; `close` lets both go.
+
+    `begin` makes sure that the broker has its prefix in Redis for itself, where Redis answers, and goes on doing so.
+    Refuses with `PrefixInUse`.
+    """
+
+    locks: LockStore
+    notifier: LocalNotifier
+    start: Callable[[], Awaitable[None]]
+    close: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOptions:
+    """The Redis that the processes of one broker share.
+
+    `broker` is the identity of their database, `prefix` what the names of their keys begin with. What Redis has not
+    answered within `patience_seconds` is done without it: choose it far above what a healthy Redis takes, and far below a
+    caller's own patience.
+    """
+
+    url: str
+    broker_id: str
+    timeout_seconds: float
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def keys(self) -> RedisKeys:
+        """The names of its keys."""
+        return RedisKeys(self.prefix)
+
+    def client(self) -> RedisClient:
+        """A client that connects when first used. Refuses with `BadLockUrl` a URL that names no Redis."""
+        return connect(self.url, timeout_seconds=self.timeout_seconds)
+
+
+def open_locks(
+    options: RedisOptions | None, wait_queue: WaitQueue[int], clock: Clock, report: ErrorReporter
+) -> LockBackend:
+    """The room over this Redis, or of a process on its own, inside a running event loop. Redis need not answer yet.
+
+    `report` hears of every failure that was answered instead of raised. Refuses with `BadLockUrl` a URL that names no
+    Redis.
+    """
+    if options is None:
+        locks, notifier = MemoryLockStore(), LocalNotifier(wait_queue)
+        return LockBackend(locks, notifier, _do_nothing, locks.close)
+    return _open_redis(options, wait_queue, clock, report)
+
+
+async def acquire_prefix(options: RedisOptions, clock: Clock, report: ErrorReporter) -> None:
+    """Take the prefix for a broker before any of its processes starts. Refuses with `PrefixInUse`.
+
+    Redis need not answer. Refuses with `BadLockUrl` a URL that names no Redis.
+    """
+    connection = RedisConnection(options.client(), clock, report)
+    try:
+        await acquire(connection, options.keys, options.broker_id)
+    finally:
+        await connection.close()
+
+
+async def _do_nothing() -> None:
+    """A process on its own shares nothing."""
+
+
+def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock, report: ErrorReporter) -> LockBackend:
+    client, keys = options.client(), options.keys
+    connection = RedisConnection(client, clock, report)
+    ownership = PrefixOwnership(
+        RedisConnection(client, clock, report), connection, keys, options.broker_id, clock, report
+    )
+    locks = RedisLockStore(connection, keys)
+    notifier = SharedNotifier(wait_queue, connection, keys, secrets.token_hex(8), clock, report)
+    notifier.start()
+
+    async def start() -> None:
+        await ownership.acquire()
+        ownership.start()
+
+    async def close() -> None:
+        await ownership.stop()
+        await notifier.close()
+        await locks.close()
+        await connection.close()
+
+    return LockBackend(locks, notifier, start, close)

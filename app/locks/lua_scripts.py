@@ -1,0 +1,34 @@
+"""The Lua scripts, read once, each with the digest by which Redis knows it."""
+
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+
+SCRIPTS_DIRECTORY = Path(__file__).with_name("scripts")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """One script: its whole text and the SHA-1 that EVALSHA asks for."""
+
+    name: str
+    text: str
+    digest: str
+
+
+def script(name: str, own: str) -> Script:
+    """The script of this name with this text of its own, behind what every script begins with."""
+    text = (SCRIPTS_DIRECTORY / "records.lua").read_text() + "\n" + own
+    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _load(name: str) -> Script:
+    return script(name, (SCRIPTS_DIRECTORY / f"{name}.lua").read_text())
+
+
+RENEW = _load("renew")
+RECORD = _load("record")
+EVIDENCE = _load("evidence")
+DROP = _load("drop")
+EXPIRED = _load("expired")
+ACQUIRE_PREFIX = _load("own")

@@ -1,0 +1,217 @@
+"""Wake-ups for waiting receivers: rung here, and told to the other processes through Redis.
+
+Any of them may be lost, with Redis or on the way: receivers look again every second, and settings
+are remembered for a moment only.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context
+from typing import Annotated
+
+import msgspec
+
+from app.locks.listener import Listener
+from app.locks.redis_connection import RedisConnection
+from app.locks.redis_keys import RedisKeys
+from app.runtime.background_loop import ErrorReporter
+from app.runtime.clock import Clock, Timer
+from app.runtime.wait_queue import WaitQueue
+
+PUBLISH_INTERVAL_SECONDS = 0.005
+"""A burst of sends makes one message per so long; a first ring after silence leaves at once."""
+
+ALONE_INTERVAL_SECONDS = 0.05
+"""The same while nobody but this process was reached, so that a process without others pays next to nothing."""
+
+IDLE_CHANNEL_SECONDS = 30.0
+"""How long a process goes on hearing of a line in which it has no receiver; up to twice as long, by the timer."""
+
+MAX_CHANNELS = 1_000
+"""Lines of which a process hears at once. Receivers in other lines are served by the look of each second."""
+
+MAX_NAMED_MESSAGES = 100
+"""Messages of one queue that are named at a time. A search comes to the others on its second walk."""
+
+PositiveCount = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Notice(msgspec.Struct):
+    """What one process tells the others; fields it does not know are passed over.
+
+    `origin` names the process, `rings` counts wake-ups by queue, `passed` names messages by queue that became receivable
+    where searches may have been, `queues_changed` says that some queues have new settings.
+    """
+
+    origin: str
+    rings: dict[int, PositiveCount] = {}
+    passed: dict[int, list[int]] = {}
+    queues_changed: bool = False
+
+
+class LocalNotifier:
+    """Implements `Bells` for a process on its own.
+
+    `on_schedule_changed`, `on_queues_changed` and `on_messages_available` are set after this object was made, once there is
+    something to wake, something to forget and searches to tell.
+    """
+
+    def __init__(self, wait_queue: WaitQueue[int]) -> None:
+        self._wait_queue = wait_queue
+        self.on_schedule_changed: Callable[[], None] = _do_nothing
+        self.on_queues_changed: Callable[[], None] = _do_nothing
+        self.on_messages_available: Callable[[int, Sequence[int]], None] = _ignore_messages
+
+    def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
+        """Wake the receivers that have waited longest here. The caller has told the searches of this process already."""
+        self._wait_queue.wake(queue_id, count)
+
+    def schedule_changed(self) -> None:
+        """Let the schedule pass of this process look again; whichever process it is awakens for all."""
+        self.on_schedule_changed()
+
+    def queues_changed(self) -> None:
+        """Whoever changed the queue has forgotten it already, and there is nobody else."""
+
+    async def close(self) -> None:
+        """There is nothing to let go."""
+
+
+class SharedNotifier(LocalNotifier):
+    """Implements `Bells` across processes: what finds nobody waiting here is told to the others.
+
+    A ring is told on the channel of its queue, which a process joins when somebody begins to wait there, and leaves
+    when it hears a ring for nobody. So a busy queue that nobody has to wait for costs the others nothing. Channels of
+    queues that are quiet or gone are left after `IDLE_CHANNEL_SECONDS` without a receiver.
+    """
+
+    def __init__(
+        self,
+        wait_queue: WaitQueue[int],
+        connection: RedisConnection,
+        keys: RedisKeys,
+        origin: str,
+        clock: Clock,
+        report: ErrorReporter,
+    ) -> None:
+        super().__init__(wait_queue)
+        self._connection = connection
+        self._keys = keys
+        self._origin = origin
+        self._clock = clock
+        self._report = report
+        self._wake_ups = Counter[int]()
+        self._available_messages: defaultdict[int, list[int]] = defaultdict(list)
+        self._queues_changed = False
+        self._publish_task: asyncio.Task[None] | None = None
+        self._subscribed: set[int] = set()
+        self._idle: set[int] = set()
+        self._cleanup_timer: Timer | None = None
+        self._listener = Listener(connection.client, keys.broadcast_channel(), self._receive, clock, report)
+
+    def start(self) -> None:
+        """Begin to hear the other processes."""
+        self._wait_queue.on_first_waiter = self._subscribe
+        self._listener.start()
+
+    def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
+        """Wake receivers here; the rest of `count` is for other processes, and `passed_numbers` for all their searches."""
+        left = count - self._wait_queue.wake(queue_id, count)
+        if left > 0:
+            self._wake_ups[queue_id] += left
+        if passed_numbers:
+            named_messages = self._available_messages[queue_id]
+            named_messages += passed_numbers[: MAX_NAMED_MESSAGES - len(named_messages)]
+        if left > 0 or passed_numbers:
+            self._start_publishing()
+
+    def queues_changed(self) -> None:
+        """Let the others forget what they remember of queues."""
+        self._queues_changed = True
+        self._start_publishing()
+
+    async def close(self) -> None:
+        """Stop hearing and telling; what is not told by now is lost. The link belongs to whoever opened it."""
+        if self._cleanup_timer is not None:
+            self._cleanup_timer.cancel()
+        if self._publish_task is not None:
+            self._publish_task.cancel()
+            await asyncio.wait({self._publish_task})
+        await self._listener.stop()
+
+    def _start_publishing(self) -> None:
+        if self._publish_task is None or self._publish_task.done():
+            # In a context of its own: it outlives the request that happens to start it.
+            self._publish_task = asyncio.get_running_loop().create_task(self._publish_pending(), context=Context())
+
+    async def _publish_pending(self) -> None:
+        while self._wake_ups or self._available_messages or self._queues_changed:
+            wait_keys = dict.fromkeys((*self._wake_ups, *self._available_messages))
+            notices = {self._keys.channel_of(wait_key): self._notice(wait_key) for wait_key in wait_keys}
+            if self._queues_changed:
+                notices[self._keys.broadcast_channel()] = Notice(self._origin, queues_changed=True)
+            self._wake_ups.clear()
+            self._available_messages.clear()
+            self._queues_changed = False
+            payloads = {channel: msgspec.json.encode(notice) for channel, notice in notices.items()}
+            reached = await self._connection.publish(payloads)
+            has_others = any(count > int(self._listener.is_subscribed(channel)) for channel, count in reached.items())
+            await self._clock.sleep(PUBLISH_INTERVAL_SECONDS if has_others else ALONE_INTERVAL_SECONDS)
+
+    def _notice(self, wait_key: int) -> Notice:
+        rings, passed = self._wake_ups.get(wait_key), self._available_messages.get(wait_key)
+        return Notice(self._origin, {wait_key: rings} if rings else {}, {wait_key: passed} if passed else {})
+
+    def _subscribe(self, wait_key: int) -> None:
+        self._idle.discard(wait_key)
+        if wait_key in self._subscribed:
+            return
+        if len(self._subscribed) >= MAX_CHANNELS:
+            self._unsubscribe(self._without_waiters())
+        if len(self._subscribed) < MAX_CHANNELS:
+            self._subscribed.add(wait_key)
+            self._listener.subscribe(self._keys.channel_of(wait_key))
+        if self._cleanup_timer is None:
+            self._cleanup_timer = self._clock.call_later(IDLE_CHANNEL_SECONDS, self._unsubscribe_idle)
+
+    def _unsubscribe_idle(self) -> None:
+        """Leave the lines that have had no receiver since the last time."""
+        self._unsubscribe({wait_key for wait_key in self._idle if not self._wait_queue.has_waiters(wait_key)})
+        self._idle = self._without_waiters()
+        self._cleanup_timer = (
+            self._clock.call_later(IDLE_CHANNEL_SECONDS, self._unsubscribe_idle) if self._subscribed else None
+        )
+
+    def _without_waiters(self) -> set[int]:
+        return {wait_key for wait_key in self._subscribed if not self._wait_queue.has_waiters(wait_key)}
+
+    def _unsubscribe(self, wait_keys: Iterable[int]) -> None:
+        for wait_key in wait_keys:
+            self._subscribed.discard(wait_key)
+            self._listener.unsubscribe(self._keys.channel_of(wait_key))
+
+    def _receive(self, message: bytes) -> None:
+        try:
+            notice = msgspec.json.decode(message, type=Notice)
+        except msgspec.DecodeError as error:
+            self._report("wake-ups", error)
+            return
+        is_own = notice.origin == self._origin
+        if not is_own:
+            for queue_id, numbers in notice.passed.items():
+                self.on_messages_available(queue_id, numbers)
+        for queue_id, count in notice.rings.items():
+            woken = 0 if is_own else self._wait_queue.wake(queue_id, count)
+            if not woken and not self._wait_queue.has_waiters(queue_id):
+                self._unsubscribe([queue_id])
+        if notice.queues_changed and not is_own:
+            self.on_queues_changed()
+
+
+def _do_nothing() -> None:
+    """Nobody has asked to hear of it."""
+
+
+def _ignore_messages(_wait_key: int, _sequence_numbers: Sequence[int]) -> None:
+    """There are no searches."""

@@ -1,0 +1,123 @@
+"""The lock store in Redis, shared by all processes; its clock is the only one that locks go by."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+
+from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
+from app.domain.instant import Duration
+from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
+from app.locks.lua_scripts import DROP, EVIDENCE, EXPIRED, RECORD, RENEW, Script
+from app.locks.redis_connection import RedisConnection, ScriptCall
+from app.locks.redis_keys import BUCKETS, RedisKeys, bucket_of
+from app.runtime.coalescer import Coalescer
+
+IN_FLIGHT = 2
+MAX_BATCH_SIZE = 256
+
+UNREACHABLE = NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class LockCommand:
+    """What one caller wants done with one record."""
+
+    script: Script
+    token: LockToken
+    arguments: tuple[int, ...] = ()
+
+
+RecordResult = tuple[int, ...] | None
+"""The numbers a script answers for one record; None when Redis did not answer."""
+
+
+class RedisLockStore:
+    """Implements `LockStore`. Callers who come while a round trip is under way share the next one.
+
+    Crash window: a record that was written for nothing (its process died, the reply was lost) only
+    delays a redelivery, and it expires by itself.
+    """
+
+    def __init__(self, connection: RedisConnection, keys: RedisKeys) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._keeps_records = True
+        self._commands = Coalescer[LockCommand, RecordResult](
+            self._run, in_flight=IN_FLIGHT, max_batch_size=MAX_BATCH_SIZE
+        )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether renewals may count on it now: it answers, and did not refuse to keep the last record."""
+        return self._connection.is_up and self._keeps_records
+
+    @property
+    def state(self) -> str:
+        """`ok`, or `degraded` while Redis is left alone after failures, or is full, or a replica."""
+        return "ok" if self.is_shared else "degraded"
+
+    async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
+        """Prolong a lock whose record lives, inside its bound; otherwise say what the record tells."""
+        arguments = (duration, queue_version.queue_id, queue_version.version)
+        result = await self._commands.submit(LockCommand(RENEW, token, arguments))
+        if result is None:
+            return UNREACHABLE
+        now, granted, evidence = result
+        return Renewed(granted, duration) if granted else NotRenewed(now, evidence)
+
+    async def write_record(self, token: LockToken, record: LockRecord) -> None:
+        """Write the record of a lock that SQL has prolonged; losing it only delays a redelivery."""
+        version = (record.queue_version.queue_id, record.queue_version.version)
+        arguments = (record.generation, record.duration, record.bound, record.promised_until, *version)
+        await self._commands.submit(LockCommand(RECORD, token, arguments))
+
+    async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
+        """The generations of records that have expired; `NO_EXPIRED_GENERATION` for all others."""
+        results = await self._commands.submit_all([LockCommand(EVIDENCE, token) for token in tokens])
+        return [NO_EXPIRED_GENERATION if result is None else result[0] for result in results]
+
+    async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:
+        """Forget records; one that stays is found by the sweeper and dropped then."""
+        await self._commands.submit_all([LockCommand(DROP, token, (generation,)) for token, generation in ended])
+
+    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
+        """Tokens whose records have expired, from all buckets in turn; the same again until dropped."""
+        replies = await self._connection.run(
+            [ScriptCall(EXPIRED, [self._keys.index(b)], [limit]) for b in range(BUCKETS)]
+        )
+        names = [reply.decode().split("\n") for reply in replies if isinstance(reply, bytes)]
+        interleaved = (
+            self._keys.token(name) for round_of_names in zip_longest(*names, fillvalue="") for name in round_of_names
+        )
+        tokens = list(islice((token for token in interleaved if token is not None), limit))
+        # A record may have been prolonged since, or be gone; only what it says itself is evidence.
+        found = zip(tokens, await self.expired_generations(tokens), strict=True)
+        return [(token, generation) for token, generation in found if generation != NO_EXPIRED_GENERATION]
+
+    async def close(self) -> None:
+        """Finish what is under way. The link belongs to whoever opened it."""
+        await self._commands.close()
+
+    async def _run(self, commands: list[LockCommand]) -> list[RecordResult]:
+        """One script call per kind and bucket, all in one round trip; lines in the order of the errands."""
+        groups = defaultdict[tuple[Script, int], list[int]](list)
+        for position, command in enumerate(commands):
+            groups[command.script, bucket_of(command.token)].append(position)
+        replies = await self._connection.run(
+            [self._script_call([commands[position] for position in group]) for group in groups.values()]
+        )
+        results: list[RecordResult] = [None] * len(commands)
+        for ((script, _), group), reply in zip(groups.items(), replies, strict=True):
+            if isinstance(reply, bytes):
+                for position, result in zip(group, reply.split(b"\n"), strict=True):
+                    results[position] = tuple(map(int, result.split()))
+            if script is RECORD and reply is not None:
+                self._keeps_records = isinstance(reply, bytes)
+        return results
+
+    def _script_call(self, commands: Sequence[LockCommand]) -> ScriptCall:
+        index = self._keys.index(bucket_of(commands[0].token))
+        records = [self._keys.record(command.token) for command in commands]
+        arguments = [argument for command in commands for argument in command.arguments]
+        return ScriptCall(commands[0].script, [index, *records], arguments)

@@ -1,0 +1,89 @@
+"""All background passes of one process, each in a loop of its own, started and stopped together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from app.broker.broker import Broker
+from app.broker.keys import Authenticator
+from app.maintenance.expiry import expire_locks
+from app.maintenance.retention import delete_expired, expire_overdue
+from app.maintenance.schedule import promote_scheduled
+from app.maintenance.seal import ArchiveSealer
+from app.maintenance.wake_receivers import wake_receivers
+from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
+
+POLL_SECONDS = 1.0
+KEY_USE_SECONDS = 10.0
+
+OnPassEnd = Callable[[str, str], None]
+"""Hears the name of a pass that has ended, and `ok` or `failed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often ended locks and lives are looked for, and how long ended messages gather before they are sealed."""
+
+    sweep_seconds: float
+    seal_seconds: float
+
+
+class BackgroundLoops:
+    """The loops of one process."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        authenticator: Authenticator | None,
+        intervals: Intervals,
+        report: ErrorReporter,
+        on_pass_end: OnPassEnd,
+    ) -> None:
+        self._on_pass_end = on_pass_end
+        self._report = report
+        self._broker = broker
+        self._schedule = self._loop("schedule", partial(promote_scheduled, broker), POLL_SECONDS)
+        sweep_seconds = intervals.sweep_seconds
+        self._loops = [
+            self._loop("expiry", partial(expire_locks, broker), sweep_seconds),
+            self._schedule,
+            self._loop("retention", partial(expire_overdue, broker), sweep_seconds),
+            self._loop("forget", partial(delete_expired, broker), sweep_seconds),
+            self._loop("seal", ArchiveSealer(broker, intervals.seal_seconds).step, intervals.seal_seconds),
+            self._loop("look", partial(wake_receivers, broker), POLL_SECONDS),
+        ]
+        if authenticator is not None:
+            self._loops.append(self._loop("key use", partial(_record_key_use, authenticator), KEY_USE_SECONDS))
+
+    def start(self) -> None:
+        """Begin all of them."""
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Let the passes under way finish."""
+        await asyncio.gather(*(loop.stop() for loop in self._loops))
+
+    def wake_schedule(self) -> None:
+        """Something may be due sooner than the schedule's rest."""
+        self._schedule.wake()
+
+    def _loop(self, name: str, run_pass: Callable[[], Awaitable[float | None]], seconds: float) -> BackgroundLoop:
+        async def counted() -> float | None:
+            rest = await run_pass()
+            self._on_pass_end(name, "ok")
+            return rest
+
+        return BackgroundLoop(
+            name, counted, self._broker.clock, report=self._failed, delays=LoopDelays(idle_seconds=seconds)
+        )
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        self._on_pass_end(name, "failed")
+        self._report(name, error)
+
+
+async def _record_key_use(authenticator: Authenticator) -> float | None:
+    await authenticator.record_use()
+    return None

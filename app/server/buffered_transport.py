@@ -1,0 +1,113 @@
+"""uvicorn's HTTP protocol, with the head of an answer and its body in one write.
+
+uvicorn writes them one after the other: two system calls, and a client that is woken to find half an answer.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+CONTINUE_PREFIX = b"HTTP/1.1 100 "
+
+
+class BufferedWrites(HttpToolsProtocol):
+    """A connection whose answers each go out in one write."""
+
+    _buffered_transport: "BufferedTransport"
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        self._buffered_transport = BufferedTransport(transport, self.loop.time)
+        super().connection_made(self._buffered_transport)
+
+    def on_response_complete(self) -> None:
+        """An answer has ended, perhaps without a body, as to HEAD."""
+        self._buffered_transport.end_response()
+        super().on_response_complete()
+
+
+class BufferedTransport(asyncio.Transport):
+    """A connection that keeps an answer's head until its body, its end, or the end of the connection comes along."""
+
+    __slots__ = ("_head", "_is_in_response", "_is_paused", "_is_read_held", "_now", "_transport", "reading_since")
+
+    def __init__(self, transport: asyncio.Transport, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._now = now
+        self.reading_since = now()
+        """When the client was last told to go on, or its bytes were read again after a pause."""
+        self._is_in_response = False
+        self._head = b""
+        self._is_read_held = False
+        self._is_paused = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep the first piece of an answer, and write it with the second."""
+        if self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        elif self._is_in_response:
+            self._transport.write(data)
+        elif data[: len(CONTINUE_PREFIX)] == CONTINUE_PREFIX:
+            self._transport.write(data)
+            self.reading_since = self._now()
+        else:
+            self._is_in_response = True
+            self._head = bytes(data)
+
+    def end_response(self) -> None:
+        """The answer is whole; the next piece begins another one."""
+        self._is_in_response = False
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        """Write what was kept, and hang up."""
+        self.end_response()
+        self._transport.close()
+
+    def write_and_end(self, final_bytes: bytes) -> None:
+        """Write this after what was kept, say that nothing follows, and go on reading."""
+        self.end_response()
+        if final_bytes:
+            self._transport.write(final_bytes)
+        self._transport.write_eof()
+
+    def is_closing(self) -> bool:
+        """See `asyncio.Transport`."""
+        return self._transport.is_closing()
+
+    def hold_reading(self) -> None:
+        """Read nothing until `let_go`, also where a request asks to read on."""
+        self._is_read_held = True
+        self._transport.pause_reading()
+
+    def release_reading(self) -> None:
+        """Read on, unless reading is paused."""
+        if self._is_read_held:
+            self._is_read_held = False
+            if not self._is_paused:
+                self._resume()
+
+    def pause_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `asyncio.Transport`."""
+        self._is_paused = False
+        if not self._is_read_held:
+            self._resume()
+
+    def _resume(self) -> None:
+        self._transport.resume_reading()
+        self.reading_since = self._now()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See `asyncio.Transport`."""
+        return self._transport.get_extra_info(name, default)

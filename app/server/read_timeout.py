@@ -1,0 +1,91 @@
+"""Hangs up on clients that stop or drip in the middle of a request, and on those that never begin one."""
+
+import asyncio
+
+from app.server.connection import Connection, RequestError, Stage
+
+MIN_BYTES_PER_SECOND = 8 << 10
+"""Bytes a second at which a body comes at least. It reserves all the bytes that it announces, however slowly they come."""
+
+TOO_SLOW: RequestError = (
+    408, f"The rest of this request did not come in time. A body may take 30 seconds, and one more for every {MIN_BYTES_PER_SECOND} bytes."
+)  # fmt: skip
+
+
+class TimedConnection(Connection):
+    """A connection whose client is waited for, but not for ever.
+
+    A head has to be whole within `seconds` of its first byte, and a body within as many of its head and those that it
+    takes at `MIN_BYTES_PER_SECOND`. No time runs while a client waits for the server: for an answer, to be told to go on, or to
+    have its bytes taken. A request that comes whole in one read sets no timer.
+    """
+
+    timeout_seconds = 30.0
+    _waiting_since = 0.0
+    """Since when the client owes what comes next; each byte of a body puts that off."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._waiting_since = self.loop.time()
+        self._set_timer(self.timeout_seconds)
+
+    def feed(self, data: bytes) -> None:
+        """Read a piece of what the client sends, and wait for more from now on."""
+        newest, before = self.scope, self._stage
+        super().feed(data)
+        if self._stage is Stage.NONE:
+            if self._timer is None and self.timeout_keep_alive_task is None and not self._is_answering():
+                # Blank lines between requests have ended uvicorn's watch over an idle connection.
+                self._set_timer(self.timeout_seconds)
+            return
+        if self.scope is not newest or self._stage is not before:
+            self._waiting_since = self.loop.time()
+        elif self._stage is Stage.BODY:
+            self._waiting_since = min(self._waiting_since + len(data) / MIN_BYTES_PER_SECOND, self.loop.time())
+        if self._timer is None:
+            self._set_timer(self.timeout_seconds)
+
+    def on_response_complete(self) -> None:
+        """An answer has ended. What its client has begun to send behind it is waited for from now on."""
+        super().on_response_complete()
+        self._waiting_since = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(seconds, self._check_timeout)
+
+    def _check_timeout(self) -> None:
+        """Refuse the rest of a request that is overdue; look again when the next could be."""
+        self._timer = None
+        if self._is_discarding:
+            return
+        if self._stage is Stage.NONE:
+            self._close_if_idle()
+            return
+        if self._is_client_waiting():
+            self._waiting_since = self.loop.time()
+        self._waiting_since = max(self._waiting_since, self._buffered_transport.reading_since)
+        left = self._waiting_since + self.timeout_seconds - self.loop.time()
+        if left > 0:
+            self._set_timer(left)
+        else:
+            self._refuse(TOO_SLOW)
+
+    def _close_if_idle(self) -> None:
+        """Close an idle connection that uvicorn does not watch: one without an answer since its last byte."""
+        if not self._is_answering() and self.timeout_keep_alive_task is None:
+            self.transport.close()
+
+    def _is_client_waiting(self) -> bool:
+        if self.flow.read_paused or self.pipeline:
+            return True
+        if self._stage is Stage.HEAD:
+            return self._is_answering()
+        return self.cycle.waiting_for_100_continue

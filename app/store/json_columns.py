@@ -1,0 +1,162 @@
+"""What a column keeps as one JSON document: headers, properties, settings of a queue, rights, answers of attempts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, TypeAlias
+
+import msgspec
+
+from app.domain.access import Grant, Right
+from app.domain.instant import Instant
+from app.domain.message import Envelope, Message, MessageState, Receipt
+from app.domain.queue import QueueSettings, QueueStatus
+from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
+from app.domain.settlement import LockToken
+
+_encode = msgspec.json.Encoder().encode
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+
+class Headers(msgspec.Struct, omit_defaults=True, gc=False):
+    """The text fields of an envelope that have no column of their own, as the column `headers` keeps them."""
+
+    content_type: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    traceparent: str | None = None
+
+
+NO_HEADERS = Headers()
+_decode_headers = msgspec.json.Decoder(Headers).decode
+
+
+def read_headers(stored: str | None) -> Headers:
+    """What `write_headers` wrote."""
+    return NO_HEADERS if stored is None else _decode_headers(stored)
+
+
+def write_headers(envelope: Envelope) -> str | None:
+    """The column `headers`: a JSON object of what is set, null when nothing is."""
+    head = Headers(
+        envelope.content_type,
+        envelope.correlation_id,
+        envelope.subject,
+        envelope.reply_to,
+        envelope.to,
+        envelope.traceparent,
+    )
+    return None if head == NO_HEADERS else _encode(head).decode()
+
+
+def read_properties(stored: str | None) -> bytes:
+    """Properties as the domain has them: the sender's JSON as bytes, empty for none."""
+    return b"" if stored is None else stored.encode()
+
+
+def write_properties(properties: bytes | None) -> str | None:
+    """Properties as the column has them: null for none."""
+    return properties.decode() if properties else None
+
+
+def write_properties_change(properties: bytes | None) -> str | None:
+    """Properties as a change to the column: null leaves it as it is, an empty text clears it."""
+    return None if properties is None else properties.decode()
+
+
+# ---- answers of attempts ---------------------------------------------------------------------------------------------
+
+StoredReceipt: TypeAlias = tuple[int, str, Instant, int, bool]
+_decode_receipts = msgspec.json.Decoder(list[StoredReceipt]).decode
+_decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
+
+
+def write_receipts(receipts: Iterable[Receipt]) -> str:
+    """The column `answer` of an attempt to send."""
+    stored: list[StoredReceipt] = [
+        (receipt.sequence_number, receipt.message_id, receipt.enqueued_at, receipt.state.value, receipt.duplicate)
+        for receipt in receipts
+    ]
+    return _encode(stored).decode()
+
+
+def read_receipts(answer: str) -> list[Receipt]:
+    """What `write_receipts` wrote."""
+    return [
+        Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
+        for number, message_id, enqueued_at, state, duplicate in _decode_receipts(answer)
+    ]
+
+
+def write_tokens(messages: Iterable[Message]) -> str:
+    """The column `answer` of an attempt to receive: which deliveries it gave, in order."""
+    stored = [(message.sequence_number, (message.lock_token or b"").hex()) for message in messages]
+    return _encode(stored).decode()
+
+
+def read_tokens(answer: str) -> list[LockToken]:
+    """What `write_tokens` wrote."""
+    return [LockToken(number, bytes.fromhex(secret)) for number, secret in _decode_tokens(answer)]
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------
+
+RETRY_KINDS: Mapping[str, type[RetryPolicy]] = {
+    "none": NoDelay,
+    "fixed": FixedDelay,
+    "linear": LinearDelay,
+    "exponential": ExponentialDelay,
+    "list": ListedDelays,
+}
+RETRY_NAMES = {kind: name for name, kind in RETRY_KINDS.items()}
+SETTINGS_FIELDS = frozenset(field.name for field in fields(QueueSettings))
+
+
+def write_settings(settings: QueueSettings) -> str:
+    """The column `settings`: every field by name, the retry policy with its kind."""
+    stored = asdict(settings)
+    stored["retry"] = {"kind": RETRY_NAMES[type(settings.retry)], **stored["retry"]}
+    return _encode(stored).decode()
+
+
+def read_settings(text: str) -> QueueSettings:
+    """What `write_settings` wrote, by this version of the service or another one.
+
+    A field that an older version did not know has its default; one that only a newer version knows is left out, so
+    that both can run side by side during an update.
+    """
+    stored: dict[str, Any] = {
+        name: value for name, value in msgspec.json.decode(text).items() if name in SETTINGS_FIELDS
+    }
+    if "retry" in stored:
+        retry = stored["retry"]
+        stored["retry"] = msgspec.convert(retry, RETRY_KINDS[retry["kind"]])
+    if "status" in stored:
+        stored["status"] = QueueStatus(stored["status"])
+    return QueueSettings(**stored)
+
+
+# ---- API keys --------------------------------------------------------------------------------------------------------
+
+
+class Rights(msgspec.Struct):
+    """A grant as the column `rights` keeps it."""
+
+    rights: list[Right]
+    patterns: list[str]
+
+
+_decode_rights = msgspec.json.Decoder(Rights).decode
+
+
+def read_rights(stored: str) -> Grant:
+    """What `write_rights` wrote."""
+    granted = _decode_rights(stored)
+    return Grant(frozenset(granted.rights), tuple(granted.patterns))
+
+
+def write_rights(grant: Grant) -> str:
+    """The column `rights`: names and patterns, in a steady order."""
+    return _encode(Rights(sorted(grant.rights), list(grant.patterns))).decode()

@@ -1,0 +1,135 @@
+"""What fields of requests and answers may hold: limits of the domain, said once for every shape that uses them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+from app.domain.filter_expression import ALLOWED_FUNCTIONS, MAX_ADDITIONS, MAX_SYMBOLS
+from app.domain.instant import to_seconds
+from app.domain.message import (
+    MAX_DESCRIPTION_LENGTH,
+    MAX_FILTER_BYTES,
+    MAX_ID_LENGTH,
+    MAX_PRIORITY,
+    MAX_PROPERTIES,
+    MAX_REASON_LENGTH,
+    MAX_RECEIVE_COUNT,
+    MAX_TEXT_LENGTH,
+    MIN_PRIORITY,
+    MessageState,
+)
+from app.domain.queue import MAX_LOCK_DURATION, MAX_NAME_LENGTH, MAX_TTL, MIN_LOCK_DURATION, NAME_PATTERN
+from app.domain.retry import MAX_DELAY
+
+MAX_INT64 = 2**63 - 1
+MIN_INT64 = -(2**63)
+MAX_DUE_TIME = datetime(9000, 1, 1, tzinfo=UTC)
+"""No due time lies beyond, so that a time to live added to it still has a name."""
+
+END_OF_TEXT: Final = r"(?![\s\S])"
+"""What Python must be told for the `$` of JSON Schema, which does not also match before a last newline."""
+
+
+def text_of(
+    characters: str, description: str | None = None, *, min_length: int | None = None, max_length: int
+) -> msgspec.Meta:
+    """Text of these characters alone, within these lengths."""
+    return msgspec.Meta(
+        pattern=f"^{characters}*{END_OF_TEXT}", min_length=min_length, max_length=max_length, description=description
+    )
+
+
+PRINTABLE = r"[^\x00-\x1f\x7f]"
+ASCII = r"[\x20-\x7e]"
+NO_NUL = r"[^\x00]"
+
+QueueName: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=f"^{NAME_PATTERN.pattern}{END_OF_TEXT}", min_length=1, max_length=MAX_NAME_LENGTH)
+]
+Id: TypeAlias = Annotated[str, text_of(PRINTABLE, min_length=1, max_length=MAX_ID_LENGTH)]
+HeaderText: TypeAlias = Annotated[str, text_of(PRINTABLE, max_length=MAX_TEXT_LENGTH)]
+ContentType: TypeAlias = Annotated[
+    str, text_of(ASCII, "The media type of the body.", min_length=1, max_length=MAX_TEXT_LENGTH)
+]
+Reason: TypeAlias = Annotated[
+    str,
+    text_of(NO_NUL, "A short word for machines, kept with the message.", min_length=1, max_length=MAX_REASON_LENGTH),
+]
+Description: TypeAlias = Annotated[
+    str, text_of(NO_NUL, "A sentence for people, kept with the message.", max_length=MAX_DESCRIPTION_LENGTH)
+]
+Priority: TypeAlias = Annotated[
+    int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher is received first.")
+]
+DateTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"format": "date-time"})]
+TtlSeconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(ge=0.001, le=to_seconds(MAX_TTL), description="How long the message lives, from its due time."),
+]
+DelaySeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=to_seconds(MAX_DELAY))]
+LockSeconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=to_seconds(MIN_LOCK_DURATION), le=to_seconds(MAX_LOCK_DURATION), description="How long a lock lasts."
+    ),
+]
+WaitSeconds: TypeAlias = Annotated[
+    float, msgspec.Meta(ge=0, description="How long to wait for the first message; the server caps it.")
+]
+ReceiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_RECEIVE_COUNT)]
+SequenceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
+MaxMessages: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64, description="At most so many.")]
+Filter: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        description=f"""
+            A CEL expression over `message`, of at most {MAX_FILTER_BYTES} bytes. A filter knows these fields of it:
+            `message_id`, `content_type`, `correlation_id`, `subject`, `reply_to`, `to`, `group_id`, `traceparent`,
+            `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
+            `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
+            `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <
+            timestamp('2030-01-01T00:00:00Z')`. A name that is missing, or a clash of types, is no match.
+
+            A filter compares single values. It reads fields (`message.subject`), properties (`message.properties.region`,
+            `message.properties['region']`), looks for a name (`'region' in message.properties`) or in a list of texts and
+            numbers (`message.priority in [1, 2]`). It can call {", ".join(f"`{name}`" for name in sorted(ALLOWED_FUNCTIONS))}.
+            It has at most {MAX_ADDITIONS} additions and {MAX_SYMBOLS} operators, brackets and commas.
+        """,
+        extra_json_schema={"maxLength": MAX_FILTER_BYTES},
+    ),
+]
+"""Its bytes are counted where it is compiled: a schema can only count characters, of which there are never more."""
+LockTokenText: TypeAlias = Annotated[
+    str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
+]
+
+PropertyKey: TypeAlias = Annotated[str, text_of(NO_NUL, min_length=1, max_length=MAX_ID_LENGTH)]
+PropertyNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
+PropertyValue: TypeAlias = str | PropertyNumber | float | bool | None
+Properties: TypeAlias = Annotated[
+    dict[PropertyKey, PropertyValue],
+    msgspec.Meta(max_length=MAX_PROPERTIES, description="The sender's own names, each with a scalar value."),
+]
+
+StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered"]
+STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
+    MessageState.AVAILABLE: "available",
+    MessageState.SCHEDULED: "scheduled",
+    MessageState.LOCKED: "locked",
+    MessageState.DEFERRED: "deferred",
+    MessageState.DEAD_LETTERED: "dead_lettered",
+}
+AnyJson: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON value; kept byte for byte.")]
+Base64: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64"})]
+Timestamp: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+"""A time as it is answered: RFC 3339 in UTC with microseconds."""
+
+
+class Page(msgspec.Struct, forbid_unknown_fields=True):
+    """Which part of a list: at most `limit` items after `cursor`, the `next_cursor` of the page before."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="Items on a page, at most.")] = 100
+    cursor: Annotated[str, msgspec.Meta(max_length=256, description="`next_cursor` of the page before.")] | None = None

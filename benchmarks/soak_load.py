@@ -1,0 +1,101 @@
+"""The load of a soak: callers at a steady pace who settle in every way, and an account of every message."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from benchmarks.load import SEND_BODY, Connection, Target
+
+ACTIONS = ("complete", "renew", "abandon", "dead-letter", "defer", "leave")
+ACTION_WEIGHTS = (88, 4, 3, 2, 1, 2)
+"""How often in a hundred a message is settled in each way; `leave` lets its lock run out, `renew` completes after it."""
+
+LOST_LOCK = 410
+
+
+@dataclass
+class MessageLog:
+    """What the callers were told, by sequence number; what is kept per message is this, and not in a server."""
+
+    accepted: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
+    seen_again: int = 0
+    lost_locks: int = 0
+    requests: list[float] = field(default_factory=list)
+
+    def unaccounted(self, there: set[int]) -> int:
+        """Messages lost, left over or handed out after their completion; 0 when accepted = completed + still there."""
+        return len((self.accepted - self.completed) ^ there) + self.seen_again
+
+
+class SoakClient:
+    """Sends one message a turn, and settles up to two that it receives, so that what comes back is caught up with."""
+
+    def __init__(self, connection: Connection, target: Target, message_log: MessageLog, rng: Random) -> None:
+        self._connection = connection
+        self._target = target
+        self._log = message_log
+        self._rng = rng
+
+    async def run_once(self) -> None:
+        """One send, one receive, and a settlement for each message received."""
+        status, answer = await self._post("messages", SEND_BODY)
+        _expect(status, 201, answer)
+        self._log.accepted.add(json.loads(answer)["sequence_number"])
+        status, answer = await self._post("messages/receive", b'{"max_messages": 2}')
+        _expect(status, 200, answer)
+        for message in json.loads(answer)["messages"]:
+            self._log.seen_again += message["sequence_number"] in self._log.completed
+            await self._settle(message["sequence_number"], message["lock_token"])
+
+    async def _settle(self, number: int, token: str) -> None:
+        (action,) = self._rng.choices(ACTIONS, ACTION_WEIGHTS)
+        if action == "leave":
+            return
+        if action == "renew" and await self._try_settle(token, "renew"):
+            action = "complete"
+        if await self._try_settle(token, action) and action == "complete":
+            self._log.completed.add(number)
+
+    async def _try_settle(self, token: str, verb: str) -> bool:
+        """Carry out the verb; false when the lock had run out, which a slow machine can bring about."""
+        status, answer = await self._post(f"locks/{token}/{verb}", b"")
+        if status == LOST_LOCK:
+            self._log.lost_locks += 1
+            return False
+        _expect(status, 200, answer)
+        return True
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        began = time.monotonic()
+        answered = await self._connection.call("POST", self._target.path(path), body)
+        self._log.requests.append(time.monotonic() - began)
+        return answered
+
+
+async def run_at_rate(callers: Sequence[SoakClient], turns_per_second: float, seconds: float) -> None:
+    """Let all callers take a turn together, so many times a second; one that falls behind leaves turns out.
+
+    Together, because how many share a statement, and with it the cost of each, must not depend on how busy the
+    machine is.
+    """
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for caller in callers:
+            group.create_task(_repeat(caller, began, 1 / turns_per_second, began + seconds))
+
+
+async def _repeat(caller: SoakClient, turn_at: float, interval: float, ending: float) -> None:
+    while turn_at < ending:
+        await asyncio.sleep(turn_at - time.monotonic())
+        await caller.run_once()
+        turn_at += interval * max(1, math.ceil((time.monotonic() - turn_at) / interval))
+
+
+def _expect(status: int, wanted: int, answer: bytes) -> None:
+    if status != wanted:
+        raise RuntimeError(f"answered {status} instead of {wanted}: {answer[:300].decode(errors='replace')}")

@@ -1,0 +1,22 @@
+"""Where things are in a checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+PYTHON = BIN / "python"
+REQUIREMENTS = ROOT / "requirements"
+PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
+OPENAPI = ROOT / "openapi/openapi.json"
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+    "VIRTUAL_ENV": str(VENV),
+    "UV_PYTHON_DOWNLOADS": "never",
+    "REDOCLY_TELEMETRY": "off",
+    "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
+}
+"""Of every command. Bytecode is written, because tests start hundreds of processes, and each would compile the service."""

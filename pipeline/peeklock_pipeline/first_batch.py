@@ -1,0 +1,64 @@
+"""The batch with which a lake begins, noted in its first commit.
+
+A transaction of the Delta log holds the number, so no change of rows or files can move it. Lakes of earlier versions
+have no such note: for them the number is taken from what the first commit of the log says, until the next export notes it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+FIRST_BATCH_KEY = "peeklock-begun"
+"""The application whose transaction version is the number of the lake's first batch."""
+
+LAST_BATCH_KEY = "peeklock-export"
+"""The application whose transaction version is the number of the last batch exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBatch:
+    """The number of the first batch that a lake holds; `noted` is False where the lake itself does not say it."""
+
+    number: int
+    noted: bool
+
+
+def first_batch_of(table: DeltaTable) -> FirstBatch:
+    """The beginning of an archive's table: noted, or else taken from its first commit, or else from its files."""
+    noted = table.transaction_version(FIRST_BATCH_KEY)
+    if noted is not None:
+        return FirstBatch(noted, True)
+    first = _first_version(table) or table
+    last = first.transaction_version(LAST_BATCH_KEY) or 0
+    if not first.file_uris():
+        return FirstBatch(last + 1, False)
+    # Where the files are gone, the commit still tells the number of its last batch.
+    lowest = [number for one in (first, table) for number in _lowest(one.file_uris())[:1]]
+    return FirstBatch(min([*lowest, last]), False)
+
+
+def _first_version(table: DeltaTable) -> DeltaTable | None:
+    """The table as its first commit left it; None where the log has been cleaned up since."""
+    try:
+        return DeltaTable(table.table_uri, version=0)
+    except DeltaError:
+        return None
+
+
+def _lowest(files: Iterable[str]) -> list[int]:
+    """The lowest batch number of each readable file, ascending, from the statistics in their footers."""
+    found: list[int] = []
+    for file in files:
+        try:
+            footer = pq.read_metadata(Path(file))
+        except (OSError, pa.ArrowInvalid):
+            continue
+        place = footer.schema.to_arrow_schema().get_field_index("export_batch")
+        groups = [footer.row_group(index).column(place).statistics for index in range(footer.num_row_groups)]
+        found += [int(group.min) for group in groups if group is not None and group.min is not None]
+    return sorted(found)

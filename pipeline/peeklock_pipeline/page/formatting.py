@@ -1,0 +1,68 @@
+"""Numbers as people read them: grouped, rounded to what matters, and with their units."""
+
+from datetime import datetime
+
+UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
+UNIT_NAMES = {"d": "day", "h": "hour", "min": "minute", "s": "second"}
+NO_VALUE = "–"
+
+
+def count(number: float | None) -> str:
+    """A number of things: 12,345."""
+    return NO_VALUE if number is None else f"{number:,.0f}"
+
+
+def decimal(number: float | None) -> str:
+    """A ratio: 1.25."""
+    return NO_VALUE if number is None else f"{number:,.2f}"
+
+
+def share(part: float | None) -> str:
+    """A part of a whole: 3.1 %; none that is there is shown as 0."""
+    if part is None:
+        return NO_VALUE
+    percent = 100 * part
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.0f} %" if percent in (0, 100) else f"{min(percent, 99.9):.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the unit that fits: 250 ms, 1.5 s, 3 min, 2.4 h, 9 d."""
+    if seconds is None:
+        return NO_VALUE
+    # A time is said in minutes, hours and days only from two of them.
+    size, unit = next(((size, unit) for size, unit in UNITS if seconds >= size * (2 if size > 1 else 1)), UNITS[-1])
+    return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
+
+
+def width(seconds: int) -> str:
+    """A part of the time, exactly: 5 s, 1 min, 6 h, 7 d."""
+    size, unit = next((int(size), unit) for size, unit in UNITS if seconds >= size)
+    return f"{seconds // size} {unit}" if seconds // size > 1 else UNIT_NAMES[unit]
+
+
+def moment(at: datetime) -> str:
+    """A moment to the minute: 5 Mar 2026, 14:05."""
+    return f"{at.day} {at:%b %Y, %H:%M}"
+
+
+def moment_in(at: datetime, part: int) -> str:
+    """The beginning of a part of the time, as exactly as its width asks for."""
+    if part % 86_400 == 0:
+        return f"{at.day} {at:%b %Y}"
+    return f"{at.day} {at:%b, %H:%M}" if part % 60 == 0 else f"{at.day} {at:%b, %H:%M:%S}"
+
+
+def tick(at: datetime, step: int) -> str:
+    """A round time on an axis that names one every `step` seconds: 2 Mar at midnight, else 14:05."""
+    if step >= 91 * 86_400:
+        return f"{at:%b %Y}"
+    if (at.hour, at.minute, at.second) == (0, 0, 0):
+        return f"{at.day} {at:%b}"
+    return f"{at:%H:%M}" if step % 60 == 0 else f"{at:%H:%M:%S}"
+
+
+def between(low: float, high: float) -> str:
+    """What lies between two bounds: 12–40."""
+    return count(low) if low == high else f"{count(low)}–{count(high)}"

@@ -1,0 +1,42 @@
+"""What somebody who asks for a replay says."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+
+from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.sending import Destination
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class InDoubtAction(StrEnum):
+    """What becomes of a portion that may have been sent, longer ago than the queue remembers."""
+
+    REFUSE = "refuse"
+    SEND = "send"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """Send what matches `where` to a queue, at most `rate` messages a second, under a name.
+
+    Whoever gives the same name, or the same filter and queue without one, goes on with the same replay.
+    """
+
+    where: str
+    destination: Destination
+    rate: float
+    name: str
+
+    @classmethod
+    def create(cls, where: str, destination: Destination, rate: float, name: str | None = None) -> "ReplayRequest":
+        """An order. Refuses with `BadOption`."""
+        if rate <= 0:
+            raise BadOption("The rate is a number of messages per second, more than 0.")
+        made = blake2b(f"{destination.queue}\n{where}".encode(), digest_size=6).hexdigest()
+        if name is not None and not NAME.fullmatch(name):
+            raise BadOption("The name of a replay has 1 to 64 letters, digits, dots, underscores and hyphens.")
+        return cls(where, destination, rate, name or made)

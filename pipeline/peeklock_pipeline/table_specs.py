@@ -1,0 +1,233 @@
+"""The columns of the lake's tables, written down once; what the archive stores is turned into them here.
+
+The archive keeps times as microseconds since 1970 in UTC and a lock token as its secret; the lake has
+timestamps, and the token as clients know it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table of the lake: its name, its columns, and those by whose values its files are told apart."""
+
+    name: str
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+
+
+IDENTITY_FIELDS = (
+    pa.field("sequence_number", pa.int64(), nullable=False),
+    pa.field("queue", pa.string(), nullable=False),
+)
+LIFECYCLE_FIELDS = (
+    pa.field("enqueued_at", TIMESTAMP, nullable=False),
+    pa.field("available_at", TIMESTAMP, nullable=False),
+    pa.field("expires_at", TIMESTAMP),
+    pa.field("first_delivered_at", TIMESTAMP),
+    pa.field("last_delivered_at", TIMESTAMP),
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("failure_count", pa.int32(), nullable=False),
+    pa.field("last_failure", pa.string()),
+    pa.field("priority", pa.int16(), nullable=False),
+    pa.field("message_id", pa.string(), nullable=False),
+    pa.field("group_id", pa.string()),
+    pa.field("receiver_id", pa.string()),
+)
+CONTENT_FIELDS = (
+    pa.field("headers", pa.string()),
+    pa.field("properties", pa.string()),
+    pa.field("body_kind", pa.string(), nullable=False),
+    pa.field("body", pa.binary(), nullable=False),
+    pa.field("dead_letter_reason", pa.string()),
+    pa.field("dead_letter_description", pa.string()),
+    pa.field("content_digest", pa.binary()),
+)
+"""What is known of a message wherever it is: which one, how far it has come, and what is in it."""
+
+ARCHIVE = TableSpec(
+    "archive",
+    pa.schema(
+        [
+            *IDENTITY_FIELDS,
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("outcome", pa.string(), nullable=False),
+            pa.field("settled_at", TIMESTAMP, nullable=False),
+            *LIFECYCLE_FIELDS,
+            pa.field("lock_token", pa.string()),
+            *CONTENT_FIELDS,
+            pa.field("export_batch", pa.int64(), nullable=False),
+        ]
+    ),
+    partitions=("queue", "date"),
+)
+"""Messages as they ended. `date` is the day of `settled_at`, in UTC."""
+
+MESSAGES = TableSpec(
+    "messages",
+    pa.schema(
+        [
+            *IDENTITY_FIELDS,
+            pa.field("state", pa.string(), nullable=False),
+            pa.field("locked_until", TIMESTAMP),
+            pa.field("dead_lettered_at", TIMESTAMP),
+            *LIFECYCLE_FIELDS,
+            *CONTENT_FIELDS,
+            pa.field("taken_at", TIMESTAMP, nullable=False),
+        ]
+    ),
+    partitions=("queue",),
+)
+"""Messages that were in their queues at `taken_at`, dead-lettered ones among them."""
+
+LOCATION_FIELDS = (
+    pa.field("standing", pa.string(), nullable=False),
+    pa.field("place", pa.string(), nullable=False),
+)
+
+STORED_ROWS = TableSpec(
+    "stored_rows",
+    pa.schema(
+        [
+            *(field.with_nullable(True) for field in ARCHIVE.schema),
+            *LOCATION_FIELDS,
+            pa.field("body_sha256", pa.string()),
+            pa.field("content_found", pa.string()),
+        ]
+    ),
+)
+"""The database's rows, of messages in queues and of the archive, as an audit reads them.
+
+In the place of a body stand its SHA-256 and the digest of the message's content, in hexadecimal, where the database
+computes them; else the body itself.
+"""
+
+LOCATED_ROWS = TableSpec(
+    "placed",
+    pa.schema(
+        [
+            *IDENTITY_FIELDS,
+            *(field for field in LIFECYCLE_FIELDS if field.name in ("message_id", "enqueued_at")),
+            *LOCATION_FIELDS,
+            pa.field("export_batch", pa.int64()),
+            pa.field("is_covered", pa.bool_(), nullable=False),
+            pa.field("is_as_accepted", pa.bool_()),
+            pa.field("row_digest", pa.string()),
+        ]
+    ),
+)
+"""Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake.
+
+`place` is the table that has the row: `queue`, `archive` or `lake`. `is_covered` says whether the message has a digest of
+its content, `is_as_accepted` whether it is that of what the row holds.
+"""
+
+REMOVED = TableSpec(
+    "removed",
+    pa.schema(
+        [
+            pa.field("removal", pa.string(), nullable=False),
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("export_batch", pa.int64(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("accepted_on", pa.date32()),
+            pa.field("covered", pa.int64()),
+        ]
+    ),
+)
+"""How many messages of each batch the lake's own retention has removed, and by which removal.
+
+`covered` of them, all accepted on one day, had a digest of their content.
+"""
+
+OPENING = TableSpec(
+    "opening",
+    pa.schema(
+        [
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""How many of the messages that a queue accepted on a day were gone, or exported without digests, when this was noted."""
+
+MISSED = TableSpec(
+    "missed",
+    pa.schema([pa.field("export_batch", pa.int64(), nullable=False), pa.field("messages", pa.int64(), nullable=False)]),
+)
+"""Batches that the archive had already removed when an export came for them, and how many messages each had."""
+
+REPLAYS = TableSpec(
+    "replays",
+    pa.schema(
+        [
+            pa.field("replay", pa.string(), nullable=False),
+            pa.field("event", pa.string(), nullable=False),
+            pa.field("at", TIMESTAMP, nullable=False),
+            pa.field("condition", pa.string()),
+            pa.field("target_queue", pa.string()),
+            pa.field("last_batch", pa.int64()),
+            pa.field("first_sequence", pa.int64(), nullable=False),
+            pa.field("last_sequence", pa.int64(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("duplicates", pa.int64()),
+        ]
+    ),
+)
+"""What replays were to send, `planned`, and which portions they have `begun`, `sent` or `skipped`."""
+
+CODES = {
+    "body_kind": ("none", "json", "bytes"),
+    "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered"),
+}
+"""What the numbers in these columns stand for."""
+
+ARCHIVE_COLUMNS = tuple(name for name in ARCHIVE.schema.names if name != "date")
+"""The columns that are read from the archive."""
+
+
+def to_lake_table(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Rows of the database as a table of the lake has them, with its columns in its order, as far as they are read.
+
+    Drivers differ in how they tell numbers and texts apart where a column is empty; here they become what they are.
+    """
+    columns = {name: _lake_column(name, rows, spec) for name in spec.schema.names if name in rows.column_names}
+    if "date" in spec.schema.names and "settled_at" in columns:
+        columns["date"] = columns["settled_at"].cast(pa.date32())
+    wanted = [field for field in spec.schema if field.name in columns]
+    return pa.table([columns[field.name] for field in wanted], schema=pa.schema(wanted))
+
+
+def _lake_column(name: str, rows: pa.Table, spec: TableSpec) -> pa.ChunkedArray:
+    column: Any = rows[name]
+    kind = spec.schema.field(name).type
+    if name in CODES:
+        return _decoded(column.cast(pa.int64()), CODES[name])
+    if name == "lock_token":
+        return _tokens(rows)
+    if kind == TIMESTAMP:
+        return column.cast(pa.int64()).cast(TIMESTAMP)
+    return column.cast(kind)
+
+
+def _decoded(codes: Any, names: tuple[str, ...]) -> pa.ChunkedArray:
+    """What these numbers stand for. A number that stands for nothing remains, as a text, so that an audit can name it."""
+    places: Any = pc.index_in(codes, pa.array(range(len(names)), pa.int64()))
+    return pc.coalesce(pc.take(pa.chunked_array([names]), places), codes.cast(pa.string()))
+
+
+def _tokens(rows: pa.Table) -> pa.ChunkedArray:
+    numbers, secrets = rows["sequence_number"].to_pylist(), rows["lock_token"].to_pylist()
+    tokens = [
+        None if secret is None else f"{number}.{bytes(secret).hex()}"
+        for number, secret in zip(numbers, secrets, strict=True)
+    ]
+    return pa.chunked_array([pa.array(tokens, pa.string())])

@@ -1,0 +1,125 @@
+"""A server without a network: requests go through the whole HTTP room to a real SQLite store in memory."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from app.api.application import build_application
+from app.api.metrics import Metrics
+from app.api.queue_statistics import QueueStatistics
+from app.api.request import AppContext
+from app.api.request_id import RequestIdMiddleware
+from app.broker.broker import Broker
+from app.broker.keys import Authenticator, create_key
+from app.domain.access import Grant, Right
+from app.domain.refusals import Overloaded
+from app.maintenance.expiry import expire_locks
+from app.maintenance.retention import expire_overdue
+from app.maintenance.schedule import promote_scheduled
+from app.runtime.byte_budget import ByteBudget
+from tests.api.openapi_conformance import check_conformance
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
+
+MAX_REQUEST_BYTES = 4 << 20
+MAX_WAIT = 50.0
+METRICS_KEY = "a key for metrics"
+
+
+class ApiServer:
+    """A server, its clock, and a caller of it."""
+
+    def __init__(self, broker: Broker, clock: VirtualClock, authenticator: Authenticator | None) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.authenticator = authenticator
+        self.request_budget = ByteBudget(2 * MAX_REQUEST_BYTES, Overloaded)
+        self.context = AppContext(
+            broker,
+            authenticator,
+            Metrics(),
+            MAX_REQUEST_BYTES,
+            MAX_WAIT,
+            lambda: self.middleware.is_draining,
+            self.request_budget,
+            QueueStatistics(broker),
+            METRICS_KEY,
+        )
+        self.middleware = RequestIdMiddleware(build_application(self.context))
+        transport = httpx.ASGITransport(self.middleware)
+        self.http = httpx.AsyncClient(
+            transport=transport, base_url="http://peeklock.test", event_hooks={"response": [check_conformance]}
+        )
+
+    async def request(self, method: str, path: str, body: Any = None, **request: Any) -> httpx.Response:
+        """One request below /v1, with a body of JSON where one is given."""
+        if body is not None:
+            request["json"] = body
+        return await self.http.request(method, f"/v1{path}", **request)
+
+    async def request_json(self, method: str, path: str, body: Any = None, **request: Any) -> Any:
+        """What a request that must succeed is answered."""
+        response = await self.request(method, path, body, **request)
+        assert response.is_success, response.text
+        return response.json() if response.content else None
+
+    async def send(self, queue: str = "orders", **message: Any) -> Any:
+        """Send a message."""
+        return await self.request_json("POST", f"/queues/{queue}/messages", message)
+
+    async def receive(self, queue: str = "orders", **wanted: Any) -> list[Any]:
+        """The messages that a receive is answered with."""
+        return (await self.request_json("POST", f"/queues/{queue}/messages/receive", wanted))["messages"]
+
+    async def settle(
+        self, message: Mapping[str, Any], verb: str, queue: str = "orders", **fields: Any
+    ) -> httpx.Response:
+        """Complete, abandon, dead-letter, defer or renew a message by its lock."""
+        return await self.request("POST", f"/queues/{queue}/locks/{message['lock_token']}/{verb}", fields)
+
+    async def counts(self, queue: str = "orders") -> dict[str, int]:
+        """How many messages are in each state that has any."""
+        counts = (await self.request_json("GET", f"/queues/{queue}"))["counts"]
+        return {state: count for state, count in counts.items() if count}
+
+    async def advance_time(self, seconds: float) -> None:
+        """Let time pass, and let the background passes see it."""
+        await self.clock.advance(seconds)
+        await expire_locks(self.broker)
+        await promote_scheduled(self.broker)
+        await expire_overdue(self.broker)
+
+    async def new_key(self, *rights: Right, patterns: tuple[str, ...] = ("*",), principal: str = "somebody") -> str:
+        """The secret of a new key with these rights."""
+        grant = Grant(frozenset(rights), patterns)
+        created = await create_key(self.broker.store.keys, principal, grant, self.clock.now())
+        if self.authenticator is not None:
+            self.authenticator.clear_cache()
+        return created.secret
+
+
+@asynccontextmanager
+async def open_api_server(*, needs_keys: bool = False, auto_create: bool = True) -> AsyncIterator[ApiServer]:
+    """A server on an empty database, open to everybody unless it needs keys."""
+    clock = VirtualClock()
+    async with sqlite_broker("sqlite://", clock, auto_create=auto_create) as broker:
+        authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=False) if needs_keys else None
+        api = ApiServer(broker, clock, authenticator)
+        async with api.http:
+            yield api
+        if authenticator is not None:
+            await authenticator.close()
+
+
+def problem(response: httpx.Response, status: int, code: str) -> Any:
+    """The problem document of an answer that must be this one."""
+    assert (response.status_code, response.json().get("code")) == (status, code), response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    return response.json()
+
+
+def pointers(response: httpx.Response) -> list[str]:
+    """Where the faults of an invalid request are."""
+    return [fault["pointer"] for fault in problem(response, 422, "invalid-request")["errors"]]

@@ -1,0 +1,55 @@
+"""Who may ask what of every path, written by hand: what `app` declares is held to it, not the other way round."""
+
+from __future__ import annotations
+
+from app.api.operation import Operation
+
+PUBLIC = "open to everyone"
+
+RIGHTS: dict[tuple[str, str], str] = {
+    ("POST", "/v1/queues/{queue}/messages"): "send",
+    ("POST", "/v1/queues/{queue}/messages/batch"): "send",
+    ("POST", "/v1/queues/{queue}/messages/raw"): "send",
+    ("POST", "/v1/queues/{queue}/messages/receive"): "listen",
+    ("POST", "/v1/queues/{queue}/settle"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/complete"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/abandon"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/renew"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/dead-letter"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/defer"): "listen",
+    ("GET", "/v1/queues/{queue}/messages"): "browse",
+    ("GET", "/v1/queues/{queue}/messages/{sequence_number}"): "browse",
+    ("GET", "/v1/queues/{queue}/messages/{sequence_number}/body"): "browse",
+    ("PATCH", "/v1/queues/{queue}/messages/{sequence_number}"): "manage",
+    ("DELETE", "/v1/queues/{queue}/messages/{sequence_number}"): "manage",
+    ("POST", "/v1/queues/{queue}/dead-letter/redrive"): "manage",
+    ("POST", "/v1/queues/{queue}/purge"): "manage",
+    ("PUT", "/v1/queues/{queue}"): "manage",
+    ("PATCH", "/v1/queues/{queue}"): "manage",
+    ("DELETE", "/v1/queues/{queue}"): "manage",
+    ("GET", "/v1/queues/{queue}"): "browse",
+    ("GET", "/v1/queues"): "browse",
+    ("GET", "/v1/archive/batches"): "browse",
+    ("POST", "/v1/archive/trim"): "manage",
+    ("POST", "/v1/keys"): "manage",
+    ("GET", "/v1/keys"): "manage",
+    ("DELETE", "/v1/keys/{key_id}"): "manage",
+    ("GET", "/livez"): PUBLIC,
+    ("GET", "/readyz"): PUBLIC,
+    ("GET", "/metrics"): PUBLIC,
+    ("GET", "/openapi.json"): PUBLIC,
+}
+"""The right that a caller needs for each method and path. Where the path has no `{queue}`, the right is on all names."""
+
+GUARDED = {asked: right for asked, right in RIGHTS.items() if right != PUBLIC}
+PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
+
+
+def path_of(operation: Operation) -> str:
+    """A path of an operation, of a queue named orders."""
+    return operation.path.format(**PATH_VALUES)
+
+
+def headers_of(operation: Operation) -> dict[str, str]:
+    """The headers without which a server that needs no key refuses an operation."""
+    return {"Peeklock-Local-Admin": "true"} if operation.name in ("create_key", "revoke_key") else {}

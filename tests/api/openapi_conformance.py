@@ -1,0 +1,71 @@
+"""Holds every answer that a test gets to what the OpenAPI document promises."""
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import httpx
+from jsonschema import Draft202012Validator
+
+from app.api.document import openapi_document
+
+UNDOCUMENTED_STATUSES = {404, 405}  # what is said of a path or a method that is not there
+DOCUMENT_PATH = "/openapi.json"
+
+
+async def check_conformance(answer: httpx.Response) -> None:
+    """Refuse an answer of a kind or shape that the operation does not promise."""
+    promise = documented_responses(answer.request.method, answer.request.url.raw_path.decode().partition("?")[0])
+    if promise is None:
+        known = answer.request.method == "HEAD" or answer.request.url.path == DOCUMENT_PATH
+        assert known or answer.status_code in UNDOCUMENTED_STATUSES
+        return
+    operation, responses = promise
+    assert str(answer.status_code) in responses, f"{operation} does not promise {answer.status_code}"
+    response = resolved(responses[str(answer.status_code)])
+    content = response.get("content", {})
+    body = await answer.aread()
+    if not content:
+        assert body == b""
+    elif not any(kind.startswith(("application/octet-stream", "text/")) for kind in content):
+        ((kind, _),) = content.items()
+        assert answer.headers["content-type"] == kind
+        errors = list(validator(operation, answer.status_code, kind).iter_errors(json.loads(body)))
+        assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
+    for name in response["headers"]:
+        if name != "Idempotency-Replayed":
+            assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
+
+
+def resolved(response: dict[str, Any]) -> dict[str, Any]:
+    """A response, or the one that a reference to the shared ones leads to."""
+    _, shared, name = response.get("$ref", "//").rsplit("/", 2)
+    return openapi_document()["components"][shared][name] if name else response
+
+
+@cache
+def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
+    """What an answer's body must keep to."""
+    (schema,) = [
+        resolved(found["responses"][str(status)])["content"][kind]["schema"]
+        for methods in openapi_document()["paths"].values()
+        for found in methods.values()
+        if found["operationId"] == operation
+    ]
+    return Draft202012Validator({**schema, "components": openapi_document()["components"]})
+
+
+@cache
+def documented_responses(method: str, path: str) -> tuple[str, Any] | None:
+    """The operation at a path and the answers it promises; None where there is none."""
+    paths = [
+        template
+        for template in openapi_document()["paths"]
+        if re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
+    ]
+    if not paths:
+        return None
+    # A path that is written out goes before one with parameters.
+    operation = openapi_document()["paths"][min(paths, key=lambda template: template.count("{"))].get(method.lower())
+    return None if operation is None else (operation["operationId"], operation["responses"])

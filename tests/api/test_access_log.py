@@ -1,0 +1,49 @@
+"""What a server says of every request when somebody wants to watch, and only then."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.api.api_server import open_api_server
+
+
+@pytest.fixture
+def debug_logging(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that is opened now speaks at level debug."""
+    caplog.set_level(logging.DEBUG, "peeklock.access")
+
+
+def logged_fields(lines: list[Any]) -> list[Mapping[str, Any]]:
+    """What the access lines say, without what differs each time."""
+    return [{key: line[key] for key in ("operation", "method", "queue", "status", "request_id")} for line in lines]
+
+
+@pytest.mark.usefixtures("debug_logging")
+async def test_each_request_leaves_one_line() -> None:
+    async with open_api_server() as house:
+        with capture_logs() as lines:
+            await house.request("PUT", "/queues/orders", {}, headers={"x-request-id": "first"})
+            await house.request("POST", "/queues/orders/locks/7.secret/complete", headers={"x-request-id": "second"})
+            await house.request("GET", "/queues/no%0Aqueue", headers={"x-request-id": "third"})
+            await house.request("PUT", "/nowhere/7.secret", headers={"x-request-id": "fourth"})
+            await house.request("DELETE", "/queues", headers={"x-request-id": "fifth"})
+    assert [tuple(line.values()) for line in logged_fields(lines)] == [
+        ("put_queue", "PUT", "orders", 201, "first"),
+        ("complete_lock", "POST", "orders", 404, "second"),
+        ("get_queue", "GET", None, 422, "third"),
+        (None, "PUT", None, 404, "fourth"),
+        (None, "DELETE", None, 405, "fifth"),
+    ]
+    assert {(line["event"], line["log_level"]) for line in lines} == {("answered", "debug")}
+    assert all(line["milliseconds"] > 0 for line in lines)
+    assert "secret" not in str(lines)
+
+
+async def test_nobody_pays_who_does_not_watch() -> None:
+    async with open_api_server() as house:
+        with capture_logs() as lines:
+            await house.request("PUT", "/queues/orders", {})
+    assert lines == []

@@ -1,0 +1,146 @@
+"""The guard: nothing is done for whoever may not ask for it, and no operation is left without a guard."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from app.api.application import build_application
+from app.api.dispatch import Dispatcher
+from app.api.document import openapi_document
+from app.domain.access import Right
+from tests.api.api_server import ApiServer, problem
+from tests.api.expected_rights import GUARDED, PATH_VALUES, PUBLIC, RIGHTS
+from tests.bounds import bounded
+
+DOCUMENTED_OPERATIONS = {
+    (method.upper(), path): promise
+    for path, methods in openapi_document()["paths"].items()
+    for method, promise in methods.items()
+}
+
+each_operation = pytest.mark.parametrize(
+    ("method", "path", "right"),
+    [(method, path, Right(right)) for (method, path), right in GUARDED.items()],
+    ids=[f"{method} {path}" for method, path in GUARDED],
+)
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def routes(application: Any) -> Iterator[tuple[str, str]]:
+    """Method and path of everything that an application answers; one of an unknown kind is an error."""
+    assert isinstance(application, Dispatcher)
+    for one in application.handlers:
+        yield one.operation.method, one.operation.path
+    for route in application.fallback.routes:
+        assert type(route) is Route, f"{route} may answer paths that no table of rights knows"
+        for method in (route.methods or set()) - {"HEAD"}:
+            yield method, route.path
+
+
+def test_every_route_of_the_application_stands_in_the_table_of_rights(api: ApiServer) -> None:
+    found = [*routes(build_application(api.context))]
+    assert sorted(found) == sorted(RIGHTS)
+
+
+def test_the_document_says_which_right_each_operation_needs() -> None:
+    assert {asked: promise.get("x-peeklock-right", PUBLIC) for asked, promise in DOCUMENTED_OPERATIONS.items()} == {
+        asked: right for asked, right in RIGHTS.items() if asked[1] != "/openapi.json"
+    }
+    for (method, path), promise in DOCUMENTED_OPERATIONS.items():
+        if RIGHTS[method, path] == PUBLIC:
+            assert promise["security"] == []
+            assert "Needs no API key." in promise["description"]
+        else:
+            where = "the queue" if "{queue}" in path else "all queues"
+            assert "security" not in promise
+            assert f"Needs the right `{RIGHTS[method, path]}` on {where}." in promise["description"]
+
+
+@each_operation
+async def test_without_a_key_nobody_gets_in(api_with_keys: ApiServer, method: str, path: str, right: Right) -> None:
+    answer = await api_with_keys.http.request(method, path.format(**PATH_VALUES))
+    problem(answer, 401, "unauthenticated")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@each_operation
+async def test_a_key_without_the_right_is_refused(
+    api_with_keys: ApiServer, method: str, path: str, right: Right
+) -> None:
+    headers = bearer(await api_with_keys.new_key(*{*Right} - {right}))
+    problem(await api_with_keys.http.request(method, path.format(**PATH_VALUES), headers=headers), 403, "forbidden")
+
+
+@each_operation
+async def test_the_right_on_other_names_is_not_enough(
+    api_with_keys: ApiServer, method: str, path: str, right: Right
+) -> None:
+    headers = bearer(await api_with_keys.new_key(*Right, patterns=("invoices", "order", "orders.*", "Orders")))
+    problem(await api_with_keys.http.request(method, path.format(**PATH_VALUES), headers=headers), 403, "forbidden")
+
+
+@each_operation
+async def test_the_right_alone_is_enough(api_with_keys: ApiServer, method: str, path: str, right: Right) -> None:
+    pattern = "ord*" if "{queue}" in path else "*"
+    headers = bearer(await api_with_keys.new_key(right, patterns=(pattern,)))
+    answer = await api_with_keys.http.request(method, path.format(**PATH_VALUES), headers=headers)
+    assert answer.status_code not in (401, 403, 500)
+
+
+@each_operation
+async def test_a_caller_without_the_right_does_not_learn_what_is_there(
+    api_with_keys: ApiServer, method: str, path: str, right: Right
+) -> None:
+    known = await api_with_keys.http.request(method, path.format(**PATH_VALUES))
+    await api_with_keys.broker.queue_cache.by_name_for_send("orders")
+    unknown = await api_with_keys.http.request(method, path.format(**PATH_VALUES))
+    assert {**known.json(), "tracking_id": ""} == {**unknown.json(), "tracking_id": ""}
+
+
+@pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == PUBLIC])
+async def test_these_are_open_to_everybody(api_with_keys: ApiServer, path: str) -> None:
+    assert (await api_with_keys.http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer nonsense", "Bearer " + "x" * 10_000, "Bearer \xff"],
+)
+async def test_what_is_no_key_opens_nothing(api_with_keys: ApiServer, authorization: str) -> None:
+    headers = {"Authorization": authorization.encode("latin-1")}
+    problem(await api_with_keys.request("GET", "/queues", headers=headers), 401, "unauthenticated")
+
+
+async def test_the_scheme_may_be_written_in_any_case(api_with_keys: ApiServer) -> None:
+    secret = await api_with_keys.new_key(Right.BROWSE)
+    assert (await api_with_keys.request("GET", "/queues", headers={"authorization": f"bEARER  {secret} "})).is_success
+
+
+async def test_two_keys_open_nothing(api_with_keys: ApiServer) -> None:
+    secret = await api_with_keys.new_key(Right.BROWSE)
+    headers = [("authorization", f"Bearer {secret}"), ("authorization", "Bearer nonsense")]
+    problem(await api_with_keys.http.get("/v1/queues", headers=headers), 401, "unauthenticated")
+
+
+async def test_redriving_to_another_queue_needs_the_right_to_send_there(api_with_keys: ApiServer) -> None:
+    await api_with_keys.broker.queue_cache.by_name_for_send("orders")
+    await api_with_keys.broker.queue_cache.by_name_for_send("repairs")
+    headers = bearer(await api_with_keys.new_key(Right.MANAGE, Right.SEND, patterns=("orders",)))
+    path, body = "/queues/orders/dead-letter/redrive", {"to_queue": "repairs"}
+    problem(await api_with_keys.request("POST", path, body, headers=headers), 403, "forbidden")
+    headers = bearer(await api_with_keys.new_key(Right.MANAGE, Right.SEND))
+    assert await api_with_keys.request_json("POST", path, body, headers=headers) == {"moved": 0}
+
+
+async def test_the_body_of_a_stranger_is_not_read(api_with_keys: ApiServer) -> None:
+    async def endless():
+        for _ in bounded("the request is refused"):
+            yield b"x"
+
+    answer = await api_with_keys.request("POST", "/queues/orders/messages", content=endless())
+    problem(answer, 401, "unauthenticated")

@@ -1,0 +1,140 @@
+"""What an Idempotency-Key covers: one principal, one verb, one queue, one day. What a repeat does not wake."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.access import Right
+from tests.api.api_server import ApiServer, problem
+
+KEY = {"Idempotency-Key": "5f2b"}
+SEND, RECEIVE = "/queues/orders/messages", "/queues/orders/messages/receive"
+HOUR = 3600
+
+
+async def test_a_key_counts_for_one_principal(api_with_keys: ApiServer) -> None:
+    first, second = [
+        {**KEY, "Authorization": f"Bearer {await api_with_keys.new_key(Right.SEND, principal=principal)}"}
+        for principal in ("shop", "till")
+    ]
+    answers = [
+        await api_with_keys.request("POST", SEND, {"body": 1}, headers=headers) for headers in (first, second, first)
+    ]
+    assert [answer.json()["sequence_number"] for answer in answers] == [1, 2, 1]
+    assert ["idempotency-replayed" in answer.headers for answer in answers] == [False, False, True]
+    other = await api_with_keys.request("POST", SEND, {"body": 2}, headers=first)
+    problem(other, 422, "idempotency-key-reused")
+
+
+async def test_a_key_of_another_principal_receives_other_messages(api_with_keys: ApiServer) -> None:
+    every = [Right.SEND, Right.LISTEN]
+    first, second = [
+        {"Authorization": f"Bearer {await api_with_keys.new_key(*every, principal=principal)}"}
+        for principal in ("shop", "till")
+    ]
+    for body in (1, 2):
+        await api_with_keys.request_json("POST", SEND, {"body": body}, headers=first)
+    taken = [
+        (await api_with_keys.request_json("POST", RECEIVE, {}, headers={**KEY, **caller}))["messages"][0]["body"]
+        for caller in (first, second, first)
+    ]
+    assert taken == [1, 2, 1]
+
+
+@pytest.mark.parametrize("status", ["send_disabled", "disabled"])
+@pytest.mark.parametrize(
+    ("path", "body"), [(SEND, {"body": 1}), (f"{SEND}/batch", {"messages": [{"body": 1}]}), (f"{SEND}/raw", {})]
+)
+async def test_a_key_opens_no_queue_that_is_closed_to_senders(
+    api: ApiServer, path: str, body: Any, status: str
+) -> None:
+    await api.request_json("PUT", "/queues/orders", {"status": status})
+    problem(await api.request("POST", path, body, headers=KEY), 403, "send-disabled")
+    assert await api.counts() == {}
+    await api.request_json("PUT", "/queues/orders", {})
+    answer = await api.request("POST", path, body, headers=KEY)
+    assert (answer.status_code, "idempotency-replayed" in answer.headers) == (201, False)
+
+
+@pytest.mark.parametrize("status", ["receive_disabled", "disabled"])
+async def test_a_key_opens_no_queue_that_is_closed_to_receivers(api: ApiServer, status: str) -> None:
+    await api.send(body=1)
+    await api.request_json("PUT", "/queues/orders", {"status": status})
+    problem(await api.request("POST", RECEIVE, {}, headers=KEY), 403, "receive-disabled")
+    assert await api.counts() == {"available": 1}
+    await api.request_json("PUT", "/queues/orders", {})
+    answer = await api.request("POST", RECEIVE, {}, headers=KEY)
+    assert [message["delivery_count"] for message in answer.json()["messages"]] == [1]
+
+
+async def forget(api: ApiServer) -> None:
+    """Let the store forget what it need not remember any more."""
+    while await api.broker.store.delete_expired(100):
+        pass
+
+
+async def test_a_key_is_remembered_for_a_day(api: ApiServer) -> None:
+    first = await api.request("POST", SEND, {"body": 1}, headers=KEY)
+    await api.advance_time(24 * HOUR - 1)
+    await forget(api)
+    again = await api.request("POST", SEND, {"body": 1}, headers=KEY)
+    assert again.json() == first.json()
+    await api.advance_time(2)
+    await forget(api)
+    later = await api.request("POST", SEND, {"body": 1}, headers=KEY)
+    assert later.json()["sequence_number"] == 2
+
+
+async def test_each_result_of_a_mixed_batch_stands_where_its_settlement_stood(api: ApiServer) -> None:
+    for body in range(6):
+        await api.send(body=body)
+    tokens = [message["lock_token"] for message in await api.receive(max_messages=6)]
+    asked = [
+        {"action": "renew", "lock_token": tokens[0], "lock_seconds": 100},
+        {"action": "complete", "lock_token": tokens[1]},
+        {"action": "renew", "lock_token": tokens[2], "lock_seconds": 200},
+        {"action": "dead_letter", "lock_token": tokens[3]},
+        {"action": "abandon", "lock_token": tokens[4]},
+        {"action": "renew", "lock_token": f"{tokens[5][:-1]}{'0' if tokens[5][-1] != '0' else '1'}"},
+        {"action": "defer", "lock_token": tokens[5]},
+    ]
+    results = (await api.request_json("POST", "/queues/orders/settle", {"settlements": asked}))["results"]
+    assert [result["lock_token"] for result in results] == [one["lock_token"] for one in asked]
+    assert [result.get("lock_remaining_ms", result.get("outcome")) for result in results] == [
+        100_000, "completed", 200_000, "dead_lettered", "abandoned", None, "deferred",
+    ]  # fmt: skip
+    assert [result.get("sequence_number") for result in results] == [None, 2, None, 4, 5, None, 6]
+    assert results[5]["problem"]["code"] == "message-not-found"
+    assert await api.counts() == {"available": 1, "locked": 2, "deferred": 1, "dead_lettered": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (SEND, {"message_id": "m"}),
+        (f"{SEND}/batch", {"messages": [{"message_id": "m"}, {"message_id": "m"}]}),
+        (f"{SEND}/batch", {"messages": [{"message_id": "m"}], "atomic": False}),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, KEY])
+async def test_a_duplicate_wakes_no_receiver(api: ApiServer, path: str, body: Any, headers: dict[str, str]) -> None:
+    await api.request_json("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
+    queue = await api.broker.queue_cache.by_name("orders")
+    if body.get("atomic") is False:
+        headers = {}
+    await api.send(message_id="m")
+    with api.broker.wait_queue.waiter(queue.id) as waiter:
+        answer = await api.request_json("POST", path, body, headers=headers)
+        assert {one["duplicate"] for one in answer.get("results", [answer])} == {True}
+        assert not await waiter.woken(0)
+        await api.send(message_id="another")
+        assert await waiter.woken(0)
+
+
+async def test_a_repeat_wakes_no_receiver(api: ApiServer) -> None:
+    await api.request("POST", SEND, {"body": 1}, headers=KEY)
+    queue = await api.broker.queue_cache.by_name("orders")
+    with api.broker.wait_queue.waiter(queue.id) as waiter:
+        answer = await api.request("POST", SEND, {"body": 1}, headers=KEY)
+        assert answer.headers["idempotency-replayed"] == "true"
+        assert not await waiter.woken(0)

@@ -1,0 +1,163 @@
+"""What /metrics says of queues: to whom, how often the store is asked for it, and while the store is slow."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api import metrics, queue_statistics
+from app.api.application import build_application
+from app.api.request_id import RequestIdMiddleware
+from app.broker.queue_cache import QueueCache
+from app.domain.access import Right
+from app.domain.queue import QueueCounts
+from tests.api.api_server import METRICS_KEY, ApiServer, problem
+
+NAMED = 'peeklock_queue_messages{queue="orders",state="available"} 1.0'
+TOTAL = 'peeklock_messages{state="available"} 1.0'
+
+
+class CountingStore:
+    """Counts how often the store is asked for counts, and may keep its callers waiting."""
+
+    def __init__(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.open = asyncio.Event()
+        self.open.set()
+        self._counts = api.broker.store.queues.counts
+        monkeypatch.setattr(api.broker.store.queues, "counts", self.counts)
+
+    async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
+        self.asked += 1
+        await self.open.wait()
+        return await self._counts(queue_ids)
+
+
+async def read_metrics(api: ApiServer, key: str | None = None) -> list[str]:
+    answer = await api.http.get("/metrics", headers={"authorization": f"Bearer {key}"} if key else {})
+    assert answer.status_code == 200
+    return answer.text.splitlines()
+
+
+# ---- to whom ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_asks_for_no_keys_names_its_queues(api: ApiServer) -> None:
+    await api.send()
+    assert {NAMED, TOTAL, "peeklock_queues 1.0"} <= set(await read_metrics(api))
+
+
+async def test_without_a_key_there_are_totals_and_no_names(api_with_keys: ApiServer) -> None:
+    await prepare(api_with_keys)
+    lines = await read_metrics(api_with_keys)
+    assert TOTAL in lines
+    assert "orders" not in "".join(lines)
+
+
+async def test_the_metrics_key_and_a_key_that_may_browse_see_names(api_with_keys: ApiServer) -> None:
+    await prepare(api_with_keys)
+    assert NAMED in await read_metrics(api_with_keys, METRICS_KEY)
+    assert NAMED in await read_metrics(api_with_keys, await api_with_keys.new_key(Right.BROWSE, principal="watcher"))
+
+
+async def test_the_scheme_of_the_metrics_key_may_be_written_in_any_case(api_with_keys: ApiServer) -> None:
+    await prepare(api_with_keys)
+    answer = await api_with_keys.http.get("/metrics", headers={"authorization": f"bEARER  {METRICS_KEY} "})
+    assert NAMED in answer.text.splitlines()
+
+
+async def test_a_key_without_the_right_to_browse_every_queue_sees_totals(api_with_keys: ApiServer) -> None:
+    await prepare(api_with_keys)
+    for number, key in enumerate(
+        [
+            await api_with_keys.new_key(Right.SEND, Right.LISTEN, principal="worker"),
+            await api_with_keys.new_key(Right.BROWSE, patterns=("bills",), principal="clerk"),
+        ]
+    ):
+        lines = await read_metrics(api_with_keys, key)
+        assert TOTAL in lines, number
+        assert "orders" not in "".join(lines), number
+
+
+async def test_a_key_that_is_none_is_refused(api_with_keys: ApiServer) -> None:
+    problem(await api_with_keys.http.get("/metrics", headers={"authorization": "Bearer wrong"}), 401, "unauthenticated")
+
+
+async def test_series_of_queues_can_be_switched_off_and_are_bounded(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.send()
+    await api.send(queue="bills")
+    monkeypatch.setattr(metrics, "MAX_NAMED_QUEUES", 1)
+    text = "".join(await read_metrics(api))
+    assert 'queue="bills"' in text
+    assert 'queue="orders"' not in text
+    silent = RequestIdMiddleware(build_application(replace(api.context, metrics_per_queue=False)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(silent), base_url="http://peeklock.test") as http:
+        text = (await http.get("/metrics")).text
+    assert 'peeklock_messages{state="available"} 2.0' in text
+    assert "bills" not in text
+
+
+async def prepare(api: ApiServer) -> None:
+    key = await api.new_key(*Right, principal="owner")
+    await api.request("PUT", "/queues/orders", {}, headers={"authorization": f"Bearer {key}"})
+    await api.request("POST", "/queues/orders/messages", {}, headers={"authorization": f"Bearer {key}"})
+
+
+# ---- how often, and while the store is slow --------------------------------------------------------------------------
+
+
+async def test_all_that_ask_within_a_second_share_one_collection(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.send()
+    store = CountingStore(api, monkeypatch)
+    await asyncio.gather(*(read_metrics(api) for _ in range(10)))
+    await read_metrics(api)
+    assert store.asked == 1
+    await api.clock.advance(1)
+    await read_metrics(api)
+    assert store.asked == 2
+
+
+async def test_a_slow_store_is_up_with_its_last_figures(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.send()
+    store = CountingStore(api, monkeypatch)
+    assert {"peeklock_store_up 1.0", "peeklock_store_slow 0.0"} <= set(await read_metrics(api))
+    monkeypatch.setattr(queue_statistics, "TIMEOUT_SECONDS", 0.01)
+    await api.clock.advance(1)
+    store.open.clear()
+    for _ in range(3):
+        assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await read_metrics(api))
+    assert api.broker.counters["slow_collections"] == 3
+    assert store.asked == 2, "the collection under way is shared by those that come later"
+    store.open.set()
+    await api.send()
+    await api.clock.advance(1)
+    assert "peeklock_store_slow 0.0" in await read_metrics(api)
+
+
+# ---- a limit of queues -----------------------------------------------------------------------------------------------
+
+
+async def test_no_queue_is_made_above_the_limit(api: ApiServer) -> None:
+    catalogue = QueueCache(api.broker.store.queues, api.clock, auto_create=True, max_queues=2)
+    api.context = replace(api.context, broker=replace(api.broker, queue_cache=catalogue))
+    limited = with_queue_limit(api)
+    await limited.send(queue="one")
+    await limited.request_json("PUT", "/queues/two", {})
+    problem(await limited.request("POST", "/queues/three/messages", {}), 409, "too-many-queues")
+    problem(await limited.request("PUT", "/queues/three", {}), 409, "too-many-queues")
+    await limited.request_json("PUT", "/queues/two", {"description": "changed"})
+    await limited.send(queue="one")
+    await limited.request_json("DELETE", "/queues/two")
+    await limited.send(queue="three")
+
+
+def with_queue_limit(api: ApiServer) -> Any:
+    """The same server with another limit of queues."""
+    return ApiServer(api.context.broker, api.clock, api.authenticator)

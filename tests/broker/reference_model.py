@@ -1,0 +1,287 @@
+"""The reference model: what a queue means, in plain Python without a store, a lock or a clock of its own."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.instant import Duration, Instant
+from app.domain.message import MessageState
+
+LOCK_LOSS_OUTCOMES = ("lock_expired", "purged")
+"""Endings that the holder of a lock hears of as a loss."""
+KEY_REUSED = "idempotency-key-reused"
+
+
+@dataclass
+class ModelMessage:
+    """A message of the model."""
+
+    number: int
+    priority: int
+    available_at: Instant
+    expires_at: Instant | None
+    state: MessageState
+    home_state: MessageState = MessageState.AVAILABLE
+    delivery_count: int = 0
+    failure_count: int = 0
+    token: str | None = None
+    locked_until: Instant = 0
+    is_renewed: bool = False
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """What an attempt with an Idempotency-Key was answered, for which payload, and until when that is known."""
+
+    payload: Any
+    answer: Sequence[object]
+    until: Instant
+
+
+@dataclass
+class Model:
+    """A queue with a delivery limit, room for some messages, and no retry delay."""
+
+    max_delivery_count: int
+    max_messages: int
+    now: Instant
+    messages: dict[int, ModelMessage] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """What became of each token that no longer holds anything."""
+    removed: dict[int, str] = field(default_factory=dict)
+    """How each message that left the queue ended."""
+    attempts: dict[tuple[str, int], AttemptRecord] = field(default_factory=dict)
+    """What is remembered of attempts, by verb and key."""
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def has_room(self, count: int) -> bool:
+        """Whether the queue takes as many messages more."""
+        return len(self.messages) + count <= self.max_messages
+
+    def sent(self, number: int, priority: int, delay: Duration, ttl: Duration | None) -> None:
+        state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
+        # A life begins when the message can first be received.
+        expires = None if ttl is None else self.now + delay + ttl
+        self.messages[number] = ModelMessage(number, priority, self.now + delay, expires, state)
+
+    # ---- attempts with a key -----------------------------------------------------------------------------------------
+
+    def earlier_answer(self, verb: str, key: int, payload: object) -> Sequence[object] | str | None:
+        """What the first attempt was answered; `KEY_REUSED` for another payload, None where no attempt is remembered."""
+        kept = self.attempts.get((verb, key))
+        if kept is None or kept.until <= self.now:
+            return None
+        return kept.answer if kept.payload == payload else KEY_REUSED
+
+    def remembered_attempts(self, verb: str) -> list[tuple[int, Any]]:
+        """The key and the payload of each attempt that is remembered."""
+        return [
+            (key, kept.payload) for (of, key), kept in self.attempts.items() if of == verb and kept.until > self.now
+        ]
+
+    def remember(self, verb: str, key: int, payload: object, answer: Sequence[object], keep: Duration) -> None:
+        self.attempts[verb, key] = AttemptRecord(payload, answer, self.now + keep)
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    def deferred(self) -> list[int]:
+        """The numbers of deferred messages that can be received."""
+        return [
+            one.number
+            for one in self.messages.values()
+            if one.state is MessageState.DEFERRED and self._is_unexpired(one)
+        ]
+
+    def dead(self) -> list[int]:
+        """The numbers of dead-lettered messages, in the order in which they are received."""
+        return sorted(one.number for one in self.messages.values() if one.state is MessageState.DEAD_LETTERED)
+
+    def next(self, most: int, lowest_priority: int = 0) -> list[int]:
+        """The numbers of the messages that a receiver gets now, through a filter on their priority."""
+        ready = [
+            one for one in self.messages.values() if one.state is MessageState.AVAILABLE and self._is_unexpired(one)
+        ]
+        ready.sort(key=lambda message: (-message.priority, message.available_at, message.number))
+        return [message.number for message in ready if message.priority >= lowest_priority][:most]
+
+    def locked(self, number: int, token: str, duration: Duration) -> None:
+        message = self.messages[number]
+        message.home_state, message.state, message.token = message.state, MessageState.LOCKED, token
+        message.locked_until = self.now + duration
+        message.is_renewed = False
+        message.delivery_count += 1
+
+    def received_and_deleted(self, number: int) -> None:
+        """The message is received and deleted in one."""
+        self._remove(self.messages[number], "received")
+
+    def holder(self, token: str) -> ModelMessage | None:
+        """The message that the token still holds, its time not passed."""
+        for message in self.messages.values():
+            if message.token == token and message.locked_until > self.now:
+                return message
+        return None
+
+    def receive_again(self, tokens: Sequence[str], duration: Duration) -> list[str]:
+        """Those of these tokens that still hold a message; a lock that was renewed is renewed once more."""
+        held = [(token, message) for token in tokens if (message := self.holder(token)) is not None]
+        for token, message in held:
+            if message.is_renewed:
+                self.renew(token, duration)
+        return [token for token, _ in held]
+
+    # ---- ending deliveries -------------------------------------------------------------------------------------------
+
+    def complete(self, token: str) -> str:
+        return self._end(token, "completed", lambda message: self._remove(message, "completed"))
+
+    def dead_letter(self, token: str) -> str:
+        return self._end(token, "dead_lettered", lambda message: self._release(message, MessageState.DEAD_LETTERED))
+
+    def defer(self, token: str) -> str:
+        return self._end(token, "deferred", lambda message: self._release(message, MessageState.DEFERRED))
+
+    def abandon(self, token: str, delay: Duration, counted: bool) -> str:
+        return self._end(token, "abandoned", lambda message: self._fail(message, delay, counted))
+
+    def renew(self, token: str, duration: Duration) -> str:
+        message = self.holder(token)
+        if message is not None:
+            message.locked_until = max(message.locked_until, self.now + duration)
+            message.is_renewed = True
+            return "renewed"
+        self._expire_token(token)
+        return self._late_answer(token)
+
+    # ---- what time does ----------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        for message in list(self.messages.values()):
+            if message.state is MessageState.LOCKED and message.locked_until <= self.now:
+                self.outcomes[message.token or ""] = "lock_expired"
+                self._fail(message, 0, counted=True)
+
+    def promote(self) -> None:
+        for message in self.messages.values():
+            if message.state is MessageState.SCHEDULED and message.available_at <= self.now:
+                message.state = MessageState.AVAILABLE
+
+    def expire(self) -> None:
+        unlocked = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.DEFERRED)
+        for message in list(self.messages.values()):
+            if message.state in unlocked and message.expires_at is not None and message.expires_at <= self.now:
+                self._remove(message, "expired")
+
+    # ---- what an administrator does ----------------------------------------------------------------------------------
+
+    def known_numbers(self) -> list[int]:
+        """The numbers of all messages that are or were here."""
+        return sorted([*self.messages, *self.removed])
+
+    def select(self, states: Collection[MessageState], lowest_priority: int, limit: int | None) -> list[ModelMessage]:
+        """The first messages by number that are in these states and pass the filter."""
+        passing = [one for one in self.messages.values() if one.state in states and one.priority >= lowest_priority]
+        return sorted(passing, key=lambda message: message.number)[:limit]
+
+    def purge(self, chosen: Sequence[ModelMessage]) -> int:
+        for message in chosen:
+            if message.token is not None:
+                self.outcomes[message.token] = "purged"
+            self._remove(message, "purged")
+        return len(chosen)
+
+    def redrive(self, chosen: Sequence[ModelMessage]) -> int:
+        for message in chosen:
+            message.state, message.failure_count, message.delivery_count = MessageState.AVAILABLE, 0, 0
+            message.available_at, message.expires_at = self.now, None
+        return len(chosen)
+
+    def edit(self, number: int, is_stale: bool, priority: int | None, delay: Duration | None) -> str:
+        message, refusal = self._unlocked(number, is_stale)
+        if message is None:
+            return refusal
+        if delay is not None:
+            if message.state not in (MessageState.AVAILABLE, MessageState.SCHEDULED):
+                return "conflict"
+            due = self.now + delay
+            # What is left of the time to live moves with the due time.
+            message.expires_at = None if message.expires_at is None else message.expires_at + due - message.available_at
+            message.available_at = due
+            message.state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
+        if priority is not None:
+            message.priority = priority
+        return "edited"
+
+    def cancel(self, number: int, is_stale: bool) -> str:
+        message, refusal = self._unlocked(number, is_stale)
+        if message is None:
+            return refusal
+        self._remove(message, "cancelled")
+        return "cancelled"
+
+    def recreate(self) -> None:
+        """The queue is deleted, and another one is made under its name: it knows no message and no token."""
+        for message in list(self.messages.values()):
+            if message.token is not None:
+                self.outcomes[message.token] = "unknown"
+            self._remove(message, "deleted")
+        self.outcomes = dict.fromkeys(self.outcomes, "unknown")
+
+    # ---- steps of these ----------------------------------------------------------------------------------------------
+
+    def _unlocked(self, number: int, is_stale: bool) -> tuple[ModelMessage | None, str]:
+        """The message, or why it cannot be changed by a caller who names no edition, or an old one."""
+        message = self.messages.get(number)
+        if message is None:
+            return None, "message-not-found"
+        if is_stale:
+            return None, "precondition-failed"
+        return (None, "message-locked") if message.state is MessageState.LOCKED else (message, "")
+
+    def _end(self, token: str, outcome: str, effect: Callable[[ModelMessage], None]) -> str:
+        message = self.holder(token)
+        if message is not None:
+            self.outcomes[token] = outcome
+            effect(message)
+            return outcome
+        self._expire_token(token)
+        return f"{outcome} replayed" if self.outcomes[token] == outcome else self._late_answer(token)
+
+    def _late_answer(self, token: str) -> str:
+        """What a holder hears whose delivery has ended otherwise."""
+        ended = self.outcomes[token]
+        if ended == "unknown":
+            return "message-not-found"
+        return "lock-lost" if ended in LOCK_LOSS_OUTCOMES else f"already {ended}"
+
+    def _expire_token(self, token: str) -> None:
+        """A late holder frees the row it held, as the sweeper would have."""
+        for message in self.messages.values():
+            if message.token == token:
+                self.outcomes[token] = "lock_expired"
+                self._fail(message, 0, counted=True)
+                return
+
+    def _fail(self, message: ModelMessage, delay: Duration, counted: bool) -> None:
+        if message.home_state is MessageState.DEAD_LETTERED:
+            self._release(message, message.home_state)
+            return
+        message.failure_count += counted
+        if counted and message.failure_count >= self.max_delivery_count:
+            self._release(message, MessageState.DEAD_LETTERED)
+        elif delay and message.home_state is MessageState.AVAILABLE:
+            message.available_at = self.now + delay
+            self._release(message, MessageState.SCHEDULED)
+        else:
+            self._release(message, message.home_state)
+
+    def _is_unexpired(self, message: ModelMessage) -> bool:
+        return message.expires_at is None or message.expires_at > self.now
+
+    def _release(self, message: ModelMessage, state: MessageState) -> None:
+        message.state, message.token, message.locked_until = state, None, 0
+
+    def _remove(self, message: ModelMessage, outcome: str) -> None:
+        self.removed[message.number] = outcome
+        del self.messages[message.number]

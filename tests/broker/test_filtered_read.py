@@ -1,0 +1,119 @@
+"""What looks read is bounded for all of them together: one after the other, and nothing of a look is kept but numbers."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from app.broker import browse as browsing
+from app.broker import purge as purging
+from app.broker.broker import Broker
+from app.broker.browse import browse
+from app.broker.filtered_read import read_filtered
+from app.broker.filters import CelFilter, MatchAll
+from app.broker.purge import MessageSelection, purge, redrive
+from app.broker.receive import ReceiveRequest, receive
+from app.broker.send import send
+from app.domain.delivery import START_POSITION
+from app.domain.message import Envelope, MessageMetadata, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.sending import NewMessage
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
+
+BATCH_SIZE = 10
+ALL = CelFilter("message.priority == 4")
+
+
+class CountingStore:
+    """A store that counts the outlines that are in memory whenever it is asked for something."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.max_in_memory = 0
+        self.max_concurrent = 0
+        self._concurrent = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name in ("claim_by_number", "read_many", "withdraw", "redrive"):
+            return partial(self._count, found)
+        return partial(self._read, found) if name in ("browse_metadata", "read_metadata", "candidates") else found
+
+    async def _count(self, method: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+        self.max_in_memory = max(self.max_in_memory, sum(isinstance(one, MessageMetadata) for one in gc.get_objects()))
+        return await method(*given)
+
+    async def _read(
+        self, method: Callable[..., Awaitable[Sequence[MessageMetadata]]], *given: Any
+    ) -> Sequence[MessageMetadata]:
+        self._concurrent += 1
+        self.max_concurrent = max(self.max_concurrent, self._concurrent)
+        await asyncio.sleep(0)
+        seen = await self._count(method, *given)
+        self._concurrent -= 1
+        return seen
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, Queue, CountingStore]]:
+    monkeypatch.setattr(purging, "BATCH_SIZE", BATCH_SIZE)
+    monkeypatch.setattr(browsing, "BATCH_SIZE", BATCH_SIZE)
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        queue, _ = await broker.store.queues.create("orders", QueueSettings())
+        await send(broker, queue, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
+        store = CountingStore(broker.store)
+        yield replace(broker, store=store), queue, store
+
+
+def pages(broker: Broker, queue: Queue) -> Awaitable[Any]:
+    states = [MessageState.AVAILABLE]
+    return asyncio.gather(*(browse(broker, queue, states, MatchAll(), 0, 4 * BATCH_SIZE) for _ in range(10)))
+
+
+def purges(broker: Broker, queue: Queue) -> Awaitable[Any]:
+    choice = MessageSelection([MessageState.AVAILABLE], MatchAll())
+    return asyncio.gather(*(purge(broker, queue, choice) for _ in range(10)))
+
+
+def redrives(broker: Broker, queue: Queue) -> Awaitable[Any]:
+    choice = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE)
+    return asyncio.gather(*(redrive(broker, queue, queue, choice, None) for _ in range(10)))
+
+
+def filtered_page(broker: Broker, queue: Queue) -> Awaitable[Any]:
+    return browse(broker, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
+
+
+def filtered_receive(broker: Broker, queue: Queue) -> Awaitable[Any]:
+    return receive(broker, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL))
+
+
+@pytest.mark.parametrize("work", [pages, purges, redrives, filtered_page, filtered_receive])
+async def test_nothing_of_a_look_is_kept_but_a_few_numbers(
+    scene: tuple[Broker, Queue, CountingStore], work: Callable[[Broker, Queue], Awaitable[Any]]
+) -> None:
+    broker, queue, store = scene
+    gc.collect()
+    gc.freeze()  # what was there before is not looked through again and again
+    try:
+        async with asyncio.timeout(60):
+            await work(broker, queue)
+    finally:
+        gc.unfreeze()
+    assert store.max_concurrent == 1
+    assert store.max_in_memory == 0
+
+
+async def test_a_look_weighs_the_rows_and_properties_that_it_reads(scene: tuple[Broker, Queue, CountingStore]) -> None:
+    broker, queue, _ = scene
+    await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
+    read = partial(broker.store.candidates, queue.id, MessageState.AVAILABLE, START_POSITION, 3)
+    look = await read_filtered(broker, ALL, read)
+    assert (look.count, len(look.matches)) == (3, 2)
+    assert look.weight == 3 * MESSAGE_OVERHEAD_BYTES + len(b'{"a":1}')

@@ -1,0 +1,53 @@
+"""Other processes hear of what became receivable, by place in the order, and of what now waits for its time."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from app.broker.broker import Broker
+from app.broker.send import send
+from app.domain.instant import HOUR
+from app.domain.message import DEFAULT_PRIORITY, Envelope
+from app.domain.queue import Queue
+from app.domain.sending import NewMessage
+from tests.broker.recorders import RecordingNotifier
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+def notifier() -> RecordingNotifier:
+    return RecordingNotifier()
+
+
+@pytest.fixture
+async def broker(notifier: RecordingNotifier) -> AsyncIterator[Broker]:
+    async with sqlite_broker("sqlite://", VirtualClock()) as broker:
+        yield replace(broker, notifier=notifier)
+
+
+async def test_a_send_wakes_a_receiver_for_each_message(
+    broker: Broker, queue: Queue, notifier: RecordingNotifier
+) -> None:
+    await send(broker, queue, [NewMessage(Envelope(""))] * 3)
+    assert notifier.notified == [(queue.id, 3)]
+    assert notifier.changes_of_schedule == 0
+
+
+async def test_only_messages_that_go_before_others_are_named(
+    broker: Broker, queue: Queue, notifier: RecordingNotifier
+) -> None:
+    """Searches find the others where they go on."""
+    priorities = (DEFAULT_PRIORITY - 1, DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
+    await send(broker, queue, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
+    assert notifier.passed_numbers == [3]
+
+
+async def test_the_schedule_changes_with_a_message_that_waits_for_its_time(
+    broker: Broker, queue: Queue, notifier: RecordingNotifier
+) -> None:
+    await send(broker, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])
+    assert (notifier.notified, notifier.changes_of_schedule) == ([], 1)
+    await send(broker, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""))])
+    assert (notifier.notified, notifier.changes_of_schedule) == ([(queue.id, 1)], 2)

@@ -1,0 +1,60 @@
+"""Settlements of one call: each has its own answer, in order, whatever becomes of the others."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.complete import complete
+from app.broker.defer import defer
+from app.broker.receive import ReceiveRequest, receive
+from app.broker.send import send
+from app.broker.settle import settle
+from app.domain.message import MAX_PROPERTIES, Envelope, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import AlreadySettled, InvalidRequest, MessageNotFound
+from app.domain.sending import NewMessage
+from app.domain.settlement import LockToken, Outcome, Settled, token_of
+from tests.brokers import sqlite_broker
+from tests.virtual_clock import VirtualClock
+
+TOO_MANY = {f"property-{number}": number for number in range(MAX_PROPERTIES + 1)}
+
+
+@pytest.fixture
+async def broker(sqlite_url: str) -> AsyncIterator[Broker]:
+    async with sqlite_broker(sqlite_url, VirtualClock()) as broker:
+        yield broker
+
+
+async def locked(broker: Broker, name: str, number: int) -> tuple[Queue, list[LockToken]]:
+    """A queue, and the tokens of all messages in it."""
+    queue, _ = await broker.store.queues.create(name, QueueSettings())
+    await send(broker, queue, [NewMessage(Envelope("")) for _ in range(number)])
+    return queue, [token_of(message) for message in await receive(broker, queue, ReceiveRequest(max_messages=number))]
+
+
+async def test_each_settlement_has_its_own_answer(broker: Broker) -> None:
+    queue, (gone, first, refused, second, third) = await locked(broker, "orders", 5)
+    _, (foreign,) = await locked(broker, "others", 1)
+    await settle(broker, queue, [complete(queue, gone)])
+    asks = [
+        abandon(broker, queue, gone, Abandonment()),
+        complete(queue, first),
+        defer(queue, refused, TOO_MANY),
+        abandon(broker, queue, second, Abandonment()),
+        abandon(broker, queue, foreign, Abandonment()),
+        complete(queue, third),
+    ]
+    already, completed, invalid, abandoned, unknown, last = await settle(broker, queue, asks)
+    assert isinstance(already, AlreadySettled)
+    assert isinstance(invalid, InvalidRequest)
+    assert isinstance(unknown, MessageNotFound)
+    assert (completed, abandoned, last) == (
+        Settled(first.sequence_number, Outcome.COMPLETED, None),
+        Settled(second.sequence_number, Outcome.ABANDONED, MessageState.AVAILABLE),
+        Settled(third.sequence_number, Outcome.COMPLETED, None),
+    )
+    (untouched,) = await broker.store.locked_messages([refused])
+    assert untouched is not None

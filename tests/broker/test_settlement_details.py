@@ -1,0 +1,86 @@
+"""What a holder says when it ends a delivery is noted on the message: reasons, and changes to its properties."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.broker import Broker
+from app.broker.dead_letter import dead_letter
+from app.broker.defer import defer
+from app.broker.merge_properties import Scalar, merge_properties
+from app.broker.receive import ReceiveRequest, receive
+from app.broker.send import send
+from app.broker.settle import SettlementRequest, settle_one
+from app.domain.message import MAX_PROPERTIES, MAX_PROPERTIES_BYTES, Envelope, Message, MessageState
+from app.domain.queue import Queue
+from app.domain.refusals import InvalidRequest
+from app.domain.sending import NewMessage
+from app.domain.settlement import LockToken, token_of
+
+Changes = dict[str, Scalar] | None
+
+
+async def settled_message(
+    broker: Broker, queue: Queue, settlement: Callable[[LockToken], SettlementRequest]
+) -> Message:
+    """A message with the property `a`, as this ending of its delivery leaves it."""
+    await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'))])
+    (message,) = await receive(broker, queue, ReceiveRequest())
+    await settle_one(broker, queue, settlement(token_of(message)))
+    left = await broker.store.read(queue.id, message.sequence_number)
+    assert left is not None
+    return left
+
+
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        (Abandonment(), "abandoned"),
+        (Abandonment("no stock"), "no stock"),
+        (Abandonment(counted=False), None),
+        (Abandonment("draining", counted=False), "draining"),
+    ],
+    ids=str,
+)
+async def test_a_failure_has_a_reason_and_a_release_only_if_one_is_given(
+    broker: Broker, queue: Queue, said: Abandonment, noted: str | None
+) -> None:
+    message = await settled_message(broker, queue, lambda token: abandon(broker, queue, token, said))
+    assert (message.last_failure, message.failure_count) == (noted, int(said.counted))
+
+
+async def test_a_dead_letter_has_the_reason_and_the_description_of_its_holder(broker: Broker, queue: Queue) -> None:
+    message = await settled_message(broker, queue, lambda token: dead_letter(queue, token, "bad", "no such customer"))
+    assert (message.dead_letter_reason, message.dead_letter_description) == ("bad", "no such customer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "properties"), [(None, b'{"a":1}'), ({}, b'{"a":1}'), ({"a": None, "b": 2}, b'{"a":null,"b":2}')]
+)
+async def test_every_ending_that_keeps_the_message_may_change_its_properties(
+    broker: Broker, queue: Queue, changes: Changes, properties: bytes
+) -> None:
+    endings: dict[MessageState, Callable[[LockToken], SettlementRequest]] = {
+        MessageState.DEAD_LETTERED: lambda token: dead_letter(queue, token, "bad", None, changes),
+        MessageState.DEFERRED: lambda token: defer(queue, token, changes),
+        MessageState.AVAILABLE: lambda token: abandon(broker, queue, token, Abandonment(changes=changes)),
+    }
+    for state, settlement in endings.items():
+        message = await settled_message(broker, queue, settlement)
+        assert (message.state, message.envelope.properties) == (state, properties)
+
+
+def test_properties_are_bounded_in_number() -> None:
+    most: dict[str, Scalar] = {f"p{number}": number for number in range(MAX_PROPERTIES)}
+    assert merge_properties(merge_properties(b"", most), {"p0": "changed"}).startswith(b'{"p0":"changed","p1":1,')
+    with pytest.raises(InvalidRequest) as refused:
+        merge_properties(merge_properties(b"", most), {"another": 1})
+    assert [fault.pointer for fault in refused.value.field_errors] == ["/properties"]
+
+
+def test_properties_are_bounded_in_bytes() -> None:
+    room = MAX_PROPERTIES_BYTES - len('{"a":""}')
+    assert len(merge_properties(b"", {"a": "x" * room})) == MAX_PROPERTIES_BYTES
+    with pytest.raises(InvalidRequest):
+        merge_properties(b"", {"a": "x" * (room + 1)})

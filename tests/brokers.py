@@ -1,0 +1,83 @@
+"""A broker with real rooms for tests: any store, the lock store of a process on its own, a virtual clock."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+from app.broker import notify_receivers
+from app.broker.broker import Broker
+from app.broker.ports import Store
+from app.broker.queue_cache import QueueCache
+from app.broker.search_state import SearchRegistry
+from app.broker.volatile_buffer import VolatileBuffer
+from app.domain.delivery import Claim
+from app.domain.instant import MINUTE
+from app.domain.message import MessageState
+from app.domain.queue import Queue
+from app.domain.refusals import Overloaded
+from app.domain.settlement import Move, Outcome, token_of
+from app.locks.backend import open_locks
+from app.runtime.byte_budget import ByteBudget
+from app.runtime.wait_queue import WaitQueue
+from app.store.open import open_store
+from tests.virtual_clock import VirtualClock
+
+ANSWER_BYTES = 128 << 20
+
+
+class CountingTally(Counter[str]):
+    """A tally that tests can read."""
+
+    def count(self, event: str, amount: int = 1) -> None:  # type: ignore[override]
+        self[event] += amount
+
+
+def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
+    """A broker over an open store, without chance: ids are counted and jitter is nought."""
+    wait_queue: WaitQueue[int] = WaitQueue(clock)
+    lock_backend = open_locks(None, wait_queue, clock, _fail)
+    ids: Iterator[int] = count(1)
+    queue_cache = QueueCache(store.queues, clock, auto_create=auto_create)
+    broker = Broker(
+        store=store,
+        lock_store=lock_backend.locks,
+        queue_cache=queue_cache,
+        wait_queue=wait_queue,
+        notifier=lock_backend.notifier,
+        volatile_buffer=VolatileBuffer(
+            store, queue_cache.reload_for_send, clock, lambda error, _messages: _fail("outbox", error)
+        ),
+        searches=SearchRegistry(clock, 200),
+        counters=CountingTally(),
+        clock=clock,
+        random_fraction=lambda: 0.0,
+        new_id=lambda: f"made-{next(ids)}",
+        response_budget=ByteBudget(ANSWER_BYTES, Overloaded),
+    )
+    notify_receivers.connect_notifications(broker)
+    return broker
+
+
+@asynccontextmanager
+async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[Broker]:
+    """A broker over a migrated SQLite database whose clock is the virtual one."""
+    store = await open_store(url, clock, 2)
+    broker = build_broker(store, clock, auto_create=auto_create)
+    try:
+        yield broker
+    finally:
+        await broker.volatile_buffer.close()
+        await broker.queue_cache.close()
+        await store.close()
+
+
+async def dead_letter_all(store: Store, queue: Queue) -> int:
+    """Dead-letter the available messages of a queue, as their receiver would; how many."""
+    messages = await store.claim(Claim(queue.id, 1000, MINUTE))
+    outcome, state = Outcome.DEAD_LETTERED, MessageState.DEAD_LETTERED
+    return sum(await store.move([Move(token_of(message), queue.id, outcome, state) for message in messages]))
+
+
+def _fail(name: str, error: BaseException) -> None:
+    raise AssertionError(f"{name} failed in the background") from error

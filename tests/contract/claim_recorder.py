@@ -1,0 +1,37 @@
+"""Claims on PostgreSQL with floors of their own, under a clock that stands still until told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.queue import Queue
+from app.runtime.clock import SystemClock
+from app.store import postgresql_receiving as receiving
+from app.store.postgresql import PostgresqlStore
+from app.store.rows import Row
+from app.store.scan_floors import ScanFloors
+from tests.contract.store_fixture import PostgresqlFixture, bodies, claim
+
+
+class ClaimRecorder:
+    """Claims as of a process of its own, and how many index entries the last one went past in vain."""
+
+    def __init__(self, store_fixture: PostgresqlFixture) -> None:
+        assert isinstance(store_fixture.store, PostgresqlStore)
+        self.seconds = 0.0
+        self.scan_floors = ScanFloors(lambda: self.seconds)
+        self.skipped = 0
+        self._pool = store_fixture.store._pool
+
+    async def claim(self, queue: Queue, most: int) -> list[bytes]:
+        """The bodies of the next messages."""
+        (messages,) = await receiving.claim(self, self.scan_floors, SystemClock(), [claim(queue, most)])
+        return bodies(messages)
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        found = await self._pool.fetch(name, **values)
+        if name == "claim" and found:
+            self.skipped = found[-1][receiving.SKIPPED] - len(found)
+        return found
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        return await self._pool.change(name, **values)

@@ -1,0 +1,354 @@
+"""A store under test: its queues, its time, and a look at its tables from outside."""
+
+import asyncio
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+import asyncpg
+import pymysql
+from sqlalchemy import BigInteger
+
+from app.broker.ports import Store
+from app.domain.delivery import Claim
+from app.domain.instant import SECOND
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.settlement import LockToken, Move, Outcome, Removal
+from app.store.open import open_store
+from app.store.sqlite import SqliteStore
+from app.store.tables import SQLModel
+from tests.bounds import bounded
+from tests.virtual_clock import VirtualClock
+
+TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables if table.name != "broker"}
+"""The tables that tests fill and empty. The identity of a database is as lasting as the database."""
+TIME_COLUMNS = {
+    table.name: times
+    for table in TABLES.values()
+    if (times := [column.name for column in table.columns if column.name.endswith(("_at", "_until"))])
+}
+assert all(
+    isinstance(TABLES[table].c[name].type, BigInteger) for table, names in TIME_COLUMNS.items() for name in names
+)
+
+LOCK_DURATION = 30 * SECOND
+
+
+class StoreFixture(ABC):
+    """One store, opened for one test, with nothing in it, and the clock of the process that uses it."""
+
+    store: Store
+    batch_sizes: list[int]
+    """How many callers each statement has served."""
+
+    def record_batch(self, _statement: str, callers: int) -> None:
+        """Hear of a statement."""
+        self.batch_sizes.append(callers)
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+
+    async def open(self) -> None:
+        """Open the store; leave nothing of an earlier test in it."""
+        self.batch_sizes = []
+        for table in TABLES:
+            await self.execute(f"DELETE FROM {table}")
+        self.store = await self.open_another()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.store.close()
+
+    @abstractmethod
+    async def open_another(self) -> Store:
+        """Open the same database once more, as another process does; where one may have it, the store itself."""
+
+    @abstractmethod
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run SQL behind the store's back; the rows it gives."""
+
+    async def advance_time(self, seconds: float) -> None:
+        """Make everything stored that much older, which is what the passing of time is to a store."""
+        await self.clock.advance(seconds)
+        for table, names in TIME_COLUMNS.items():
+            shifts = ", ".join(f"{name} = {name} - {round(seconds * SECOND)}" for name in names)
+            await self.execute(f"UPDATE {table} SET {shifts}")
+
+    # ---- what most tests do ------------------------------------------------------------------------------------------
+
+    async def queue(self, settings: QueueSettings | None = None) -> Queue:
+        """A new queue."""
+        queue, _ = await self.store.queues.create(f"queue-{secrets.token_hex(4)}", settings or QueueSettings())
+        return queue
+
+    async def send(self, queue: Queue, *bodies: bytes, **fields: Any) -> list[int]:
+        """Send messages alike but for their bodies; their sequence numbers."""
+        receipts = await self.store.send([draft(queue, body, **fields) for body in bodies])
+        return [receipt.sequence_number for receipt in receipts]
+
+    async def claim(self, queue: Queue, most: int = 100, **fields: Any) -> list[Message]:
+        """Receive messages under lock."""
+        return await self.store.claim(claim(queue, most, **fields))
+
+    async def locked(self, queue: Queue, **fields: Any) -> Message:
+        """Send one message and receive it."""
+        (number,) = await self.send(queue, b"body")
+        (message,) = await self.claim(queue, 1, **fields)
+        assert message.sequence_number == number
+        return message
+
+    async def state(self, message: Message) -> MessageState | None:
+        """Where the message is now; None when it is in no queue."""
+        found = await self.store.read(message.queue_id, message.sequence_number)
+        return found and found.state
+
+    async def archived(self, number: int, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of the message's row in the archive."""
+        return await self.execute(f"SELECT {', '.join(columns)} FROM archive WHERE sequence_number = {number}")
+
+
+class SqliteFixture(StoreFixture):
+    """SQLite has the clock of its one process, which here is a virtual one."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def open(self) -> None:
+        self.batch_sizes = []
+        self.store = await open_store(self._url, self.clock, observe=self.record_batch)
+        for table in TABLES:
+            await self.execute(f"DELETE FROM {table}")
+
+    async def open_another(self) -> Store:
+        return self.store
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        assert isinstance(self.store, SqliteStore)
+        return await self.store.database.call_on_writer(lambda connection: connection.execute(sql).fetchall())
+
+    async def advance_time(self, seconds: float) -> None:
+        await self.clock.advance(seconds)
+
+
+class ServerFixture(StoreFixture):
+    """A store on a database server, where other transactions may hold rows."""
+
+    @abstractmethod
+    def open_transaction(self, *statements: str) -> AbstractAsyncContextManager[None]:
+        """Another transaction runs these statements and stays open until the block ends, when it is undone."""
+
+    async def wait_until_blocked(self) -> None:
+        """Return when a statement waits for what another transaction holds."""
+        for _ in bounded("a statement waits"):
+            if await self.execute(self.blocked_query):
+                return
+            await asyncio.sleep(0.01)
+
+    blocked_query: ClassVar[str]
+    """A row for each statement in this database that waits."""
+
+    def attempt_statements(self, key: bytes) -> Sequence[str]:
+        """Statements of a transaction that makes this attempt and has not ended."""
+        name = self.literal(key)
+        return [f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)"]
+
+    def repeat_statement(self, key: bytes) -> str:
+        """The first statement of a transaction that repeats this attempt."""
+        return f"SELECT 1 FROM attempt WHERE attempt_key = {self.literal(key)} FOR UPDATE"
+
+    @abstractmethod
+    def literal(self, value: bytes) -> str:
+        """These bytes as they stand in a statement."""
+
+
+class PostgresqlFixture(ServerFixture):
+    """PostgreSQL has its own clock."""
+
+    blocked_query = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def open(self) -> None:
+        self._connection = await asyncpg.connect(self._url)
+        await super().open()
+
+    async def close(self) -> None:
+        """Close the store; whatever the test did, the depths that it keeps must be true."""
+        await super().close()
+        wrong = await self.execute(WRONG_DEPTHS)
+        await self._connection.close()
+        assert wrong == []
+
+    async def open_another(self) -> Store:
+        return await open_store(self._url, self.clock, observe=self.record_batch)
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self._connection.fetch(sql)]
+
+    @asynccontextmanager
+    async def open_transaction(self, *statements: str) -> AsyncIterator[None]:
+        connection = await asyncpg.connect(self._url)
+        transaction = connection.transaction()
+        await transaction.start()
+        for statement in statements:
+            await connection.execute(statement)
+        try:
+            yield
+        finally:
+            await transaction.rollback()
+            await connection.close()
+
+    def attempt_statements(self, key: bytes) -> Sequence[str]:
+        return [self.repeat_statement(key), *super().attempt_statements(key)]
+
+    def repeat_statement(self, key: bytes) -> str:
+        return f"SELECT pg_advisory_xact_lock(hashtextextended('{key.hex()}', 0))"
+
+    def literal(self, value: bytes) -> str:
+        return f"'\\x{value.hex()}'"
+
+
+WRONG_DEPTHS = """
+SELECT queue_id, kept.total, kept.scheduled, kept.deferred, kept.dead_lettered,
+    counted.total, counted.scheduled, counted.deferred, counted.dead_lettered
+FROM (
+    SELECT queue_id, sum(total) AS total, sum(scheduled) AS scheduled, sum(deferred) AS deferred,
+        sum(dead_lettered) AS dead_lettered
+    FROM depth JOIN queue ON queue.id = queue_id GROUP BY queue_id
+) AS kept
+FULL JOIN (
+    SELECT queue_id, count(*) AS total, count(*) FILTER (WHERE state = 3) AS scheduled,
+        count(*) FILTER (WHERE state = 4) AS deferred, count(*) FILTER (WHERE state = 5) AS dead_lettered
+    FROM message JOIN queue ON queue.id = queue_id GROUP BY queue_id
+) AS counted USING (queue_id)
+WHERE (coalesce(kept.total, 0), coalesce(kept.scheduled, 0), coalesce(kept.deferred, 0), coalesce(kept.dead_lettered, 0))
+    <> (coalesce(counted.total, 0), coalesce(counted.scheduled, 0), coalesce(counted.deferred, 0),
+        coalesce(counted.dead_lettered, 0))
+"""
+
+
+class MariadbFixture(ServerFixture):
+    """MariaDB and MySQL have their own clock."""
+
+    blocked_query = (
+        "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = DATABASE()"
+    )
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._connection = self._connect(autocommit=True)
+
+    async def close(self) -> None:
+        await super().close()
+        self._connection.close()
+
+    def _connect(self, *, autocommit: bool) -> pymysql.Connection:
+        parts = urlsplit(self._url)
+        return pymysql.connect(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 3306,
+            user=unquote(parts.username or "root"),
+            password=unquote(parts.password or ""),
+            database=parts.path.strip("/"),
+            autocommit=autocommit,
+        )
+
+    async def open_another(self) -> Store:
+        return await open_store(self._url, self.clock, observe=self.record_batch)
+
+    async def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    @asynccontextmanager
+    async def open_transaction(self, *statements: str) -> AsyncIterator[None]:
+        with closing(self._connect(autocommit=False)) as connection, connection.cursor() as cursor:
+            for statement in ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *statements):
+                cursor.execute(statement)
+            try:
+                yield
+            finally:
+                # A connection that is only closed holds its rows until the server notices.
+                connection.rollback()
+
+    def literal(self, value: bytes) -> str:
+        return f"X'{value.hex()}'"
+
+
+# ---- what is asked of a store ----------------------------------------------------------------------------------------
+
+
+def draft(queue: Queue, body: bytes = b"body", message_id: str | None = None, **fields: Any) -> Draft:
+    """A message on its way into the queue, with an id of its own unless told."""
+    fields.setdefault("envelope", Envelope(message_id or secrets.token_hex(8)))
+    return Draft(queue.id, body=body, body_kind=BodyKind.BYTES, **fields)
+
+
+def claim(queue: Queue, most: int = 100, **fields: Any) -> Claim:
+    """A wish for messages of the queue."""
+    return Claim(queue.id, most, **{"lock_duration": LOCK_DURATION} | fields)
+
+
+def token(message: Message) -> LockToken:
+    """The token of a received message."""
+    assert message.lock_token is not None
+    return LockToken(message.sequence_number, message.lock_token)
+
+
+def completion(queue: Queue, message: Message, **fields: Any) -> Removal:
+    """The holder completes the message."""
+    retention = queue.settings.archive_retention
+    values = {"outcome": Outcome.COMPLETED, "retention": retention} | fields
+    return Removal(token(message), queue.id, queue.name, **values)
+
+
+def abandonment(message: Message, **fields: Any) -> Move:
+    """The holder gives the message back to its old place, counted."""
+    values = {"outcome": Outcome.ABANDONED, "state": MessageState.AVAILABLE, "failures": 1} | fields
+    return Move(token(message), message.queue_id, **values)
+
+
+def expiry(message: Message, **fields: Any) -> Move:
+    """The sweeper frees the message because its lock has ended."""
+    return abandonment(message, outcome=Outcome.LOCK_EXPIRED, **fields)
+
+
+def with_wrong_token(message: Message) -> Message:
+    """The message as somebody would have it who guessed at its token."""
+    return replace(message, lock_token=secrets.token_bytes(16))
+
+
+def numbers(messages: Sequence[Message]) -> list[int]:
+    """Their sequence numbers, in order."""
+    return [message.sequence_number for message in messages]
+
+
+def bodies(messages: Sequence[Message]) -> list[bytes]:
+    """Their bodies, in order."""
+    return [message.body for message in messages]
+
+
+def is_close(one: int | None, connection: int | None) -> bool:
+    """Whether two instants are the same but for the time that a test itself takes."""
+    return one is not None and connection is not None and abs(one - connection) < 5 * SECOND
+
+
+def sqlite_in_memory() -> SqliteFixture:
+    """A store that is gone with its test."""
+    return SqliteFixture("sqlite://")
+
+
+def sqlite_file(path: Path) -> SqliteFixture:
+    """A store in a file that has its tables."""
+    return SqliteFixture(f"sqlite:///{path}")

@@ -1,0 +1,160 @@
+"""Looking at messages touches nothing and shows everything; counts are exact."""
+
+import pytest
+
+from app.domain.instant import HOUR, SECOND
+from app.domain.message import Envelope, MessageState
+from app.domain.queue import Queue, QueueCounts
+from tests.bounds import bounded
+from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, is_close, numbers
+
+
+async def message_in_each_state(store_fixture: StoreFixture, queue: Queue) -> dict[MessageState, int]:
+    """A message in every state, by state."""
+    states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED, MessageState.LOCKED]
+    sent = await store_fixture.send(queue, *[b"body"] * 3)
+    moved = await store_fixture.store.claim_by_number(claim(queue), sent[:2])
+    await store_fixture.store.move(
+        [abandonment(message, state=state) for message, state in zip(moved, states, strict=False)]
+    )
+    await store_fixture.store.claim_by_number(claim(queue), sent[2:])
+    (scheduled,) = await store_fixture.send(queue, b"body", delay=HOUR)
+    (available,) = await store_fixture.send(queue, b"body")
+    by_state = dict(zip(states, sent, strict=True))
+    return by_state | {MessageState.SCHEDULED: scheduled, MessageState.AVAILABLE: available}
+
+
+async def test_every_state_is_shown_by_number(store_fixture: StoreFixture, queue: Queue) -> None:
+    by_state = await message_in_each_state(store_fixture, queue)
+    shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
+    assert numbers(shown) == sorted(by_state.values())
+    assert {message.state: message.sequence_number for message in shown} == by_state
+
+
+async def test_outlines_tell_of_messages_all_but_their_bodies(store_fixture: StoreFixture, queue: Queue) -> None:
+    await message_in_each_state(store_fixture, queue)
+    (long,) = await store_fixture.send(
+        queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", "type", properties=b'{"a":1}')
+    )
+    shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
+    outlines = await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
+    assert [(one.sequence_number, one.envelope, one.body_bytes, one.state, one.lock_token) for one in outlines] == [
+        (one.sequence_number, one.envelope, len(one.body), one.state, one.lock_token) for one in shown
+    ]
+    assert outlines[-1].body_bytes == 100_000
+    half = await store_fixture.store.browse_metadata(
+        queue.id, [MessageState.AVAILABLE], outlines[-2].sequence_number, 1
+    )
+    assert [one.sequence_number for one in half] == [long]
+
+
+async def test_messages_are_read_by_number_where_they_are_still_in_the_queue(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    by_state = await message_in_each_state(store_fixture, queue)
+    (elsewhere,) = await store_fixture.send(await store_fixture.queue(), b"body")
+    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    assert numbers(await store_fixture.store.read_many(queue.id, asked)) == sorted(by_state.values())
+    assert await store_fixture.store.read_many(queue.id, []) == []
+
+
+async def test_outlines_are_read_by_number_where_messages_are_still_in_the_queue(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    by_state = await message_in_each_state(store_fixture, queue)
+    (elsewhere,) = await store_fixture.send(await store_fixture.queue(), b"body")
+    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    found = await store_fixture.store.read_metadata(queue.id, asked)
+    assert found == await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
+    assert {one.state: one.sequence_number for one in found} == by_state
+    assert await store_fixture.store.read_metadata(queue.id, []) == []
+
+
+async def test_the_newest_number_is_that_of_the_message_sent_last(store_fixture: StoreFixture, queue: Queue) -> None:
+    assert await store_fixture.store.last_sequence_number() == 0
+    first, last = await store_fixture.send(queue, b"1", b"2")
+    assert await store_fixture.store.last_sequence_number() == last > first
+
+
+@pytest.mark.parametrize("state", list(MessageState))
+async def test_only_the_states_asked_for_are_shown(
+    store_fixture: StoreFixture, queue: Queue, state: MessageState
+) -> None:
+    by_state = await message_in_each_state(store_fixture, queue)
+    assert numbers(await store_fixture.store.browse(queue.id, [state], 0, 100)) == [by_state[state]]
+    others = [other for other in MessageState if other is not state]
+    shown = await store_fixture.store.browse(queue.id, others, 0, 100)
+    assert numbers(shown) == sorted(by_state[other] for other in others)
+
+
+async def test_pages_follow_each_other_without_gap_or_repeat(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    sent: list[int] = []
+    for place in range(12):
+        sent += await store_fixture.send(queue, b"body", delay=HOUR if place % 3 else None, priority=place % 10)
+        await store_fixture.send(other, b"body")
+    seen: list[int] = []
+    for _ in bounded("a page is empty", len(sent)):
+        page = await store_fixture.store.browse(queue.id, list(MessageState), seen[-1] if seen else 0, 5)
+        assert len(page) <= 5
+        if not page:
+            break
+        seen += numbers(page)
+    assert seen == sent
+
+
+async def test_looking_changes_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
+    await message_in_each_state(store_fixture, queue)
+    before = await store_fixture.execute("SELECT * FROM message ORDER BY sequence_number")
+    shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
+    for message in shown:
+        read = await store_fixture.store.read(queue.id, message.sequence_number)
+        assert read is not None
+        assert (read.envelope, read.state) == (message.envelope, message.state)
+        assert is_close(read.read_at, await store_fixture.store.now())
+    assert await store_fixture.execute("SELECT * FROM message ORDER BY sequence_number") == before
+
+
+async def test_what_is_not_there_is_not_shown(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.remove([completion(queue, message)])
+    assert await store_fixture.store.read(queue.id, message.sequence_number) is None
+    assert await store_fixture.store.read(queue.id, 10**15) is None
+    assert await store_fixture.store.browse(queue.id, list(MessageState), 0, 10) == []
+
+
+async def test_counts_are_exact_and_per_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+    other, empty = await store_fixture.queue(), await store_fixture.queue()
+    await message_in_each_state(store_fixture, queue)
+    await store_fixture.send(queue, b"body", b"body", priority=9)
+    await store_fixture.send(other, b"body", delay=HOUR)
+    counts = await store_fixture.store.queues.counts([queue.id, other.id, empty.id])
+    assert set(counts) == {queue.id, other.id, empty.id}
+    mine = counts[queue.id]
+    states = (mine.available, mine.scheduled, mine.locked, mine.deferred, mine.dead_lettered, mine.uncommitted)
+    assert states == (3, 1, 1, 1, 1, 0)
+    assert counts[other.id] == QueueCounts(scheduled=1)
+    assert counts[empty.id] == QueueCounts()
+    assert await store_fixture.store.queues.counts([]) == {}
+    assert [await store_fixture.store.queues.total(one.id) for one in (queue, other, empty)] == [7, 1, 0]
+
+
+async def test_the_oldest_available_message_tells_how_long_it_has_waited(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    await store_fixture.send(queue, b"oldest", priority=0)
+    await store_fixture.advance_time(20)
+    await store_fixture.send(queue, b"newer", priority=9)
+    await store_fixture.advance_time(10)
+    waited = (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available
+    assert is_close(waited, 30 * SECOND)
+    await store_fixture.claim(queue)
+    assert (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available is None
+
+
+async def test_a_message_that_came_before_the_clock_was_set_back_has_not_waited(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    await store_fixture.send(queue, b"body")
+    await store_fixture.advance_time(-60)
+    assert (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available == 0

@@ -1,0 +1,33 @@
+"""Changes of counts are added up until none is left, however many there are."""
+
+import pytest
+
+from app.domain.queue import Queue
+from app.store import mysql_accepted_counts, postgresql
+from tests.contract.store_fixture import PostgresqlFixture, StoreFixture
+
+CHANGES = 7
+
+
+@pytest.fixture(autouse=True)
+def fold_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for store in (mysql_accepted_counts, postgresql):
+        monkeypatch.setattr(store, "MAX_FOLD_ROWS", 2)
+
+
+async def test_one_pass_adds_up_all_changes_of_accepted_messages(store_fixture: StoreFixture, queue: Queue) -> None:
+    for _ in range(CHANGES):
+        await store_fixture.send(queue, b"body")
+    await store_fixture.store.delete_expired(10)
+    assert await store_fixture.execute("SELECT accepted, first_number FROM accepted_count") == [(CHANGES, 0)]
+
+
+async def test_one_pass_adds_up_all_changes_of_depths(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    for _ in range(CHANGES):
+        await store_fixture.send(queue, b"body")
+        await store_fixture.send(other, b"body")
+    await store_fixture.store.delete_expired(10)
+    assert [await store_fixture.store.queues.total(one.id) for one in (queue, other)] == [CHANGES, CHANGES]
+    if isinstance(store_fixture, PostgresqlFixture):
+        assert await store_fixture.execute("SELECT total FROM depth") == [(CHANGES,), (CHANGES,)]

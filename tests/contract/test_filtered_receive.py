@@ -1,0 +1,74 @@
+"""A receive through a filter gets what matches, whoever else receives, on every store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.broker import receive_filtered
+from app.broker.broker import Broker
+from app.broker.filters import CelFilter
+from app.broker.receive import ReceiveRequest, receive
+from app.broker.send import send
+from app.domain.message import Envelope, Message, MessageState
+from app.domain.queue import Queue
+from app.domain.sending import NewMessage
+from app.domain.settlement import Move, Outcome
+from tests.brokers import build_broker
+from tests.contract.store_fixture import StoreFixture, abandonment, numbers
+from tests.virtual_clock import VirtualClock
+
+WANTED = CelFilter("message.subject == 's'")
+
+
+@pytest.fixture
+async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
+    broker = build_broker(store_fixture.store, VirtualClock())
+    yield broker
+    await broker.queue_cache.close()
+
+
+def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
+    return [NewMessage(Envelope("", subject=store_fixture), priority=priority) for store_fixture in subjects]
+
+
+async def test_receivers_side_by_side_are_all_served_while_anything_matches(broker: Broker, queue: Queue) -> None:
+    await send(broker, queue, new_messages(*"s" * 300))
+    received: list[Message] = []
+
+    async def receive_some() -> None:
+        for _ in range(5):
+            received.extend(await receive(broker, queue, ReceiveRequest(message_filter=WANTED)))
+
+    await asyncio.gather(*(receive_some() for _ in range(10)))
+    assert len(set(numbers(received))) == len(received) == 50
+
+
+async def test_what_matches_comes_in_the_order_of_delivery(
+    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
+    for priority in (0, 4, 9, 4, 9):
+        await send(broker, queue, new_messages("other", "s", priority=priority))
+    received = [
+        await receive(broker, queue, ReceiveRequest(max_messages=most, message_filter=WANTED)) for most in (1, 3, 9)
+    ]
+    assert [[message.priority for message in messages] for messages in received] == [[9], [9, 4, 4], [0]]
+    alike = received[1][1:]
+    assert numbers(alike) == sorted(numbers(alike))
+
+
+async def test_dead_letters_that_match_come_by_number(
+    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
+    for priority in (0, 9, 4):
+        await send(broker, queue, new_messages("s", "other", priority=priority))
+    moves = [dead_letter_move(message) for message in await receive(broker, queue, ReceiveRequest(max_messages=9))]
+    await broker.store.move(moves)
+    receive_request = ReceiveRequest(max_messages=9, source=MessageState.DEAD_LETTERED, message_filter=WANTED)
+    assert [message.priority for message in await receive(broker, queue, receive_request)] == [0, 9, 4]
+
+
+def dead_letter_move(message: Message) -> Move:
+    return abandonment(message, outcome=Outcome.DEAD_LETTERED, state=MessageState.DEAD_LETTERED)

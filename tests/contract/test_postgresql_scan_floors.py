@@ -1,0 +1,127 @@
+"""Claims on PostgreSQL while a backup keeps dead index entries alive: cheap, and in order."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from app.broker.ports import Edit
+from app.domain.message import MessageState
+from app.domain.queue import Queue
+from app.runtime.clock import SystemClock
+from app.store.open import open_store
+from app.store.postgresql import PostgresqlStore
+from app.store.scan_floors import COSTLY_SCAN
+from tests.contract.claim_recorder import ClaimRecorder
+from tests.contract.store_fixture import LOCK_DURATION, PostgresqlFixture, abandonment, bodies, claim, completion
+
+DEAD_ENTRIES = 3 * COSTLY_SCAN
+
+
+@pytest.fixture
+async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
+    """A PostgreSQL store with nothing in it."""
+    store_fixture = PostgresqlFixture(postgres_url)
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
+
+
+@pytest.fixture
+async def queue(store_fixture: PostgresqlFixture) -> AsyncIterator[Queue]:
+    """An empty queue through which many messages have passed since a backup began that still sees them."""
+    queue = await store_fixture.queue()
+    backup = await asyncpg.connect(store_fixture._url)
+    async with backup.transaction(isolation="repeatable_read"):
+        await backup.execute("SELECT count(*) FROM message")
+        for _ in range(DEAD_ENTRIES // 500):
+            await store_fixture.send(queue, *[b"gone"] * 500)
+            gone = await store_fixture.claim(queue, 500)
+            await store_fixture.store.remove([completion(queue, message) for message in gone])
+        yield queue
+    await backup.close()
+
+
+def has_scan_floor(store_fixture: PostgresqlFixture, queue: Queue) -> bool:
+    """Whether the store's own claims begin above the bottom."""
+    assert isinstance(store_fixture.store, PostgresqlStore)
+    return queue.id in store_fixture.store._scan_floors._floors
+
+
+async def test_one_claim_goes_past_the_dead_and_the_next_does_not(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    claims = ClaimRecorder(store_fixture)
+    await store_fixture.send(queue, *[b"%d" % n for n in range(5)])
+    assert await claims.claim(queue, 1) == [b"0"]
+    assert claims.skipped >= DEAD_ENTRIES
+    assert await claims.claim(queue, 2) == [b"1", b"2"]
+    assert claims.skipped < 5
+
+
+async def test_an_empty_queue_has_a_floor_as_well(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    claims = ClaimRecorder(store_fixture)
+    assert await claims.claim(queue, 1) == []
+    assert claims.scan_floors.scan([queue.id]).from_start == set()
+
+
+async def test_what_is_abandoned_or_urgent_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"first", b"second", b"third")
+    (first,) = await store_fixture.claim(queue, 1)
+    assert has_scan_floor(store_fixture, queue)
+    await store_fixture.send(queue, b"urgent", priority=9)
+    await store_fixture.store.move([abandonment(first)])
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"urgent"]
+    assert bodies(await store_fixture.claim(queue, 2)) == [b"first", b"second"]
+    assert has_scan_floor(store_fixture, queue)
+
+
+async def test_what_was_scheduled_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"scheduled", delay=LOCK_DURATION)
+    await store_fixture.send(queue, b"first", b"second")
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
+    await store_fixture.execute(f"UPDATE message SET available_at = available_at - {2 * LOCK_DURATION} WHERE state = 3")
+    await store_fixture.store.promote(10)
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"scheduled"]
+
+
+async def test_what_was_edited_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"first", b"second", b"third")
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
+    (_, third) = await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
+    await store_fixture.store.edit(Edit(third, priority=9))
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"third"]
+
+
+async def test_what_another_process_puts_below_the_floor_is_found_after_a_second(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    claims = ClaimRecorder(store_fixture)
+    await store_fixture.send(queue, b"first", b"second", b"third", b"fourth")
+    (first,) = await store_fixture.claim(queue, 1)
+    assert await claims.claim(queue, 1) == [b"second"]
+    await store_fixture.store.move([abandonment(first)])
+    assert await claims.claim(queue, 1) == [b"third"]
+    claims.seconds = 1.0
+    assert await claims.claim(queue, 1) == [b"first"]
+
+
+async def test_a_claim_that_comes_short_looks_below_the_floor_when_that_is_cheap(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    claims = ClaimRecorder(store_fixture)
+    await store_fixture.send(queue, b"first", b"second")
+    (first,) = await store_fixture.claim(queue, 1)
+    assert await claims.claim(queue, 1) == [b"second"]
+    await store_fixture.store.move([abandonment(first)])
+    assert await claims.claim(queue, 1) == []
+    claims.seconds = 0.1
+    assert await claims.claim(queue, 1) == [b"first"]
+
+
+async def test_a_new_process_begins_at_the_bottom(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"first", b"second")
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
+    other = await open_store(store_fixture._url, SystemClock())
+    assert bodies(await other.claim(claim(queue))) == [b"second"]
+    await other.close()

@@ -1,0 +1,182 @@
+"""What is past its time goes, in batches, and nothing else does."""
+
+import asyncio
+import secrets
+from collections import defaultdict
+from itertools import pairwise
+
+from app.broker.expire import expire_messages, release_expired
+from app.broker.ports import Attempt, Store
+from app.domain.archive import BatchLimits
+from app.domain.instant import DAY, HOUR, MINUTE, SECOND
+from app.domain.message import MessageState, Receipt
+from app.domain.queue import Queue, QueueSettings
+from app.domain.settlement import NO_EXPIRED_GENERATION
+from tests.bounds import bounded
+from tests.brokers import build_broker
+from tests.contract.store_fixture import StoreFixture, abandonment, bodies, completion, draft, token
+from tests.virtual_clock import VirtualClock, run_advancing
+
+TABLES = ("archive", "settlement", "attempt", "recent_id", "message")
+
+
+async def sizes(store_fixture: StoreFixture) -> dict[str, int]:
+    """How many rows each table has."""
+    return {table: (await store_fixture.execute(f"SELECT COUNT(*) FROM {table}"))[0][0] for table in TABLES}
+
+
+async def run_retention(store_fixture: StoreFixture) -> int:
+    """Let the store forget until there is nothing left to; the archive in sealed batches."""
+    for _ in bounded("every ended message is sealed"):
+        first = await store_fixture.store.archive.first_unsealed(0)
+        if first is None:
+            break
+        await store_fixture.store.archive.seal(first, BatchLimits(max_messages=2))
+    gone = 0
+    for _ in bounded("nothing is left to forget"):
+        removed = await store_fixture.store.delete_expired(3) + await store_fixture.store.archive.delete_expired(3)
+        assert removed <= 3 * len(TABLES)
+        if not removed:
+            break
+        gone += removed
+    return gone
+
+
+async def test_everything_is_kept_for_its_time_and_no_longer(store_fixture: StoreFixture) -> None:
+    queue = await store_fixture.queue(QueueSettings(archive_retention=2 * HOUR))
+    for place in range(7):
+        message = await store_fixture.locked(queue)
+        await store_fixture.store.remove([completion(queue, message)])
+        released = await store_fixture.locked(queue)
+        await store_fixture.store.move([abandonment(released, state=MessageState.DEFERRED)])
+        one = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), 3 * HOUR)
+        await store_fixture.store.send_once(
+            [draft(queue, message_id=f"{place}", duplicate_window=4 * HOUR - MINUTE)], one
+        )
+        await store_fixture.claim(queue, lock_duration=DAY)
+    kept = {"archive": 7, "settlement": 7, "attempt": 7, "recent_id": 7, "message": 14}
+    assert await sizes(store_fixture) == kept
+    for table in ("settlement", "archive", "attempt", "recent_id"):  # kept for one to four hours
+        assert await run_retention(store_fixture) == 0
+        await store_fixture.advance_time(3600)
+        assert await run_retention(store_fixture) == 7
+        kept[table] = 0
+        assert await sizes(store_fixture) == kept
+
+
+async def test_a_message_id_outlives_its_window_by_any_send_under_way(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    """A send reads the clock before it waits for the mark: found gone, it would store a duplicate of that moment."""
+    await store_fixture.send(queue, b"body", message_id="id", duplicate_window=HOUR)
+    await store_fixture.advance_time(3601)
+    assert await run_retention(store_fixture) == 0
+    (receipt,) = await store_fixture.store.send([draft(queue, message_id="id", duplicate_window=HOUR)])
+    assert not receipt.duplicate
+    await store_fixture.advance_time(3661)
+    assert await run_retention(store_fixture) == 1
+
+
+async def test_forgetting_stands_in_nobodys_way(store_fixture: StoreFixture, queue: Queue, stores: list[Store]) -> None:
+    """Several who forget and several who send the same ids neither fail nor store one id twice within its window."""
+    window = 3 * SECOND // 1000
+
+    async def send(store: Store) -> list[Receipt]:
+        asked = [
+            [draft(queue, message_id=f"{n % 5}-{m}", duplicate_window=window) for m in range(3)] for n in range(40)
+        ]
+        return [receipt for drafts in asked for receipt in await store.send(drafts)]
+
+    async def forget(store: Store) -> None:
+        for _ in range(40):
+            await store.delete_expired(500)
+            if stores[0] is stores[1]:
+                # The clock of a store of one process stands still unless it is moved.
+                await store_fixture.advance_time(0.001)
+
+    sends = [send(stores[place % 2]) for place in range(4)]
+    everything = asyncio.gather(*sends, *(forget(store) for store in stores))
+    # A sender whose id another transaction holds tries again by the clock of its process.
+    answers = await (everything if stores[0] is stores[1] else run_advancing(store_fixture.clock, everything))
+    stored: defaultdict[str, list[int]] = defaultdict(list)
+    for receipts in answers[: len(sends)]:
+        for receipt in receipts or ():
+            if not receipt.duplicate:
+                stored[receipt.message_id].append(receipt.enqueued_at)
+    times = [sorted(one) for one in stored.values()]
+    assert all(later - earlier >= window for one in times for earlier, later in pairwise(one))
+    assert any(len(one) > 1 for one in times), "no id outlived its window"
+    sent = [receipt for receipts in answers[: len(sends)] for receipt in receipts or ()]
+    assert any(receipt.duplicate for receipt in sent), "no id came twice within its window"
+
+
+async def test_a_forgotten_delivery_is_unknown(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.remove([completion(queue, message)])
+    await store_fixture.advance_time(queue.settings.archive_retention // SECOND + 1)
+    await run_retention(store_fixture)
+    assert await store_fixture.store.tombstones([token(message)]) == [None]
+
+
+async def test_messages_of_a_deleted_queue_go_in_whatever_state(store_fixture: StoreFixture, queue: Queue) -> None:
+    doomed = await store_fixture.queue()
+    kept = await store_fixture.send(queue, b"kept", b"kept")
+    await store_fixture.locked(doomed)
+    moved = await store_fixture.locked(doomed)
+    await store_fixture.store.move([abandonment(moved, state=MessageState.DEAD_LETTERED)])
+    await store_fixture.send(doomed, *[b"body"] * 9)
+    await store_fixture.send(doomed, b"body", delay=MINUTE)
+    assert await store_fixture.store.queues.delete(doomed)
+    assert await run_retention(store_fixture) == 12
+    left = await store_fixture.execute("SELECT sequence_number FROM message ORDER BY sequence_number")
+    assert left == [(number,) for number in kept]
+
+
+async def test_messages_of_a_deleted_queue_keep_nothing_else_from_its_end(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    """Each pass takes a batch of what ended first; what it cannot end would be in its way again next time."""
+    broker = build_broker(store_fixture.store, VirtualClock())
+    doomed = await store_fixture.queue()
+    for place, short in enumerate((doomed, doomed, queue), start=1):
+        await store_fixture.send(short, b"held")
+        await store_fixture.claim(short, lock_duration=place * SECOND)
+        await store_fixture.send(short, b"expired_messages", ttl=place * SECOND)
+    assert await store_fixture.store.queues.delete(doomed)
+    await store_fixture.advance_time(10)
+    for _ in range(2):
+        await release_expired(
+            broker, [(held, NO_EXPIRED_GENERATION) for held in await store_fixture.store.expired_locks(2)]
+        )
+        await expire_messages(broker, await store_fixture.store.expired_messages(2))
+    assert await store_fixture.store.expired_locks(2) == []
+    assert await store_fixture.store.expired_messages(2) == []
+    assert bodies(await store_fixture.claim(queue)) == [b"held"]
+    archived = await store_fixture.execute("SELECT queue, outcome FROM archive ORDER BY sequence_number")
+    assert archived == [(doomed.name, "purged"), (doomed.name, "purged"), (queue.name, "expired")]
+    await broker.queue_cache.close()
+
+
+async def test_a_queue_of_the_same_name_does_not_inherit(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, b"old")
+    assert await store_fixture.store.queues.delete(queue)
+    again, made = await store_fixture.store.queues.create(queue.name, QueueSettings())
+    assert made
+    assert again.id != queue.id
+    assert await store_fixture.claim(again) == []
+    (new,) = await store_fixture.send(again, b"new")
+    await run_retention(store_fixture)
+    found = await store_fixture.store.read(again.id, new)
+    assert found is not None
+    assert found.body == b"new"
+    assert len(await store_fixture.claim(again)) == 1
+
+
+async def test_a_number_is_never_given_out_twice(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.remove([completion(queue, message, retention=MINUTE)])
+    await store_fixture.advance_time(DAY // SECOND)
+    await run_retention(store_fixture)
+    assert await sizes(store_fixture) == dict.fromkeys(TABLES, 0)
+    (number,) = await store_fixture.send(queue, b"body")
+    assert number > message.sequence_number

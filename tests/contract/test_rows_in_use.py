@@ -1,0 +1,373 @@
+"""A row that another transaction holds fails what is asked of that row, and nothing beside it."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import pytest
+
+from app.broker.complete import complete
+from app.broker.filters import MatchAll
+from app.broker.ports import Attempt, Extension, UnlockedRow, Withdrawal
+from app.broker.purge import MessageSelection, purge
+from app.broker.queues import change_queue, revoke_locks
+from app.broker.receive import ReceiveRequest, receive_and_delete
+from app.broker.release_undelivered import release_undelivered
+from app.broker.renew import renew
+from app.broker.settle import settle
+from app.domain.instant import HOUR, MINUTE, SECOND
+from app.domain.message import Message, MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import MessageBusy, RequestInProgress, StoreUnavailable
+from app.domain.settlement import NO_EXPIRED_GENERATION, Move, Outcome, Removal, Settled, token_of
+from app.maintenance.expiry import expire_locks
+from tests.brokers import build_broker
+from tests.contract.store_fixture import (
+    LOCK_DURATION,
+    MariadbFixture,
+    PostgresqlFixture,
+    ServerFixture,
+    abandonment,
+    claim,
+    completion,
+    draft,
+    expiry,
+    token,
+)
+from tests.faults.polling import wait_until
+from tests.virtual_clock import VirtualClock, run_advancing
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+async def store_fixture(request: pytest.FixtureRequest) -> AsyncIterator[ServerFixture]:
+    """A store whose rows another transaction can hold."""
+    kinds = {"postgresql": (PostgresqlFixture, "postgres_url"), "mariadb": (MariadbFixture, "mariadb_url")}
+    kind, url = kinds[request.param]
+    store_fixture = kind(request.getfixturevalue(url))
+    await store_fixture.open()
+    yield store_fixture
+    await store_fixture.close()
+
+
+@pytest.fixture
+async def queue(store_fixture: ServerFixture) -> Queue:
+    return await store_fixture.queue()
+
+
+MIN_LOCK_WAIT = 3.0
+"""Seconds: a statement that waits for a lock is answered no sooner."""
+
+
+def lock_row(number: int) -> str:
+    """Lock one message."""
+    return f"SELECT 1 FROM message WHERE sequence_number = {number} FOR UPDATE"
+
+
+Operation: TypeAlias = Callable[[ServerFixture, Queue, list[Message]], Awaitable[list[bool]]]
+
+
+async def remove(store_fixture: ServerFixture, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await store_fixture.store.remove([completion(queue, message) for message in messages])
+
+
+async def move(store_fixture: ServerFixture, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await store_fixture.store.move([abandonment(message) for message in messages])
+
+
+async def extend(store_fixture: ServerFixture, queue: Queue, messages: list[Message]) -> list[bool]:
+    extensions = [Extension(token(message), queue.id, MINUTE, NO_EXPIRED_GENERATION) for message in messages]
+    return [extended is not None for extended in await store_fixture.store.extend(extensions)]
+
+
+async def release(store_fixture: ServerFixture, queue: Queue, messages: list[Message]) -> list[bool]:
+    return await store_fixture.store.release([expiry(message) for message in messages])
+
+
+@pytest.mark.parametrize("operation", [remove, move, extend, release])
+async def test_an_ending_of_a_held_row_has_no_effect_and_its_neighbours_have_theirs(
+    store_fixture: ServerFixture, queue: Queue, operation: Operation
+) -> None:
+    messages = [await store_fixture.locked(queue) for _ in range(3)]
+    if operation is release:
+        await store_fixture.advance_time(LOCK_DURATION / SECOND)
+    async with store_fixture.open_transaction(lock_row(messages[1].sequence_number)):
+        assert await operation(store_fixture, queue, messages) == [True, False, True]
+    assert await operation(store_fixture, queue, messages[1:2]) == [True]
+
+
+async def test_the_passes_leave_a_held_row_out_and_act_on_all_others(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    held, free = [await store_fixture.locked(queue) for _ in range(2)]
+    held_late, free_late = await store_fixture.send(queue, b"", b"", ttl=SECOND)
+    await store_fixture.advance_time(MINUTE / SECOND)
+    async with store_fixture.open_transaction(lock_row(held.sequence_number), lock_row(held_late)):
+        assert [one.token for one in await store_fixture.store.expired_locks(10)] == [token(free)]
+        overdue = await store_fixture.store.expired_messages(10)
+        assert [row.sequence_number for row in overdue] == [free_late]
+        rows = [UnlockedRow(number, queue.id, MessageState.AVAILABLE) for number in (held_late, free_late)]
+        assert await store_fixture.store.dead_letter(rows, "why") == [False, True]
+        withdrawal = Withdrawal(rows[0], queue.name, Outcome.EXPIRED, HOUR)
+        assert await store_fixture.store.withdraw([withdrawal]) == [False]
+        assert await store_fixture.store.expire([withdrawal]) == [False]
+    assert {one.token for one in await store_fixture.store.expired_locks(10)} == {token(held), token(free)}
+    assert await store_fixture.store.withdraw([withdrawal]) == [True]
+
+
+async def test_what_is_held_is_forgotten_later_and_everything_else_now(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    for name in ("held", "free"):
+        attempt = Attempt(name.encode().ljust(32), secrets.token_bytes(32), SECOND)
+        await store_fixture.store.send_once([draft(queue, message_id=name, duplicate_window=SECOND)], attempt)
+        await store_fixture.store.remove([completion(queue, await receive_one(store_fixture, queue), retention=0)])
+    orphaned = await store_fixture.queue()
+    numbers = await store_fixture.send(orphaned, b"", b"")
+    await store_fixture.store.queues.delete(orphaned)
+    await store_fixture.advance_time(2 * HOUR / SECOND)
+    ((number,),) = await store_fixture.execute("SELECT MIN(sequence_number) FROM settlement")
+    async with store_fixture.open_transaction(
+        lock_row(numbers[0]),
+        f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} AND message_id = 'held' FOR UPDATE",
+        f"SELECT 1 FROM settlement WHERE sequence_number = {number} FOR UPDATE",
+        f"SELECT 1 FROM attempt WHERE attempt_key = {store_fixture.literal(b'held'.ljust(32))} FOR UPDATE",
+    ):
+        while await store_fixture.store.delete_expired(10):
+            pass
+        for table in ("message", "recent_id", "settlement", "attempt"):
+            assert await store_fixture.execute(f"SELECT COUNT(*) FROM {table}") == [(1,)], table
+    while await store_fixture.store.delete_expired(10):
+        pass
+    assert await store_fixture.execute("SELECT COUNT(*) FROM attempt") == [(0,)]
+
+
+async def receive_one(store_fixture: ServerFixture, queue: Queue) -> Message:
+    (message,) = await store_fixture.claim(queue, 1)
+    return message
+
+
+async def test_a_sender_beside_one_that_has_to_wait_is_answered(store_fixture: ServerFixture, queue: Queue) -> None:
+    """Both leave in one batch; only the id that is about to be used by another transaction fails its sender."""
+    other = await store_fixture.queue()
+    taken = draft(queue, message_id="taken", duplicate_window=HOUR)
+    await store_fixture.store.send([taken])
+    async with store_fixture.open_transaction(f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} FOR UPDATE"):
+        sends = (store_fixture.store.send([taken]), store_fixture.store.send([draft(other)]))
+        waiting, answered = await run_advancing(store_fixture.clock, asyncio.gather(*sends, return_exceptions=True))
+    assert isinstance(waiting, StoreUnavailable)
+    assert isinstance(answered, list)
+    assert len(await store_fixture.claim(other)) == 1
+
+
+async def test_message_ids_that_a_stopped_send_holds_hold_no_other_send_up(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    """Clients of the stopped process try again elsewhere, beside senders of other ids and of none."""
+    ids = [f"held-{place}" for place in range(10)]
+    hold = [f"INSERT INTO recent_id VALUES ({queue.id}, '{one}', 0, 0, 0, 0)" for one in ids]
+    ids += ["free-0", "free-1"]
+    async with store_fixture.open_transaction(*hold):
+        repeats = [store_fixture.store.send([draft(queue, message_id=one, duplicate_window=HOUR)]) for one in ids]
+        repeating = asyncio.ensure_future(asyncio.gather(*repeats, return_exceptions=True))
+        async with asyncio.timeout(MIN_LOCK_WAIT):
+            await store_fixture.send(queue, b"body")
+            answers = await run_advancing(store_fixture.clock, repeating)
+    assert [isinstance(answer, StoreUnavailable) for answer in answers] == [True] * 10 + [False] * 2
+    assert len(await store_fixture.claim(queue)) == 3
+
+
+async def test_a_send_waits_for_an_attempt_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    attempt = Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
+    async with store_fixture.open_transaction(*store_fixture.attempt_statements(attempt.key)):
+        sending = asyncio.ensure_future(store_fixture.store.send_once([draft(queue)], attempt))
+        await wait_until(lambda: store_fixture.clock.timers, "the send pauses before another try")
+    assert not (await run_advancing(store_fixture.clock, sending)).replayed
+
+
+async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    clock = store_fixture.clock
+    for attempt in (None, Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)):
+        one = draft(queue, duplicate_window=HOUR)
+        name = one.envelope.message_id
+        async with store_fixture.open_transaction(f"INSERT INTO recent_id VALUES ({queue.id}, '{name}', 0, 0, 0, 0)"):
+            send = store_fixture.store.send([one]) if attempt is None else store_fixture.store.send_once([one], attempt)
+            sending = asyncio.ensure_future(send)
+            await wait_until(lambda: clock.timers, "the send pauses before another try")
+        await run_advancing(clock, sending)
+    assert len(await store_fixture.claim(queue)) == 2
+
+
+async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    """Clients of the stopped process try again elsewhere. Requests without a key, and with other keys, are answered."""
+    attempts = [Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(12)]
+    hold = [statement for attempt in attempts[:10] for statement in store_fixture.attempt_statements(attempt.key)]
+    await store_fixture.send(queue, b"body")
+    async with store_fixture.open_transaction(*hold):
+        sends = [store_fixture.store.send_once([draft(queue)], attempt) for attempt in attempts[1::2]]
+        claims = [store_fixture.store.claim_once(claim(queue), attempt) for attempt in attempts[::2]]
+        repeating = asyncio.ensure_future(asyncio.gather(*sends, *claims, return_exceptions=True))
+        async with asyncio.timeout(MIN_LOCK_WAIT):
+            await store_fixture.send(queue, b"body")
+            answers = await run_advancing(store_fixture.clock, repeating)
+    assert [isinstance(answer, RequestInProgress) for answer in answers] == ([True] * 5 + [False]) * 2
+    assert not (await store_fixture.store.send_once([draft(queue)], attempts[0])).replayed
+
+
+async def test_a_repeat_of_an_answered_attempt_waits_for_no_other_repeat(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    sent, received = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
+    first = await store_fixture.store.send_once([draft(queue)], sent)
+    taken = await store_fixture.store.claim_once(claim(queue), received)
+    async with store_fixture.open_transaction(
+        store_fixture.repeat_statement(sent.key), store_fixture.repeat_statement(received.key)
+    ):
+        again = await store_fixture.store.send_once([draft(queue)], sent)
+        assert (again.result, again.replayed) == (first.result, True)
+        retaken = await store_fixture.store.claim_once(claim(queue), received)
+        assert ([token(one) for one in retaken.result], retaken.replayed) == (
+            [token(one) for one in taken.result],
+            True,
+        )
+
+
+async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(store_fixture: ServerFixture, queue: Queue) -> None:
+    """The change holds the row of its queue from its UPDATE until its commit. Sends only read that row."""
+    other = await store_fixture.queue()
+    async with store_fixture.open_transaction(f"UPDATE queue SET version = version + 1 WHERE id = {queue.id}"):
+        async with asyncio.timeout(MIN_LOCK_WAIT):
+            for one in (queue, other):
+                await store_fixture.send(one, b"body")
+                await store_fixture.store.send_once([draft(one)], Attempt(secrets.token_bytes(32), b"f" * 32, HOUR))
+    assert [len(await store_fixture.claim(one)) for one in (queue, other)] == [2, 2]
+
+
+# ---- through the verbs -----------------------------------------------------------------------------------------------
+
+
+async def test_each_settlement_of_a_batch_has_its_own_answer(store_fixture: ServerFixture, queue: Queue) -> None:
+    clock = VirtualClock()
+    broker = build_broker(store_fixture.store, clock)
+    messages = [await store_fixture.locked(queue) for _ in range(3)]
+    settlements = [complete(queue, token_of(message)) for message in messages]
+    async with store_fixture.open_transaction(lock_row(messages[1].sequence_number)):
+        answers = await run_advancing(clock, settle(broker, queue, settlements))
+        with pytest.raises(MessageBusy):
+            await run_advancing(clock, renew(broker, queue, token_of(messages[1])))
+    assert [type(answer) for answer in answers] == [Settled, MessageBusy, Settled]
+    (again,) = await settle(broker, queue, settlements[1:2])
+    assert isinstance(again, Settled)
+    assert not again.replayed
+    await broker.queue_cache.close()
+
+
+async def test_a_settlement_waits_for_a_row_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    clock = VirtualClock()
+    broker = build_broker(store_fixture.store, clock)
+    message = await store_fixture.locked(queue)
+    async with store_fixture.open_transaction(lock_row(message.sequence_number)):
+        settling = asyncio.create_task(settle(broker, queue, [complete(queue, token_of(message))]))
+        await wait_until(lambda: clock.timers, "the settlement pauses before another look")
+    (answer,) = await run_advancing(clock, settling)
+    assert isinstance(answer, Settled)
+    await broker.queue_cache.close()
+
+
+async def test_receive_and_delete_waits_for_a_row_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = build_broker(store_fixture.store, VirtualClock())
+    (number,) = await store_fixture.send(queue, b"body")
+    remove = store_fixture.store.remove
+
+    async def remove_beside_another(removals: Sequence[Removal]) -> list[bool]:
+        monkeypatch.undo()
+        async with store_fixture.open_transaction(lock_row(number)):
+            return await remove(removals)
+
+    monkeypatch.setattr(store_fixture.store, "remove", remove_beside_another)
+    (message,) = await receive_and_delete(broker, queue, ReceiveRequest())
+    assert message.sequence_number == number
+    assert await store_fixture.archived(number, "outcome") == [("received",)]
+    await broker.queue_cache.close()
+
+
+async def test_what_is_given_back_waits_for_a_row_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    clock = VirtualClock()
+    broker = build_broker(store_fixture.store, clock)
+    message = await store_fixture.locked(queue)
+    async with store_fixture.open_transaction(lock_row(message.sequence_number)):
+        giving = asyncio.create_task(release_undelivered(broker, queue, [message]))
+        await wait_until(lambda: clock.timers or giving.done(), "the second look pauses")
+    await run_advancing(clock, giving)
+    (again,) = await store_fixture.claim(queue, 1)
+    assert (again.delivery_count, again.failure_count) == (2, 0)
+    await broker.queue_cache.close()
+
+
+async def test_what_a_store_gives_back_waits_for_a_row_that_is_held_for_a_moment(
+    store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (number,) = await store_fixture.send(queue, b"body")
+    claiming: list[asyncio.Task[list[Message]]] = []
+
+    def go(statement: str, _callers: int) -> None:
+        if statement == "claim":
+            claiming[0].cancel()
+
+    monkeypatch.setattr(store_fixture, "record_batch", go)
+    store = await store_fixture.open_another()
+    move, held = store.move, asyncio.Event()
+
+    async def move_beside_another(moves: Sequence[Move]) -> list[bool]:
+        monkeypatch.undo()
+        async with store_fixture.open_transaction(lock_row(number)):
+            moved = await move(moves)
+        held.set()
+        return moved
+
+    monkeypatch.setattr(store, "move", move_beside_another)
+    claiming.append(asyncio.create_task(store.claim(claim(queue, 1))))
+    await asyncio.wait(claiming)
+    await held.wait()
+    await run_advancing(store_fixture.clock, store.close())
+    (again,) = await store_fixture.claim(queue, 1)
+    assert (again.delivery_count, again.failure_count) == (2, 0)
+
+
+async def test_the_sweep_and_a_change_of_a_queue_pass_a_held_row_by(store_fixture: ServerFixture) -> None:
+    broker = build_broker(store_fixture.store, VirtualClock())
+    queue = await store_fixture.queue(QueueSettings(max_delivery_count=5))
+    held, free = [await store_fixture.locked(queue) for _ in range(2)]
+    async with store_fixture.open_transaction(lock_row(held.sequence_number)):
+        await change_queue(broker, queue, lambda _: QueueSettings(max_delivery_count=6))
+        assert [await store_fixture.state(message) for message in (held, free)] == [
+            MessageState.LOCKED,
+            MessageState.AVAILABLE,
+        ]
+        assert await revoke_locks(broker) == 0
+    await expire_locks(broker)
+    assert await store_fixture.state(held) is MessageState.AVAILABLE
+    await broker.queue_cache.close()
+
+
+async def test_a_purge_counts_what_it_removed(store_fixture: ServerFixture, queue: Queue) -> None:
+    broker = build_broker(store_fixture.store, VirtualClock())
+    locked = [await store_fixture.locked(queue) for _ in range(2)]
+    available = await store_fixture.send(queue, b"", b"")
+    selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
+    async with store_fixture.open_transaction(lock_row(locked[0].sequence_number), lock_row(available[0])):
+        assert await purge(broker, queue, selection) == 2
+    assert await purge(broker, queue, selection) == 2
+    await broker.queue_cache.close()

@@ -1,0 +1,182 @@
+"""A process full of clients: sends so many messages and works on whatever it receives until each of them has ended.
+
+`python -m tests.faults.client_process '<JSON of a Load>'`; what it did is in its log, and it fails if a message did not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from tests.faults.polling import TIMEOUT_SECONDS
+from tests.faults.retrying_client import RETRY_SECONDS, RetryingClient
+
+OK = 200
+WAIT_SECONDS = 2
+MAX_BODY_BYTES = 3000
+
+ACTIONS = {
+    "complete": 50,
+    "complete twice": 6,
+    "renew and complete": 10,
+    "renew while completing": 6,
+    "abandon": 8,
+    "dead_letter": 6,
+    "defer": 4,
+    "forget": 5,
+    "renew and forget": 5,
+}
+"""What a receiver does with a delivery, and how often among a hundred."""
+
+MAX_LEAD_SECONDS = 600
+"""The lock store grants no renewal of that length by itself, so that every one writes SQL."""
+
+
+class ActionChooser(random.Random):
+    """Chance, with the habits it chooses among."""
+
+    def __new__(cls, seed: float, without: Sequence[str]) -> Self:
+        return super().__new__(cls, seed)
+
+    def __init__(self, seed: float, without: Sequence[str]) -> None:
+        super().__init__(seed)
+        self._weights = {action: weight for action, weight in ACTIONS.items() if action not in without}
+
+    def next_action(self) -> str:
+        """What to do with a delivery."""
+        return self.choices([*self._weights], [*self._weights.values()])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLoad:
+    """What one process is to do, and which habits its receivers do `without`."""
+
+    name: str
+    urls: Sequence[str]
+    queue: str
+    log: str
+    messages: int = 300
+    senders: int = 4
+    receivers: int = 6
+    limit_seconds: float = 4 * TIMEOUT_SECONDS
+    keep_alive: bool = True
+    without: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is still to be sent, and what has been sent and has not ended."""
+
+    to_send: list[str]
+    open: set[str] = field(default_factory=set)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every message was sent and has ended."""
+        return not self.to_send and not self.open
+
+
+async def run(load: ClientLoad) -> None:
+    """Send and receive until everything has ended. Raises `TimeoutError` where something never does."""
+    progress = Progress([f"{load.name}-{number}" for number in range(load.messages)])
+    progress.open.update(progress.to_send)
+    rng = random.Random(load.name)
+    async with RetryingClient(load.urls, load.queue, Path(load.log), keep_alive=load.keep_alive) as client:
+        try:
+            async with asyncio.timeout(load.limit_seconds), asyncio.TaskGroup() as tasks:
+                for _ in range(load.senders):
+                    tasks.create_task(_send(client, progress, random.Random(rng.random())))
+                for _ in range(load.receivers):
+                    tasks.create_task(_receive(client, progress, ActionChooser(rng.random(), load.without)))
+        except TimeoutError:
+            print(
+                f"these have not ended: {sorted(progress.open)}; {len(progress.to_send)} were not sent", file=sys.stderr
+            )
+            raise
+
+
+async def _send(client: RetryingClient, progress: Progress, rng: random.Random) -> None:
+    while progress.to_send:
+        message_id = progress.to_send.pop()
+        await client.send(message_id, rng.randbytes(rng.randrange(MAX_BODY_BYTES)), with_key=rng.random() < 0.5)
+
+
+async def _receive(client: RetryingClient, progress: Progress, rng: ActionChooser) -> None:
+    while not progress.is_done:
+        max_messages = rng.choice((1, 1, 3, 8))
+        for message in await client.receive(
+            with_key=rng.random() < 0.5, max_messages=max_messages, wait_seconds=WAIT_SECONDS
+        ):
+            if await _handle(client, message, rng):
+                progress.open.discard(message["message_id"])
+
+
+async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionChooser) -> bool:
+    """Do with a delivery what comes to mind; whether the message has ended."""
+    token = message["lock_token"]
+    match rng.next_action():
+        case "complete twice":
+            await client.settle("complete", token)
+        case "renew and complete":
+            await client.settle("renew", token)
+        case "renew while completing":
+            return await _complete_while_renewing(client, token)
+        case "dead_letter":
+            return await _settle(client, "dead_letter", token, reason="set aside")
+        case "abandon":
+            await client.settle("abandon", token, reason="not now")
+            return False
+        case "defer":
+            return await _settle(client, "defer", token) and await _complete_deferred(
+                client, message["sequence_number"]
+            )
+        case "forget":
+            return False
+        case "renew and forget":
+            await client.settle("renew", token)
+            return False
+        case _:
+            pass
+    return await _settle(client, "complete", token)
+
+
+async def _complete_deferred(client: RetryingClient, number: int) -> bool:
+    """Fetch a deferred message by its number until it comes and is completed; nobody else will."""
+    while True:
+        for message in await client.receive(with_key=False, sequence_numbers=[number]):
+            if await _settle(client, "complete", message["lock_token"]):
+                return True
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _complete_while_renewing(client: RetryingClient, token: str) -> bool:
+    """Complete among renewals that go to other servers too, each of which writes SQL; whether the message has ended."""
+    await client.settle("renew", token, lock_seconds=MAX_LEAD_SECONDS)
+    async with asyncio.TaskGroup() as tasks:
+        completion = tasks.create_task(_settle(client, "complete", token))
+        for _ in range(2):
+            tasks.create_task(_renew(client, token))
+    return completion.result()
+
+
+async def _renew(client: RetryingClient, token: str) -> None:
+    """Renew a few times, as long as there is a lock."""
+    for _ in range(4):
+        status, _ = await client.settle("renew", token, lock_seconds=MAX_LEAD_SECONDS)
+        if status != OK:
+            return
+
+
+async def _settle(client: RetryingClient, verb: str, token: str, **more: Any) -> bool:
+    status, _ = await client.settle(verb, token, **more)
+    return status == OK
+
+
+if __name__ == "__main__":
+    asyncio.run(run(ClientLoad(**json.loads(sys.argv[1]))))

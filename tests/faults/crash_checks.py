@@ -1,0 +1,96 @@
+"""Walks past a step at which the server dies: the places they happen in, and what is left held against what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.instant import HOUR
+from tests.faults.conservation import EARLY, check
+from tests.faults.crashing_server import CrashPoint, ForkedServers
+from tests.faults.database_access import execute, remaining_messages
+from tests.faults.fleet import SETTINGS
+from tests.faults.journal import read
+from tests.faults.retrying_client import RetryingClient
+
+MOMENTS = ("before", "commit", "after")
+AROUND_CALL = ("before", "after")
+
+METHODS_WITH_COMMIT = frozenset({"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive"})
+"""What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashSetup:
+    """Servers to be killed, and the database they leave behind."""
+
+    servers: ForkedServers
+    database: str
+    directory: Path
+
+    def end_locks_except(self, messages: Collection[dict[str, Any]]) -> None:
+        """Let time pass for every lock that is not one of these: nobody has heard of them."""
+        heard = ", ".join(str(message["sequence_number"]) for message in messages) or "0"
+        statement = "UPDATE message SET locked_until = locked_until - :by WHERE sequence_number NOT IN"
+        execute(self.database, f"{statement} ({heard})", by=HOUR)
+
+
+Workload = Callable[[RetryingClient, CrashSetup], Awaitable[Counter[str]]]
+
+
+def step_parameters(steps: Sequence[CrashPoint], short: Collection[CrashPoint]) -> list[Any]:
+    """The steps as parameters: few for every run, the others for `--faults=all`."""
+    selections = ((step, "short" if step in short else "all") for step in steps)
+    return [pytest.param(step, id=str(step), marks=pytest.mark.faults(selection)) for step, selection in selections]
+
+
+def without_commit_steps(steps: Sequence[CrashPoint]) -> list[Any]:
+    """The steps without those at a COMMIT, which cannot be told apart from other statements on this engine."""
+    return [pytest.param(step, id=str(step)) for step in steps if step.moment != "commit"]
+
+
+def server_steps(steps: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Those that exist on a server, where the COMMIT of most verbs is part of their one statement."""
+    return [step for step in steps if step.moment != "commit" or step.method in METHODS_WITH_COMMIT]
+
+
+def open_setup(directory: Path, database: str, **environment: str) -> Iterator[CrashSetup]:
+    """Servers on this database."""
+    setup = CrashSetup(ForkedServers(directory, PEEKLOCK_DATABASE_URL=database, **environment), database, directory)
+    yield setup
+    setup.servers.kill()
+
+
+@asynccontextmanager
+async def client_of_crashing_server(setup: CrashSetup, step: CrashPoint) -> AsyncIterator[tuple[RetryingClient, str]]:
+    """A client of a new queue on a server that will die at this step, and be replaced."""
+    queue = f"crash-{secrets.token_hex(4)}"
+    await asyncio.to_thread(setup.servers.start, step)
+    replacement = asyncio.create_task(setup.servers.restart_after_death())
+    try:
+        async with RetryingClient([setup.servers.url], queue, setup.directory / queue) as client:
+            await client.create_queue(**SETTINGS)
+            yield client, queue
+        await replacement  # which fails where the step was never reached
+    finally:
+        replacement.cancel()
+        setup.servers.kill()
+
+
+async def check_crash(setup: CrashSetup, step: CrashPoint, workload: Workload) -> None:
+    """Walk past the step and hold what is left against what was promised."""
+    async with client_of_crashing_server(setup, step) as (client, queue):
+        expected = await workload(client, setup)
+    left = remaining_messages(setup.database, queue)
+    broken = [one for one in check(read([setup.directory / queue]), left) if one.kind not in EARLY]
+    assert not broken, "\n".join(map(str, broken))
+    final_states = Counter(remaining.state for remaining in left)
+    assert final_states == expected, f"they have ended as {final_states}, not as {expected}"

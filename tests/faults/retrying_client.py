@@ -1,0 +1,145 @@
+"""A client that does not give up: every call is noted, and repeated under the same key or token until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from tests.faults.database_access import digest
+from tests.faults.journal import NO_ANSWER, Journal
+from tests.faults.polling import TIMEOUT_SECONDS
+
+RETRY_SECONDS = 0.1
+"""Seconds before a repeat, so that a server that is away is not asked without end."""
+
+ANSWER_TIMEOUT_SECONDS = 15.0
+"""After so long without an answer the client gives that try up."""
+
+
+class NotAnswered(Exception):
+    """The service has not answered one call, however often it was repeated."""
+
+
+class RetryingClient:
+    """Speaks to one queue through several servers in turn. A refusal is an answer; a 5xx or a lost connection is none."""
+
+    def __init__(self, urls: Sequence[str], queue: str, log: Path, *, keep_alive: bool = True) -> None:
+        self.journal = Journal(log)
+        self.queue = queue
+        self._path = f"/v1/queues/{queue}"
+        self._urls = itertools.cycle(urls)
+        limits = httpx.Limits(max_keepalive_connections=None if keep_alive else 0)
+        self._client = httpx.AsyncClient(timeout=ANSWER_TIMEOUT_SECONDS, limits=limits)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+        self.journal.close()
+
+    # ---- verbs -------------------------------------------------------------------------------------------------------
+
+    async def create_queue(self, **settings: Any) -> None:
+        """Make the queue, or give it these settings."""
+        status, answer = await self._repeat_until_answered("create", "", settings, {}, method="PUT")
+        assert status in (200, 201), answer
+
+    async def send(self, message_id: str, body: bytes, *, with_key: bool = True, **more: Any) -> int:
+        """Send until it is acknowledged; the sequence number. Without a key the queue must look for duplicates."""
+        payload = {"message_id": message_id, "body_base64": base64.b64encode(body).decode(), **more}
+        headers = {"Idempotency-Key": f"send-{message_id}"} if with_key else {}
+        asked = {"message_id": message_id, "digest": digest(body)}
+        status, answer = await self._repeat_until_answered("send", "/messages", payload, asked, headers)
+        assert status == 201, answer
+        return answer["sequence_number"]
+
+    async def receive(self, *, with_key: bool = True, **receive_request: Any) -> list[dict[str, Any]]:
+        """Receive once, repeating until it is answered: the messages, perhaps none."""
+        headers = {"Idempotency-Key": f"receive-{secrets.token_hex(8)}"} if with_key else {}
+        status, answer = await self._repeat_until_answered("receive", "/messages/receive", receive_request, {}, headers)
+        assert status == 200, answer
+        return answer["messages"]
+
+    async def receive_until_any(self, **receive_request: Any) -> list[dict[str, Any]]:
+        """Receive until there is something."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (messages := await self.receive(**receive_request)):
+            if time.monotonic() > deadline:
+                raise NotAnswered(f"nothing has come of {receive_request}")
+            await asyncio.sleep(RETRY_SECONDS)
+        return messages
+
+    async def settle(self, verb: str, token: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        """Complete, abandon, dead-letter, defer or renew, repeating until it is answered or refused."""
+        path = f"/locks/{token}/{verb.replace('_', '-')}"
+        return await self._repeat_until_answered(verb, path, more, {"token": token})
+
+    async def request(
+        self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Anything else, of which the checker knows nothing, repeating until it is answered or refused.
+
+        The path begins at the queue, or with `/v1/`.
+        """
+        return await self._repeat_until_answered(verb, path, payload, {}, headers, method)
+
+    # ---- the road of all of them -------------------------------------------------------------------------------------
+
+    async def _repeat_until_answered(
+        self, verb: str, path: str, payload: Any, asked: dict[str, Any], headers: Any = None, method: str = "POST"
+    ) -> tuple[int, dict[str, Any]]:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            status, answer = await self._attempt(verb, method, path, payload, asked, headers)
+            if 0 < status < 500 and status != 429 and answer.get("code") != "request-in-progress":
+                return status, answer
+            if time.monotonic() > deadline:
+                raise NotAnswered(f"{verb} {path}: {status} {answer}")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _attempt(
+        self, verb: str, method: str, path: str, payload: Any, asked: dict[str, Any], headers: Any
+    ) -> tuple[int, dict[str, Any]]:
+        number = self.journal.record_request(verb, **asked)
+        try:
+            url = next(self._urls) + (path if path.startswith("/v1/") else self._path + path)
+            reply = await self._client.request(method, url, json=payload, headers=headers)
+            status, answer = reply.status_code, reply.json() if reply.content else {}
+        except httpx.TransportError as error:
+            status, answer = NO_ANSWER, {"error": type(error).__name__}
+        self.journal.record_answer(number, status, _logged_answer(verb, answer) if 200 <= status < 300 else answer)
+        return status, answer
+
+
+def _logged_answer(verb: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """What the checker needs of an answer."""
+    match verb:
+        case "receive":
+            return {"messages": [_delivery(message) for message in answer["messages"]]}
+        case "renew":
+            return {"remaining": answer["lock_remaining_ms"] / 1000}
+        case _:
+            return answer
+
+
+def _delivery(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "message_id": message["message_id"],
+        "sequence_number": message["sequence_number"],
+        "digest": digest(base64.b64decode(message["body_base64"])),
+        "token": message["lock_token"],
+        "claimed": message["delivery_count"],
+        "remaining": message["lock_remaining_ms"] / 1000,
+    }

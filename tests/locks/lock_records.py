@@ -1,0 +1,103 @@
+"""Looks into a lock store in Redis and makes time pass there, by moving what is stored instead of waiting."""
+
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from redis.asyncio import Redis
+
+from app.broker.ports import QueueVersion
+from app.domain.instant import SECOND, Duration, Instant
+from app.domain.settlement import LockToken
+from app.locks.connect import connect
+from app.locks.redis_connection import RedisConnection
+from app.locks.redis_keys import BUCKETS, RedisKeys, bucket_of
+from app.locks.redis_lock_store import RedisLockStore
+from app.runtime.clock import SystemClock
+
+RECORD_PATTERN = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+)")
+
+PROMISED_UNTIL = 4_000_000_000 * SECOND
+"""A promise that ends later than any test."""
+
+EDITION = QueueVersion(7, 3)
+"""A queue as it is now, where one will do."""
+
+# A busy machine must not look like a broken Redis where the answers are what is tested.
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """A record as it is stored."""
+
+    generation: int
+    deadline: Instant
+    bound: Instant
+    queue: int
+    version: int
+
+    @property
+    def value(self) -> str:
+        """The record as Redis holds it."""
+        return f"{self.generation} {self.deadline} {self.bound} {self.queue} {self.version}"
+
+
+class LockRecords:
+    """The records under one prefix, seen from outside."""
+
+    def __init__(self, redis: Redis, keys: RedisKeys) -> None:
+        self.redis = redis
+        self.keys = keys
+
+    async def now(self) -> Instant:
+        """The clock of Redis."""
+        seconds, micros = await self.redis.time()
+        return seconds * 1_000_000 + micros
+
+    async def read(self, token: LockToken) -> StoredRecord | None:
+        """What is stored for this token."""
+        value = await self.redis.get(self.keys.record(token))
+        return None if value is None else StoredRecord(*map(int, RECORD_PATTERN.fullmatch(value).groups()))
+
+    async def pass_time(self, *tokens: LockToken, by: Duration) -> None:
+        """Move deadlines and bounds of these records into the past, as if so much time had gone by."""
+        for token in tokens:
+            record = await self.read(token)
+            older = replace(record, deadline=record.deadline - by, bound=record.bound - by)
+            await self.redis.set(self.keys.record(token), older.value, keepttl=True)
+            index = self.keys.index(bucket_of(token))
+            await self.redis.zadd(index, {self.keys.record(token): record.deadline - by})
+
+    async def ttl(self, token: LockToken) -> Duration:
+        """How long until Redis removes the record by itself."""
+        return await self.redis.pttl(self.keys.record(token)) * 1_000
+
+    async def evict(self, token: LockToken) -> None:
+        """Take the record away, as Redis does when its memory is full; the index stays."""
+        await self.redis.delete(self.keys.record(token))
+
+    async def indexed(self) -> int:
+        """How many records the indexes name."""
+        return sum([await self.redis.zcard(self.keys.index(bucket)) for bucket in range(BUCKETS)])
+
+
+@asynccontextmanager
+async def open_redis_locks(url: str, keys: RedisKeys) -> AsyncIterator[RedisLockStore]:
+    """A lock store in Redis; a failure of Redis fails the test."""
+    failures: list[BaseException] = []
+    connection = RedisConnection(
+        connect(url, timeout_seconds=TIMEOUT_SECONDS), SystemClock(), lambda _, error: failures.append(error)
+    )
+    locks = RedisLockStore(connection, keys)
+    yield locks
+    await locks.close()
+    await connection.close()
+    assert failures == []
+
+
+def unique_keys() -> RedisKeys:
+    """A prefix that nobody else uses."""
+    return RedisKeys(f"test-{secrets.token_hex(4)}:")

@@ -1,0 +1,130 @@
+"""The loops run every pass again and again, go on after failures, and stop together."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from app.broker.ports import Store
+from app.domain.instant import SECOND
+from app.domain.message import MessageState
+from app.domain.refusals import StoreUnavailable
+from app.maintenance.background_loops import BackgroundLoops, Intervals
+from tests.maintenance.harness import BrokerHarness
+
+ACTING = {"expiry", "schedule", "retention"}
+PASSES = {*ACTING, "forget", "seal", "look"}
+POLLS, POLL_SECONDS = 1000, 0.01  # for what happens within moments unless the machine is very busy
+
+
+class LoopRecorder:
+    """The passes of a house, and what is heard of them."""
+
+    def __init__(self, harness: BrokerHarness, store: Store | None = None) -> None:
+        self.harness = harness
+        self.results: list[tuple[str, str]] = []
+        self.failures: list[BaseException] = []
+        broker = replace(harness.broker, store=store or harness.broker.store)
+        self.background_loops = BackgroundLoops(
+            broker,
+            None,
+            Intervals(1.0, 10.0),
+            lambda _, error: self.failures.append(error),
+            lambda *heard: self.results.append(heard),
+        )
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Let the loops work, which takes real time, while their clock stands still."""
+        for _ in range(POLLS):
+            if condition():
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        pytest.fail("the loops did not do it")
+
+    async def wait_for_result(self, how: str, *names: str) -> None:
+        """Wait until these passes have ended so."""
+        await self.wait_until(lambda: self.have_ended(how, *names))
+
+    def have_ended(self, how: str, *names: str) -> bool:
+        """Whether these passes have ended so."""
+        return {(name, how) for name in names} <= set(self.results)
+
+    async def run_again(self, *names: str) -> None:
+        """Let time pass until each of these passes has ended well once more."""
+        del self.results[:]
+        for _ in range(POLLS):
+            if self.have_ended("ok", *names):
+                return
+            await self.harness.clock.advance(1)
+            await asyncio.sleep(POLL_SECONDS)
+        pytest.fail("the loops did not go round")
+
+
+async def test_every_pass_runs_from_the_start(harness: BrokerHarness) -> None:
+    loops = LoopRecorder(harness)
+    loops.background_loops.start()
+    await loops.wait_for_result("ok", *PASSES)
+    await loops.background_loops.stop()
+
+
+async def test_together_they_keep_every_promise_about_time(harness: BrokerHarness) -> None:
+    queue = await harness.queue()
+    token = await harness.send_and_lock(queue)
+    (scheduled,) = await harness.send(queue, delay=20 * SECOND)
+    (expiring,) = await harness.send(queue, ttl=20 * SECOND)
+    loops = LoopRecorder(harness)
+    loops.background_loops.start()
+    await loops.wait_for_result("ok", *PASSES)
+    await harness.clock.advance(30)
+    for _ in range(2):  # a pass that was under way may have looked too early
+        await loops.run_again(*ACTING)
+    await loops.background_loops.stop()
+    assert await harness.state(queue, token.sequence_number) is MessageState.AVAILABLE
+    assert await harness.state(queue, scheduled) is MessageState.AVAILABLE
+    assert await harness.state(queue, expiring) is None
+
+
+async def test_they_look_again_within_five_seconds_after_an_outage_of_the_store(harness: BrokerHarness) -> None:
+    queue = await harness.queue()
+    token = await harness.send_and_lock(queue)
+    await harness.clock.advance(30)
+    unavailable_store = UnavailableStore(harness.broker.store)
+    loops = LoopRecorder(harness, unavailable_store)
+    loops.background_loops.start()
+    await loops.wait_for_result("failed", *ACTING)
+    assert {type(error) for error in loops.failures} == {StoreUnavailable}
+    await harness.clock.advance(600)
+    unavailable_store.is_available = True
+    del loops.results[:]
+    await harness.clock.advance(5)
+    await loops.wait_for_result("ok", *ACTING)
+    await loops.background_loops.stop()
+    assert await harness.state(queue, token.sequence_number) is MessageState.AVAILABLE
+
+
+async def test_the_schedule_looks_at_once_when_something_may_be_due_sooner(harness: BrokerHarness) -> None:
+    loops = LoopRecorder(harness)
+    loops.background_loops.start()
+    await loops.wait_for_result("ok", *PASSES)
+    del loops.results[:]
+    loops.background_loops.wake_schedule()
+    await loops.wait_for_result("ok", "schedule")
+    assert len(loops.results) == 1
+    await loops.background_loops.stop()
+
+
+class UnavailableStore:
+    """A store that cannot be reached until it is back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.is_available = False
+
+    def __getattr__(self, name: str) -> object:
+        if self.is_available:
+            return getattr(self._store, name)
+        return self if name == "archive" else self._fail
+
+    async def _fail(self, *_: object) -> None:
+        raise StoreUnavailable

@@ -1,0 +1,33 @@
+"""A wake-up that was lost costs a receiver no more than a moment."""
+
+import asyncio
+
+import pytest
+
+from app.broker.receive import ReceiveRequest, receive
+from app.domain.message import Envelope
+from app.domain.sending import NewMessage, create_draft
+from app.maintenance.wake_receivers import wake_receivers
+from tests.maintenance.harness import BrokerHarness
+from tests.servers import TIMEOUT_SECONDS
+from tests.virtual_clock import run_ready_tasks
+
+
+async def test_one_receiver_of_each_queue_looks(harness: BrokerHarness) -> None:
+    wait_queue = harness.broker.wait_queue
+    with wait_queue.waiter(1) as first, wait_queue.waiter(1) as second, wait_queue.waiter(2) as other:
+        await wake_receivers(harness.broker)
+        assert [await each.woken(0) for each in (first, second, other)] == [True, False, True]
+
+
+@pytest.mark.behaviour("S2.30")
+async def test_a_message_that_came_without_a_wake_up_is_found(harness: BrokerHarness) -> None:
+    queue = await harness.queue()
+    receivers = [asyncio.create_task(receive(harness.broker, queue, ReceiveRequest(wait_seconds=20))) for _ in range(3)]
+    await run_ready_tasks()
+    await harness.broker.store.send([create_draft(NewMessage(Envelope("unheard")), queue, "")] * 2)
+    await wake_receivers(harness.broker)
+    done, _ = await asyncio.wait(receivers, timeout=TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    assert [message.envelope.message_id for task in done for message in task.result()] == ["unheard"]
+    harness.broker.wait_queue.close()
+    await asyncio.gather(*receivers)

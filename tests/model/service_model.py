@@ -1,0 +1,250 @@
+"""The service's side: each request as the atomic steps it takes, one SQL statement or one lock-store script each.
+
+Anything may happen between two steps. Dead-letter and defer are complete with another name (they take the row out of the
+lock under the same fence and leave a tombstone); a batch is its entries; a receive-and-delete is a claim that ends in DONE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.model.explorer import FAULT
+from tests.model.rules import Rules, Scenario
+from tests.model.state import AVAILABLE, DONE, NEVER_USED, UNREAD, Handler, Lock, Record, Row, State, replaced
+
+
+class RequestResult(NamedTuple):
+    """What a request ends with: held, empty, renewed, settled or lost."""
+
+    kind: str
+    promise: int = 0
+    token: int = 0
+
+
+Transition = tuple[str, State, Handler | RequestResult]
+
+
+class ServiceModel:
+    """The handlers of receive, renew and settle under a set of rules."""
+
+    def __init__(self, rules: Rules, scenario: Scenario) -> None:
+        self.rules = rules
+        self.scenario = scenario
+        self._steps: dict[str, Callable[[State, Handler], list[Transition]]] = {
+            name: getattr(self, name)
+            for name in (
+                "claim",
+                "again",
+                "undo",
+                "peek",
+                "write",
+                "record",
+                "glance",
+                "first",
+                "evidence",
+                "second",
+                "free",
+                "look_up",
+            )
+        }
+
+    def request(self, verb: str, token: int) -> Handler:
+        """A request as it arrives."""
+        if verb == "receive":
+            return Handler(verb, "again" if token else "claim", token)
+        if verb == "renew":
+            return Handler(verb, "peek", token)
+        return Handler(verb, "first" if self.rules.tombstone_read_last else "glance", token)
+
+    def step(self, state: State, handler: Handler) -> list[Transition]:
+        """Every way the handler's next step may go."""
+        return self._steps[handler.step](state, handler)
+
+    # ---- predicates of the SQL statements
+
+    def is_locked_by(self, row: Row, token: int) -> bool:
+        """The row is locked by this token and its time has not passed."""
+        return row.token == token and (row.left > 0 or not self.rules.sql_keeps_deadline)
+
+    def passes_fence(self, row: Row, token: int) -> bool:
+        """What every settling statement asks of its row, but for the evidence."""
+        if not self.rules.settle_names_token:
+            return True
+        return row.token == token if not self.rules.settle_checks_deadline else self.is_locked_by(row, token)
+
+    def proves(self, evidence: int, generation: int) -> bool:
+        """Generation 0 is never recorded, so evidence of generation 0 is no evidence."""
+        return evidence > 0 and (evidence == generation or not self.rules.evidence_names_generation)
+
+    # ---- receive
+
+    def claim(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: lock the row for a new token until now + D, generation 0. No record is written."""
+        if state.row.token != AVAILABLE:
+            return [("receive: nothing there", state, RequestResult("empty"))]
+        token, lock = len(state.locks) + 1, self.scenario.lock
+        after = state._replace(row=Row(token, lock, 0), locks=(*state.locks, NEVER_USED))
+        if not self.rules.sql_keeps_deadline:
+            return [("receive: SQL claims", after, handler._replace(step="record", token=token, age=0))]
+        return [("receive: SQL claims", after, RequestResult("held", lock, token))]
+
+    def again(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: the attempt is known by its key, so promise what is left of its lock, else claim anew."""
+        if self.is_locked_by(state.row, handler.token):
+            return [("receive: same key, same token", state, RequestResult("held", state.row.left, handler.token))]
+        return [("receive: same key, lock over", state, Handler("receive", "claim", 0))]
+
+    def undo(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: nobody heard of this claim, free it."""
+        row = state.row
+        if row.token == handler.token or (row.token > 0 and not self.rules.release_names_token):
+            return [("receive: caller gone, freed", released(state), RequestResult("empty"))]
+        return [("receive: caller gone, lock over", state, RequestResult("empty"))]
+
+    # ---- renew
+
+    def peek(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: extend a live record inside its bound; else report its clock, and the record as evidence if expired."""
+        continued, token, lock = handler._replace(step="write"), handler.token, self.scenario.lock
+        if not self.scenario.redis:
+            return [("renew: no lock store", state, continued)]
+        record = state.locks[token - 1].record
+        live = record is not None and record.deadline > 0
+        transitions: list[Transition] = []
+        if record and live and (record.bound >= lock or not self.rules.sql_keeps_deadline):
+            after = self._write(state, token, record._replace(deadline=lock))
+            transitions.append(("renew: extended in the lock store", after, RequestResult("renewed", lock)))
+            if state.faults and "redis" in self.scenario.hazards:
+                spent = after._replace(faults=state.faults - 1)
+                transitions.append((FAULT + "renew: extended, but the lock store does not answer", spent, continued))
+        elif not self.rules.sql_keeps_deadline:
+            transitions.append(("renew: no live record", state, handler._replace(step="look_up")))
+        else:
+            evidence = record.generation if record and not live else 0
+            label = "renew: record has expired" if evidence else "renew: record missing or at its bound"
+            transitions.append((label, state, continued._replace(age=0, generation=evidence)))
+        return transitions + self._store_fails(state, continued, "renew: lock store does not answer")
+
+    def write(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: raise `locked_until` and the generation, fenced; with a lead only if the lock store's clock was read."""
+        row, token = state.row, handler.token
+        if self.is_locked_by(row, token) and not self.proves(handler.generation, row.generation):
+            recorded = handler.age != UNREAD
+            left = max(row.left, self.scenario.lead if recorded else self.scenario.lock)
+            after = state._replace(row=Row(token, left, row.generation + 1))
+            continued = handler._replace(step="record", generation=row.generation + 1)
+            return [
+                ("renew: SQL extends", after, continued if recorded else RequestResult("renewed", self.scenario.lock))
+            ]
+        return [("renew: SQL misses", state, self._refused(handler))]
+
+    def record(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: write the record unless a younger one is there; the promise counts from the first clock."""
+        rules, lock, lead = self.rules, self.scenario.lock, self.scenario.lead
+        age = handler.age if rules.bound_clock_read_before else 0
+        promise = max(0, lock - age)
+        reply = (
+            RequestResult("held", lock, handler.token)
+            if handler.verb == "receive"
+            else RequestResult("renewed", promise)
+        )
+        stored = state.locks[handler.token - 1].record
+        after = state
+        in_time = handler.age < lock or not rules.late_record_refused
+        if in_time and (stored is None or stored.generation <= handler.generation):
+            deadline = lock if rules.deadline_clock_read_after else promise
+            after = self._write(state, handler.token, Record(handler.generation, deadline, max(0, lead - age)))
+        transitions: list[Transition] = [("renew: record written", after, reply)]
+        if state.faults and "redis" in self.scenario.hazards:
+            spent = state._replace(faults=state.faults - 1)
+            transitions.append((FAULT + "renew: record not written", spent, reply))
+            late = spent._replace(abandoned=(*spent.abandoned, handler))
+            transitions.append((FAULT + "renew: record written later", late, reply))
+        return transitions
+
+    # ---- settle
+
+    def glance(self, state: State, handler: Handler) -> list[Transition]:
+        """The wrong order, for comparison: the tombstone is read in a snapshot older than the fenced statement."""
+        if state.locks[handler.token - 1].outcome == handler.verb:
+            return [("settle: tombstone found", state, RequestResult("settled"))]
+        return [("settle: no tombstone yet", state, handler._replace(step="first"))]
+
+    def first(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: settle a lock that was never renewed. Of it there is no record, so there can be no evidence."""
+        row, token = state.row, handler.token
+        if self.passes_fence(row, token) and (row.generation == 0 or not self.rules.settle_names_token):
+            return [self._settle(state, handler)]
+        if not self.passes_fence(row, token):
+            return [("settle: SQL misses", state, handler._replace(step="look_up"))]
+        step = "evidence" if self.rules.settle_reads_evidence else "second"
+        return [("settle: renewed, so not yet", state, handler._replace(step=step))]
+
+    def evidence(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: has the record of this token expired, and of which generation is it?"""
+        continued = handler._replace(step="second")
+        if not self.scenario.redis:
+            return [("settle: no lock store", state, continued)]
+        record = state.locks[handler.token - 1].record
+        expired = record.generation if record and record.deadline == 0 else 0
+        label = "settle: record has expired" if expired else "settle: no evidence"
+        transition: Transition = (label, state, continued._replace(generation=expired))
+        return [transition, *self._store_fails(state, continued, "settle: lock store does not answer")]
+
+    def second(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: settle under the fence, unless the evidence is of this generation."""
+        row = state.row
+        if self.passes_fence(row, handler.token) and not self.proves(handler.generation, row.generation):
+            return [self._settle(state, handler)]
+        return [("settle: SQL misses", state, self._refused(handler))]
+
+    # ---- refusing
+
+    def free(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: free the row the evidence is about, so that lock-lost is final."""
+        row, token = state.row, handler.token
+        if row.token == token and self.proves(handler.generation, row.generation):
+            return [(f"{handler.verb}: freed on evidence", released(state), RequestResult("lost"))]
+        if not self.rules.free_that_misses_looks_again:
+            return [(f"{handler.verb}: nothing to free, lock lost", state, RequestResult("lost"))]
+        continued = handler._replace(step="look_up", generation=0)
+        return [(f"{handler.verb}: nothing to free", state, continued)]
+
+    def look_up(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL, one snapshot: the tombstone decides; a lock that lives after all is tried again; else it is lost."""
+        rules, verb = self.rules, handler.verb
+        outcome = state.locks[handler.token - 1].outcome
+        if outcome == verb and rules.tombstones_kept and rules.tombstone_read_last:
+            return [(f"{verb}: tombstone found", state, RequestResult("settled"))]
+        if rules.refused_lock_is_gone and rules.sql_keeps_deadline and self.is_locked_by(state.row, handler.token):
+            return [(f"{verb}: lives after all", state, self.request(verb, handler.token))]
+        return [(f"{verb}: lock lost", state, RequestResult("lost"))]
+
+    # ---- parts of steps
+
+    def _settle(self, state: State, handler: Handler) -> Transition:
+        done = handler.verb == "complete"
+        lock = state.locks[handler.token - 1]
+        locks = replaced(state.locks, handler.token - 1, Lock(lock.record, handler.verb))
+        row = Row(DONE if done else AVAILABLE, 0, 0)
+        return (f"{handler.verb}: SQL settles", state._replace(row=row, locks=locks), RequestResult("settled"))
+
+    def _refused(self, handler: Handler) -> Handler:
+        if handler.generation and self.rules.refused_lock_is_freed:
+            return handler._replace(step="free", age=UNREAD)
+        return handler._replace(step="look_up", age=UNREAD, generation=0)
+
+    def _store_fails(self, state: State, continued: Handler, label: str) -> list[Transition]:
+        if state.faults and "redis" in self.scenario.hazards:
+            return [(FAULT + label, state._replace(faults=state.faults - 1), continued)]
+        return []
+
+    def _write(self, state: State, token: int, record: Record) -> State:
+        lock = state.locks[token - 1]
+        return state._replace(locks=replaced(state.locks, token - 1, Lock(record, lock.outcome)))
+
+
+def released(state: State) -> State:
+    """The row as available again: by expiry, by evidence, by an abandon."""
+    return state._replace(row=Row(AVAILABLE, 0, 0))

@@ -1,0 +1,116 @@
+"""The `peeklock` program as people run it: one command, or a server that is ready once it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS, ServerFailed, end_tree
+
+PROGRAM = Path(sys.executable).with_name("peeklock")
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """The environment with these settings of Peeklock and no others."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PEEKLOCK_")}
+    return clean | {f"PEEKLOCK_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def run_peeklock(
+    *arguments: str, directory: Path, stdin: bytes = b"", **settings: object
+) -> subprocess.CompletedProcess[str]:
+    """What a command answers, run in a directory with these settings."""
+    done = subprocess.run(
+        [PROGRAM, *arguments],
+        cwd=directory,
+        env=environment(**settings) | {"COLUMNS": "200"},
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    return subprocess.CompletedProcess(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class PeeklockProcess:
+    """`peeklock serve` on a free port; what it prints and what it logs are kept apart."""
+
+    def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
+        self.directory = directory
+        with self._file("out").open("wb") as out, self._file("log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [PROGRAM, "serve", *arguments],
+                cwd=directory,
+                env=environment(**{"port": 0, **settings}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.url = self._wait_for_url()
+
+    @property
+    def pid(self) -> int:
+        """The process that began it all."""
+        return self._process.pid
+
+    def output(self) -> str:
+        """What it has shown to whoever started it."""
+        return self._file("out").read_text()
+
+    def log(self) -> str:
+        """What it has logged."""
+        return self._file("log").read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged, line by line; a line that is no JSON is an error."""
+        return [json.loads(line) for line in self.log().splitlines()]
+
+    def terminate(self) -> None:
+        """Tell it to stop."""
+        self._process.terminate()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        return self._process.wait(TIMEOUT_SECONDS)
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        if self._process.poll() is None:
+            end_tree(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _wait_for_url(self) -> str:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            for line in self.log().splitlines():
+                if line.endswith('"message": "listening"}'):
+                    return json.loads(line)["url"]
+            time.sleep(POLL_SECONDS)
+        self.end()
+        raise ServerFailed(f"peeklock serve did not start:\n{self.log()}")
+
+    def _file(self, name: str) -> Path:
+        return self.directory / f"serve.{name}"
+
+
+@contextmanager
+def services(directory: Path) -> Iterator[Callable[..., PeeklockProcess]]:
+    """Start servers in a directory: `start("--workers=1", redis_url=...)`; nothing of them is left in the end."""
+    started: list[PeeklockProcess] = []
+
+    def start(*arguments: str, **settings: object) -> PeeklockProcess:
+        started.append(PeeklockProcess(directory, *arguments, **settings))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.end()

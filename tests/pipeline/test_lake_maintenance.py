@@ -1,0 +1,161 @@
+"""A lake is kept in order without a message changing: compaction, vacuum, retention; and a snapshot beside the archive."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from peeklock_pipeline.ages import parse_age
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import write
+from peeklock_pipeline.jobs.compact import CompactResult, compact, vacuum
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.retention import first_kept_day, retention
+from peeklock_pipeline.jobs.snapshot import snapshot
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import BadLake, BadOption
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
+from peeklock_pipeline.transforms.audit import archived_rows, batches
+from pyspark.sql import SparkSession
+
+from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
+
+FIRST_DAY = date(2026, 9, 21)
+
+
+def exported(spark: SparkSession, archive: Archive, lake: Lake) -> Database:
+    """Three exports of two queues and two days each: twelve files."""
+    database = Database.at(archive.url)
+    for number in range(1, 4):
+        rows = [
+            archived(
+                number * 100 + n, queue=("orders", "billing")[n % 2], settled_at=NOON + n // 2 % 2 * DAY, body=b"\0\xff"
+            )
+            for n in range(20)
+        ]
+        archive.seal(number, rows)
+        export(spark, database, lake)
+    return database
+
+
+def contents(spark: SparkSession, lake: Lake) -> list[object]:
+    return lake.read(spark).orderBy("sequence_number").collect()
+
+
+def facts(spark: SparkSession, lake: Lake) -> list[object]:
+    return batches(archived_rows(lake.read(spark))).orderBy("number").collect()
+
+
+def orphan(lake: Lake, database: Database, age_days: int) -> Path:
+    """A file that belongs to nothing, as a crash leaves it."""
+    [file, *_] = write(database.read(1, 1), lake.directory(ARCHIVE), ARCHIVE)
+    place = lake.directory(ARCHIVE) / file.path
+    os.utime(place, (time.time() - age_days * 86_400,) * 2)
+    return place
+
+
+def test_compaction_leaves_one_file_for_each_queue_and_day_and_every_message_as_it_was(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    before, known = contents(spark, lake), facts(spark, lake)
+    assert compact(lake) == CompactResult(files=4, files_before=12)
+    assert (contents(spark, lake), facts(spark, lake)) == (before, known)
+    assert len(before) == 60
+    small_archive.seal(4, [archived(1000)])
+    assert export(spark, database, lake).messages == 1
+
+
+def test_vacuum_removes_what_belongs_to_nothing_and_spares_what_may_yet(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    old, young = orphan(lake, database, 8), orphan(lake, database, 6)
+    size = old.stat().st_size
+    done = vacuum(lake)
+    assert (done.files, done.bytes) == (1, size)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert len(contents(spark, lake)) == 60
+    with pytest.raises(BadOption, match="may belong to an export that runs"):
+        vacuum(lake, timedelta(minutes=59))
+    assert young.exists()
+
+
+@pytest.mark.behaviour("S4.17")
+def test_retention_removes_days_of_one_queue_or_of_all_and_keeps_count(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+    assert retention(spark, lake, FIRST_DAY).messages == 0
+    assert retention(spark, lake, FIRST_DAY + timedelta(days=1), ["orders"]).messages == 15
+    left = lake.read(spark).groupBy("queue", "date").count().collect()
+    assert sorted((row["queue"], row["date"], row["count"]) for row in left) == [
+        ("billing", FIRST_DAY, 15),
+        ("billing", FIRST_DAY + timedelta(days=1), 15),
+        ("orders", FIRST_DAY + timedelta(days=1), 15),
+    ]
+    counts = lake.removed(spark, lake.exported()).orderBy("export_batch").collect()
+    assert [(row.queue, row.date, row.export_batch, row.messages) for row in counts] == [
+        ("orders", FIRST_DAY, number, 5) for number in (1, 2, 3)
+    ]
+    assert retention(spark, lake, FIRST_DAY + timedelta(days=2)).messages == 45
+    assert contents(spark, lake) == []
+
+
+def test_a_removal_that_died_before_its_commit_does_not_count(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+
+    class Dying(Lake):
+        def remove(self, table: object, predicate: str, removal: str) -> None:
+            raise BadLake("died")
+
+    with pytest.raises(BadLake, match="died"):
+        retention(spark, Dying(lake.root), FIRST_DAY + timedelta(days=1))
+    assert lake.read(spark, REMOVED).count() == 6
+    assert lake.removed(spark, lake.exported()).count() == 0
+    assert len(contents(spark, lake)) == 60
+    assert retention(spark, lake, FIRST_DAY + timedelta(days=1)).messages == 30
+    assert lake.removed(spark, lake.exported()).count() == 6
+
+
+def test_days_go_once_their_last_message_is_old_enough() -> None:
+    assert first_kept_day(timedelta(days=2), datetime(2026, 9, 23, 18, tzinfo=UTC)) == FIRST_DAY
+
+
+@pytest.mark.parametrize(("text", "days"), [("400d", 400), ("48h", 2), ("1440m", 1), ("86400s", 1)])
+def test_an_age_is_a_number_and_a_unit(text: str, days: int) -> None:
+    assert parse_age(text) == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["", "400", "d", "-1d", "1w", "1.5d"])
+def test_what_is_no_age_is_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="An age is a number and a unit"):
+        parse_age(text)
+
+
+def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
+    spark: SparkSession, archive: Archive, lake: Lake
+) -> None:
+    database = Database.at(archive.url)
+    assert snapshot(spark, database, lake).messages == 0
+    rows = [
+        live(1, body=b"\0"),
+        live(2, state=DEAD_LETTERED, dead_lettered_at=NOON),
+        live(3, state=2, locked_until=NOON),
+    ]
+    archive.add_to_queue(7, "orders", rows)
+    now = datetime(2026, 9, 21, tzinfo=UTC)
+    assert snapshot(spark, database, lake, now).messages == 3
+    found = lake.read(spark, MESSAGES).orderBy("sequence_number").toArrow().to_pylist()
+    assert [(row["queue"], row["state"], row["taken_at"]) for row in found] == [
+        ("orders", state, now) for state in ("available", "dead_lettered", "locked")
+    ]
+    assert found[0]["body"] == b"\0"
+    Archive.empty(archive.url)
+    assert snapshot(spark, database, lake).messages == 0
+    assert lake.read(spark, MESSAGES).count() == 0

@@ -1,0 +1,108 @@
+"""What a request carries besides its header and its content is bounded: trailers, chunk extensions, an unread rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.server.connection import LINGER_SECONDS, MAX_DISCARD_BYTES, MAX_HEAD_BYTES, Connection
+from tests.server.connections import GET, Client, EchoApplication, open_client
+from tests.virtual_clock import VirtualClock
+
+FIELDS = b"POST /fields HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"
+ECHO = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+EARLY = ECHO.replace(b"/echo", b"/early")
+PIECE = 16 << 10
+
+
+@pytest.fixture
+def service() -> EchoApplication:
+    return EchoApplication()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def client(service: EchoApplication, clock: VirtualClock) -> AsyncIterator[Client]:
+    async with open_client(service, Connection, clock) as client:
+        yield client
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_trailers_are_dropped(client: Client, service: EchoApplication, pieces: int) -> None:
+    trailers = b"Authorization: Bearer x\r\nHost: y\r\nExpect: 100-continue\r\nPeeklock-Subject: z\r\n\r\n"
+    request = FIELDS.replace(b"/fields", b"/late")
+    await client.send_and_wait(request.replace(b"POST /late", b"POST /fields") + trailers)
+    assert (await client.read_response())[2] == b"host,transfer-encoding"
+    for piece in (request, trailers) if pieces == 2 else (request + trailers,):
+        await client.send_and_wait(piece)
+    service.may_read.set()
+    client.send(GET)
+    assert [(await client.read_response())[2] for _ in range(2)] == [b"/late", b"/"]
+
+
+async def test_trailers_count_into_the_limit_of_the_head(client: Client) -> None:
+    half = b"A: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n"
+    client.send(FIELDS + half + b"\r\n")
+    assert (await client.read_response())[0] == 200
+    client.send(FIELDS.replace(b"Host", half + b"Host") + half + b"\r\n")
+    assert await client.problem() == (431, "headers-too-large")
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+async def test_trailers_that_are_too_large_are_refused_before_the_request_is_answered(
+    client: Client, service: EchoApplication, count: int
+) -> None:
+    trailers = b"".join(b"A%d: %s\r\n" % (n, b"b" * (MAX_HEAD_BYTES // count)) for n in range(count))
+    client.send(FIELDS + trailers + b"\r\n")
+    assert await client.problem() == (431, "headers-too-large")
+    await service.gone.wait()
+
+
+@pytest.mark.parametrize("piece", [b"a" * PIECE, b"a: " + b"b" * PIECE + b"\r\n"], ids=["one field", "many"])
+async def test_trailers_that_never_end_are_refused_on_their_way(client: Client, piece: bytes) -> None:
+    client.send(FIELDS)
+    for _ in range(MAX_HEAD_BYTES // PIECE * 8):
+        client.send(piece)
+    assert await client.problem() == (431, "headers-too-large")
+
+
+@pytest.mark.parametrize(
+    "piece", [b"1;" + b"a" * PIECE + b"\r\nx\r\n", b"0" * PIECE + b"1\r\nx\r\n", b"1;" + b"a" * PIECE], ids=["extensions", "zeros", "endless"]
+)  # fmt: skip
+async def test_chunks_with_more_framing_than_content_are_refused(client: Client, piece: bytes) -> None:
+    client.send(ECHO)
+    for _ in range(MAX_HEAD_BYTES // PIECE * 16):
+        client.send(piece)
+    assert await client.problem() == (431, "headers-too-large")
+
+
+async def test_small_chunks_are_taken_however_many(client: Client) -> None:
+    count = MAX_HEAD_BYTES
+    client.send(ECHO + b"00000001;a=b\r\nx\r\n" * count + b"0\r\n\r\n")
+    assert (await client.read_response())[2] == b"x" * count
+
+
+async def test_the_rest_of_an_answered_body_is_read_within_a_bound(client: Client) -> None:
+    client.send(EARLY + b"5\r\nhello\r\n")
+    assert (await client.read_response())[2] == b"/early"
+    client.send(b"%x\r\n" % (MAX_DISCARD_BYTES // 2) + b"x" * (MAX_DISCARD_BYTES // 2) + b"\r\n0\r\n\r\n" + GET)
+    assert (await client.read_response())[2] == b"/"
+
+
+@pytest.mark.parametrize("piece", [b"4000\r\n" + b"x" * 0x4000 + b"\r\n", b"1;" + b"a" * PIECE])
+async def test_no_more_is_read_of_an_answered_body_than_its_bound(
+    client: Client, clock: VirtualClock, piece: bytes
+) -> None:
+    client.send(EARLY + b"5\r\nhello\r\n")
+    assert (await client.read_response())[2] == b"/early"
+    for _ in range(MAX_DISCARD_BYTES // PIECE * 64):
+        client.send(piece)
+    assert await client.is_closed()
+    await clock.advance(LINGER_SECONDS)
+    assert await client.is_reset()
+    assert client.received_bytes <= 4 * MAX_DISCARD_BYTES

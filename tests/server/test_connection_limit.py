@@ -1,0 +1,125 @@
+"""A process serves a number of connections; a request on one above it hears a problem, and probes come through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
+from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
+from tests.virtual_clock import VirtualClock
+
+LIMIT = 3
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class ClientGroup:
+    """Clients of one service."""
+
+    def __init__(self, port: int, arrived: ReceivedBytes, closing: AsyncExitStack) -> None:
+        self._port = port
+        self._arrived = arrived
+        self._closing = closing
+
+    async def client(self) -> Client:
+        """One more, which the service has taken in."""
+        self._arrived.changed.clear()
+        client = Client(*await asyncio.open_connection("127.0.0.1", self._port), self._arrived)
+        self._closing.push_async_callback(client.close)
+        await self._arrived.changed.wait()
+        return client
+
+    async def clients(self, count: int) -> list[Client]:
+        return [await self.client() for _ in range(count)]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
+    async with (
+        open_server(EchoApplication(), LimitedConnection, clock, LIMIT) as (port, arrived),
+        AsyncExitStack() as closing,
+    ):
+        yield ClientGroup(port, arrived, closing)
+
+
+async def test_connections_up_to_the_limit_are_served_also_while_there_are_more(client_group: ClientGroup) -> None:
+    clients = await client_group.clients(LIMIT)
+    await client_group.clients(2)
+    for client in clients * 2:
+        client.send(GET)
+        assert (await client.read_response())[0] == 200
+
+
+@pytest.mark.parametrize("request_", [GET, CHUNKED], ids=["no body", "half a body"])
+async def test_a_request_above_the_limit_is_refused_and_says_when_to_come_back(
+    client_group: ClientGroup, request_: bytes
+) -> None:
+    await client_group.clients(LIMIT)
+    client = await client_group.client()
+    client.send(request_)
+    status, headers, body = await client.read_response()
+    assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+    assert b'"overloaded"' in body
+    assert await client.is_closed()
+
+
+async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGroup) -> None:
+    await client_group.clients(LIMIT)
+    client = await client_group.client()
+    client.send(LIVEZ + GET)
+    status, headers, body = await client.read_response()
+    assert (status, headers["connection"], body) == (200, "close", b"/livez")
+    assert await client.is_closed()
+
+
+async def test_the_end_of_a_connection_makes_room(client_group: ClientGroup) -> None:
+    first, *_ = await client_group.clients(LIMIT)
+    first.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert (await first.read_response())[0] == 200
+    assert await first.is_closed()
+    client = await client_group.client()
+    client.send(GET)
+    assert (await client.read_response())[0] == 200
+
+
+async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
+    client_group: ClientGroup, clock: VirtualClock
+) -> None:
+    await client_group.clients(LIMIT)
+    oldest = await client_group.client()
+    await clock.advance(SPARE_SECONDS / 2)
+    others = await client_group.clients(SPARE_CONNECTIONS - 1)
+    client = await client_group.client()
+    assert await oldest.problem() == (503, "overloaded")
+    for asking in (client, others[0]):
+        asking.send(LIVEZ)
+        assert (await asking.read_response())[2] == b"/livez"
+
+
+async def test_far_above_the_limit_nobody_who_has_begun_to_ask_is_turned_away_for_another(
+    client_group: ClientGroup,
+) -> None:
+    await client_group.clients(LIMIT)
+    for asking in await client_group.clients(SPARE_CONNECTIONS):
+        await asking.send_and_wait(LIVEZ[:-2])
+    client = await client_group.client()
+    assert await client.problem() == (503, "overloaded")
+
+
+async def test_a_connection_above_the_limit_that_asks_for_nothing_is_soon_closed(
+    client_group: ClientGroup, clock: VirtualClock
+) -> None:
+    quiet = (await client_group.clients(LIMIT))[0]
+    client = await client_group.client()
+    await clock.advance(SPARE_SECONDS)
+    assert await client.is_closed()
+    quiet.send(GET)
+    assert (await quiet.read_response())[0] == 200

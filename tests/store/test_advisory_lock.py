@@ -1,0 +1,142 @@
+"""The lock of those who serve a database: refused, held, lost and taken again, whatever the engine."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from app.domain.refusals import StoreUnavailable
+from app.store.advisory_lock import AdvisoryLock, DatabaseInUse
+from app.store.database import Work
+
+
+class Connection:
+    """A connection that takes the lock where the server lets it."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.is_usable = True
+        self.is_open = True
+        self.has_left = False
+
+    async def fetch(self, name: str, /, **_values: Any) -> Sequence[Sequence[Any]]:
+        self._server.asked.append(name)
+        await asyncio.sleep(0)
+        if self._server.is_away:
+            raise StoreUnavailable("The server is away.")
+        return [(not self._server.is_taken,)]
+
+    async def change(self, _name: str, /, **_values: Any) -> int:
+        raise NotImplementedError
+
+    async def transact(self, work: Work[Any]) -> Any:
+        return await work(self)
+
+    async def close(self) -> None:
+        self.has_left = True
+
+    def terminate(self) -> None:
+        self.is_open = False
+
+
+class Server:
+    """Makes connections; somebody else may have the lock, or the server may be away."""
+
+    def __init__(self) -> None:
+        self.is_taken = False
+        self.is_away = False
+        self.asked: list[str] = []
+        self.connections: list[Connection] = []
+
+    async def connect(self) -> Connection:
+        self.connections.append(Connection(self))
+        return self.connections[-1]
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def advisory_lock(server: Server) -> AdvisoryLock:
+    return AdvisoryLock(server.connect)
+
+
+async def test_the_lock_is_held_by_one_connection_as_long_as_that_is_whole(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    await advisory_lock.ensure_held()
+    assert server.asked == ["acquire_exclusive"]
+    assert [connection.is_open for connection in server.connections] == [True]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("acquire_exclusive", "Another process serves this database, and this one has no Redis."),
+        ("acquire_shared", "A process without Redis serves this database."),
+    ],
+)
+async def test_a_lock_that_another_process_has_is_refused_and_not_asked_for_again(
+    server: Server, advisory_lock: AdvisoryLock, statement: str, reason: str
+) -> None:
+    server.is_taken = True
+    with pytest.raises(DatabaseInUse, match=reason):
+        await advisory_lock.acquire(statement)
+    await advisory_lock.ensure_held()
+    assert server.asked == [statement]
+    assert not server.connections[0].is_open
+
+
+async def test_a_lock_whose_connection_was_lost_is_taken_again_once(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_shared")
+    server.connections[0].is_usable = False
+    await asyncio.gather(advisory_lock.ensure_held(), advisory_lock.ensure_held())
+    assert server.asked == ["acquire_shared"] * 2
+    assert [connection.is_open for connection in server.connections] == [False, True]
+
+
+async def test_the_store_is_unavailable_until_a_faster_process_is_gone(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    server.connections[0].is_usable = False
+    server.is_taken = True
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="Another process serves this database"):
+            await advisory_lock.ensure_held()
+    server.is_taken = False
+    await advisory_lock.ensure_held()
+    assert [connection.is_open for connection in server.connections] == [False, False, False, True]
+
+
+async def test_a_connection_on_which_the_lock_cannot_be_asked_for_is_closed(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    server.is_away = True
+    with pytest.raises(StoreUnavailable, match="away"):
+        await advisory_lock.acquire("acquire_exclusive")
+    assert not server.connections[0].is_open
+
+
+@pytest.mark.parametrize("is_usable", [True, False])
+async def test_leaving_says_goodbye_on_a_whole_connection_and_takes_no_lock_again(
+    server: Server, advisory_lock: AdvisoryLock, is_usable: bool
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    (connection,) = server.connections
+    connection.is_usable = is_usable
+    await advisory_lock.release()
+    await advisory_lock.ensure_held()
+    assert (connection.has_left, connection.is_open) == (is_usable, False)
+    assert server.asked == ["acquire_exclusive"]
+
+
+async def test_leaving_without_a_lock_changes_nothing(server: Server, advisory_lock: AdvisoryLock) -> None:
+    await advisory_lock.release()
+    assert server.connections == []

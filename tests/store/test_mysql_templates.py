@@ -1,0 +1,66 @@
+"""Statements of MariaDB and MySQL with their values written in, and what the errors of both servers mean."""
+
+import pytest
+from asyncmy import errors
+
+from app.domain.refusals import StoreUnavailable
+from app.store.mysql_session import NullViolation, StatementFailed, as_store_error, translate_errors
+from app.store.mysql_templates import literal, template, templates
+from app.store.pool import LockWaitTimeout, TransactionConflict
+from app.store.statements import Statement
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, b"NULL"),
+        (-7, b"-7"),
+        (True, b"1"),
+        ("it's 5%", rb"'it\'s 5%'"),
+        ("a \\", rb"'a \\'"),
+        ("\N{CRAB}", b"'\xf0\x9f\xa6\x80'"),
+        (b"\x00'\xff", b"_binary'\x00\\'\xff'"),
+        ([1, -2], b"(1,-2)"),
+    ],
+)
+def test_a_value_has_a_literal(value: object, text: bytes) -> None:
+    assert literal(value) == text
+
+
+def test_a_statement_is_filled_with_its_values_in_the_order_of_their_names() -> None:
+    rendered = template(Statement("name", "purpose", "SELECT :b, :a FROM t WHERE c LIKE '%' AND d @ :b"))
+    assert rendered.render({"a": 1, "b": "two"}) == b"SELECT 'two', 1 FROM t WHERE c LIKE '%' AND d @ 'two'"
+
+
+def test_every_statement_of_the_engine_has_a_template() -> None:
+    assert b"message" in templates()["send"].text
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "sentence"),
+    [
+        (1213, TransactionConflict, "as the driver says"),
+        (1205, LockWaitTimeout, "Another transaction holds what this one needs."),
+        (1048, NullViolation, "as the driver says"),
+        (2006, StoreUnavailable, "The database cannot be reached."),
+        (1045, StoreUnavailable, "The database does not let the store in."),
+        (1114, StoreUnavailable, "The disk of the database is full."),
+        (1064, StatementFailed, "as the driver says"),
+    ],
+)
+def test_an_error_of_the_server_has_a_meaning(number: int, kind: type[Exception], sentence: str) -> None:
+    expected_error = as_store_error(errors.OperationalError(number, "as the driver says"))
+    assert type(expected_error) is kind
+    assert sentence in str(expected_error)
+
+
+@pytest.mark.parametrize("lost", [errors.InterfaceError(), errors.InterfaceError("(0, '')")])
+def test_an_error_of_the_driver_without_a_number_is_a_lost_connection(lost: errors.MySQLError) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"), translate_errors():
+        raise lost
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError()])
+def test_a_connection_without_an_answer_is_a_database_that_does_not_answer(error: Exception) -> None:
+    with pytest.raises(StoreUnavailable, match="does not answer"), translate_errors():
+        raise error
