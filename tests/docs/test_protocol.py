@@ -23,7 +23,7 @@ from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import lead_time
 from app.domain.refusals import BackendUnavailable, LossCause, Refusal
-from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_RETENTION, Fence, Outcome, fence_above
+from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_RETENTION, Outcome, fence_above
 from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.settings import Settings
 from app.store import tables
@@ -72,7 +72,8 @@ def scripts() -> set[str]:
 def words() -> set[str]:
     """What a single word in code may be, if it is neither a path nor a test."""
     assert tables  # or the metadata would be empty
-    found = {*statements(), *scripts(), *SQLModel.metadata.tables, *Rules.__dataclass_fields__, *Fence.__slots__}
+    found = {*statements(), *scripts(), *SQLModel.metadata.tables, *Rules.__dataclass_fields__}
+    found |= set(load(Engine.POSTGRESQL)["remove"].with_numbered_params()[1])
     found |= {column.name for column in SQLModel.metadata.tables["message"].columns}
     found |= {state.label for state in MessageState} | {*Outcome, *LossCause, *TrimResult}
     found |= {kind.code for kind in (*below(Refusal), *below(BackendUnavailable))}
