@@ -17,7 +17,7 @@ Field: TypeAlias = int | str | bytes | None
 def content_digest(message_id: str, group_id: str | None, headers: str | None, body_kind: int, body: bytes) -> bytes:
     """The first 16 bytes of SHA-256 over these fields of a message, in this order, as they are stored.
 
-    No step of the protocol changes them. Numbers are in decimal, texts in UTF-8, the body is as it is. Priority, times
+    No verb in docs/protocol.md changes them. Numbers are in decimal, texts in UTF-8, the body is as it is. Priority, times
     and properties may be edited; the digest of a sealed row covers them.
     """
     # It runs for every message, so the body is not copied.

@@ -1,4 +1,4 @@
-"""The lock protocol, explored exhaustively: every interleaving of every step, with and without mishaps.
+"""The protocol of docs/protocol.md, explored exhaustively: every interleaving of every step, with and without mishaps.
 
 `python -m tests.model` prints the table of runs, `--all` adds the long ones, `--roads` the shortest way to each broken promise.
 

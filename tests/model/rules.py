@@ -45,8 +45,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Scenario:
-    """How many take part and what may go wrong. `lock` and `lead` are D and W of the protocol, in ticks; W is at least 2 D,
-    so that a record may be extended while a whole lock duration passes."""
+    """How many take part and what may go wrong. `lock` and `lead` are D and W of "Times" in docs/protocol.md, in ticks; W is at
+    least 2 D, so that a record may be extended while a whole lock duration passes."""
 
     receivers: int = 2
     sweepers: int = 1

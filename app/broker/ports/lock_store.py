@@ -67,14 +67,16 @@ class LockStore(Protocol):
         ...
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
-        """Prolong a lock to its own now + duration, only inside the bound of a record of this edition (protocol step 1).
+        """Prolong a lock to its own now + duration, only inside the bound of a record of this edition.
+
+        This is step 1 of "Renew" in docs/protocol.md.
 
         A record of another queue, or of the queue before it was changed, cannot know of locks that were taken since.
         """
         ...
 
     async def write_record(self, token: LockToken, record: LockRecord) -> None:
-        """Write the record after a renewal in SQL (protocol step 4).
+        """Write the record after a renewal in SQL (step 6 of "Renew" in docs/protocol.md).
 
         The deadline is its own clock now + duration, read now. Nothing is written where a higher
         generation is stored, or once that clock has passed the promise that the renewal gave.
