@@ -15,11 +15,11 @@ import structlog
 from pydantic import SecretStr
 
 from app.api.application import build_application
-from app.api.metrics import Metrics
-from app.api.queue_statistics import QueueStatistics
-from app.api.request import AppContext
-from app.api.request_body import Receive, Scope, Send
-from app.api.request_id import RequestIdMiddleware
+from app.api.http.asgi import Receive, Scope, Send
+from app.api.http.context import AppContext
+from app.api.http.metrics import Metrics
+from app.api.http.queue_statistics import QueueStatistics
+from app.api.http.request_id import RequestIdMiddleware
 from app.broker import notify_receivers
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator

@@ -1,1 +1,1 @@
-"""The room of HTTP: decode, call the verb, encode."""
+"""The HTTP interface: decode a request, call the verb of the broker, encode the result."""

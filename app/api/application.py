@@ -5,21 +5,22 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from app.api import access_log
-from app.api.dispatch import Dispatcher
-from app.api.document import openapi_document
-from app.api.operation import PROBLEM, encode
-from app.api.problems import make_problem
-from app.api.request import AppContext
-from app.api.request_body import ASGI
-from app.api.routes import OPERATIONS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http import access_log
+from app.api.http.asgi import ASGI
+from app.api.http.context import AppContext
+from app.api.http.dispatch import Dispatcher
+from app.api.http.operation_handler import OperationHandler
+from app.api.http.problems import make_problem
+from app.api.http.response import PROBLEM, encode
+from app.api.openapi.document import openapi_document
 
 FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
 
 def build_application(context: AppContext) -> ASGI:
     """The application that answers at a desk. Its requests come through a `RequestIdMiddleware`, which gives them their id."""
-    dispatcher = Dispatcher((operation.handler(context) for operation in OPERATIONS), _FallbackApplication())
+    dispatcher = Dispatcher((OperationHandler(operation, context) for operation in OPERATIONS), _FallbackApplication())
     return access_log.AccessLog(dispatcher) if access_log.is_enabled() else dispatcher
 
 

@@ -68,7 +68,7 @@ def migrate() -> None:
 
 def openapi() -> None:
     """Print the OpenAPI document."""
-    from app.api.document import openapi_document
+    from app.api.openapi.document import openapi_document
 
     typer.echo(json.dumps(openapi_document(), indent=2, ensure_ascii=False))
 

@@ -12,8 +12,8 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.problems import PARSE_ERROR_CODES, make_problem
-from app.api.request_id import request_id_from
+from app.api.http.problems import PARSE_ERROR_CODES, make_problem
+from app.api.http.request_id import request_id_from
 from app.domain.refusals import Overloaded
 from app.server.chunk_overhead import ChunkOverhead
 from app.server.declined_upgrade import head_without_upgrade, parser_after_upgrade

@@ -6,7 +6,7 @@ Everything a client can make a process hold is bounded for each connection, so t
 import asyncio
 from typing import cast
 
-from app.api.health import check_live, check_ready
+from app.api.endpoints.health import check_live, check_ready
 from app.server.connection import RequestError, Stage
 from app.server.read_timeout import TimedConnection
 

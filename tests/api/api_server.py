@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 
 from app.api.application import build_application
-from app.api.metrics import Metrics
-from app.api.queue_statistics import QueueStatistics
-from app.api.request import AppContext
-from app.api.request_id import RequestIdMiddleware
+from app.api.http.context import AppContext
+from app.api.http.metrics import Metrics
+from app.api.http.queue_statistics import QueueStatistics
+from app.api.http.request_id import RequestIdMiddleware
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator, create_key
 from app.domain.access import Grant, Right

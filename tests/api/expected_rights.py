@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.operation import Operation
+from app.api.http.operation import Operation
 
 PUBLIC = "open to everyone"
 

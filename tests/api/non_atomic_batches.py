@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator
 
-from app.api.document import openapi_document
+from app.api.openapi.document import openapi_document
 
 
 def refuses_each_bad_message(batch: Any, results: list[Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from app.api.document import openapi_document
+from app.api.openapi.document import openapi_document
 
 UNDOCUMENTED_STATUSES = {404, 405}  # what is said of a path or a method that is not there
 DOCUMENT_PATH = "/openapi.json"

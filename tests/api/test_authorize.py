@@ -7,8 +7,8 @@ import pytest
 from starlette.routing import Route
 
 from app.api.application import build_application
-from app.api.dispatch import Dispatcher
-from app.api.document import openapi_document
+from app.api.http.dispatch import Dispatcher
+from app.api.openapi.document import openapi_document
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, problem
 from tests.api.expected_rights import GUARDED, PATH_VALUES, PUBLIC, RIGHTS

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from app.api.decoding import ENCODING_BLOCK_BYTES, body_decoder, is_json
+from app.api.http.decoding import ENCODING_BLOCK_BYTES, body_decoder, is_json
 from app.domain.refusals import InvalidRequest
 from app.wire.sending import SendMessage
 

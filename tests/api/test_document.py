@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.document import openapi_document
-from app.api.problems import PARSE_ERROR_CODES, STATUS
-from app.api.routes import OPERATIONS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.problems import PARSE_ERROR_CODES, STATUS
+from app.api.openapi.document import openapi_document
 from app.wire.messages import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved

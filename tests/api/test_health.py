@@ -34,7 +34,7 @@ async def test_a_server_that_stops_takes_no_new_work(api: ApiServer) -> None:
 
 async def test_a_store_that_takes_too_long_is_away(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.broker.store, "now", asyncio.Event().wait)
-    monkeypatch.setattr("app.api.health.STORE_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("app.api.endpoints.health.STORE_TIMEOUT_SECONDS", 0.01)
     problem(await api.http.get("/readyz"), 503, "store-unavailable")
 
 
@@ -65,7 +65,7 @@ async def test_the_age_of_the_oldest_message_is_shown(api: ApiServer) -> None:
 
 
 async def test_every_queue_is_counted(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.queue_statistics.BATCH_SIZE", 2)
+    monkeypatch.setattr("app.api.http.queue_statistics.BATCH_SIZE", 2)
     for n in range(5):
         await api.request_json("PUT", f"/queues/q{n}")
     metrics = (await api.http.get("/metrics")).text

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.local_access import (
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.local_access import (
     CROSS_SITE,
     FORM_FROM_PAGE,
     HOST_NOT_LOCAL,
@@ -21,9 +22,8 @@ from app.api.local_access import (
     is_loopback_host,
     is_same_origin,
 )
-from app.api.operation import Operation
-from app.api.request_id import RequestIdMiddleware
-from app.api.routes import OPERATIONS
+from app.api.http.operation import Operation
+from app.api.http.request_id import RequestIdMiddleware
 from app.broker.keys import Authenticator
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, open_api_server, problem

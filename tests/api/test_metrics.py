@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 WORKER_SCRIPT = """
-from app.api.metrics import Metrics, MetricsSnapshot
+from app.api.http.metrics import Metrics, MetricsSnapshot
 
 metrics = Metrics()
 meter = metrics.for_operation("send_message")

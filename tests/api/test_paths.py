@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.api.document import openapi_document
-from app.api.operation import Operation
-from app.api.routes import OPERATIONS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.operation import Operation
+from app.api.openapi.document import openapi_document
 from tests.api.api_server import ApiServer, pointers, problem
 
 DOCUMENT = openapi_document()

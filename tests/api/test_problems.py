@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import structlog
 
-from app.api.operation import Operation
-from app.api.routes import OPERATIONS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.operation import Operation
 from app.domain.refusals import StoreUnavailable
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import headers_of, path_of

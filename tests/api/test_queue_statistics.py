@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api import metrics, queue_statistics
 from app.api.application import build_application
-from app.api.request_id import RequestIdMiddleware
+from app.api.http import metrics, queue_statistics
+from app.api.http.request_id import RequestIdMiddleware
 from app.broker.queue_cache import QueueCache
 from app.domain.access import Right
 from app.domain.queue import QueueCounts

@@ -14,7 +14,7 @@ from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, Hyp
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from app.api.document import openapi_document
+from app.api.openapi.document import openapi_document
 from tests.api.non_atomic_batches import refuses_each_bad_message
 from tests.databases import RunResources
 from tests.faults.fleet import PeeklockServer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api.document import openapi_document
+from app.api.openapi.document import openapi_document
 from app.domain.queue import QueueSettings
 from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 

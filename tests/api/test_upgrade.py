@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.api.operation import Operation
-from app.api.routes import OPERATIONS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.operation import Operation
 from app.server.read_timeout import TimedConnection
 from tests.api.api_server import ApiServer
 from tests.api.expected_rights import headers_of, path_of

@@ -22,13 +22,13 @@ import pytest
 from msgspec import inspect
 
 import app
-from app.api.cloudevents import event_message
-from app.api.decoding import body_decoder, is_json, query_decoder
-from app.api.local_access import LOCAL_ADMIN
-from app.api.raw_send import header_fields, idempotency_payload
-from app.api.request import Request
-from app.api.request_body import Event
-from app.api.routes import OPERATIONS
+from app.api.endpoints.cloudevents import event_message
+from app.api.endpoints.raw_send import header_fields, idempotency_payload
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.asgi import Event
+from app.api.http.decoding import body_decoder, is_json, query_decoder
+from app.api.http.local_access import LOCAL_ADMIN
+from app.api.http.request import Request
 from app.broker.filters import CelFilter
 from app.domain.access import ANONYMOUS, Grant, Right
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
@@ -104,9 +104,9 @@ def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one() -> None:
 SLASHES = "\\"
 DATE = "2026-01-01T00:00:00"
 PATTERNS: dict[str, tuple[str, list[Maker]]] = {
-    "app.api.cloudevents.ATTRIBUTE_NAME": ("fullmatch", [lambda n: "a" * n + "-"]),
-    "app.api.cloudevents.FORBIDDEN_CHARACTERS": ("search", [lambda n: "a" * n, lambda n: "\ud7ff" * n]),
-    "app.api.cloudevents.URI_REFERENCE": (
+    "app.api.endpoints.cloudevents.ATTRIBUTE_NAME": ("fullmatch", [lambda n: "a" * n + "-"]),
+    "app.api.endpoints.cloudevents.FORBIDDEN_CHARACTERS": ("search", [lambda n: "a" * n, lambda n: "\ud7ff" * n]),
+    "app.api.endpoints.cloudevents.URI_REFERENCE": (
         "fullmatch",
         [
             lambda n: "a" * n + "<",
@@ -121,9 +121,9 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: "//a" * n + "?" + "/?" * n + "#" + "/?" * n + "<",
         ],
     ),
-    "app.api.cloudevents.RFC3339_TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
-    "app.api.decoding.INTEGER": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
-    "app.api.decoding.LONE_SURROGATE": (
+    "app.api.endpoints.cloudevents.RFC3339_TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
+    "app.api.http.decoding.INTEGER": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
+    "app.api.http.decoding.LONE_SURROGATE": (
         "search",
         [
             lambda n: (SLASHES * n).encode(),
@@ -133,7 +133,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\\ud8" * n,
         ],
     ),
-    "app.api.request.PREFER_WAIT": (
+    "app.api.http.request.PREFER_WAIT": (
         "search",
         [
             lambda n: "wait=" + "1" * n + "x",
@@ -146,12 +146,12 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: ",wait=1 " * n + "x",
         ],
     ),
-    "app.api.request.ENTITY_TAG": (
+    "app.api.http.request.ENTITY_TAG": (
         "findall",
         [lambda n: '"' + "a" * n, lambda n: '"' * n, lambda n: '" ' * n, lambda n: 'W/"a",' * n],
     ),
-    "app.api.request.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
-    "app.api.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
+    "app.api.http.request.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.api.http.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
     "app.domain.filter_expression.TOKEN_PATTERN": (
         "match",  # once for each token, up to the first that is none
         [

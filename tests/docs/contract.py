@@ -12,7 +12,7 @@ from typing import Any
 
 import app
 from app.api.application import FRAMEWORK_CODES
-from app.api.problems import RETRYABLE, TITLES, codes_of_status
+from app.api.http.problems import RETRYABLE, TITLES, codes_of_status
 from app.domain.refusals import Refusal
 from app.settings import Settings
 

@@ -14,7 +14,7 @@ import pytest
 from sqlmodel import SQLModel
 
 import app
-from app.api.request import ATTEMPT_RETENTION
+from app.api.http.request import ATTEMPT_RETENTION
 from app.broker.queue_cache import CACHE_SECONDS
 from app.broker.renew import CLOCK_MARGIN
 from app.broker.settle import FIRST_PAUSE_SECONDS, MAX_TRIES

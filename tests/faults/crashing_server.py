@@ -27,7 +27,7 @@ import asyncpg
 import uvicorn
 
 from app import main
-from app.api.request_body import Receive, Scope, Send
+from app.api.http.asgi import Receive, Scope, Send
 from app.settings import Settings
 from app.store.sqlite import SqliteStore
 from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, wait_until

@@ -1,27 +1,13 @@
-"""Requests as the server hands them over, and their bodies: read within a limit, counted while they stream in."""
+"""Read request bodies within a limit, and count their bytes while they arrive."""
 
-from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
 
+from app.api.http.asgi import ClientDisconnected, Headers, Receive
 from app.domain.refusals import MessageTooLarge, UnsupportedContentEncoding
 from app.runtime.byte_budget import ByteBudget
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Event: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Event]]
-Send: TypeAlias = Callable[[Event], Awaitable[None]]
-ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-
 IDENTITY_ENCODINGS = (b"identity", b"")
 """The encodings that leave a body as it is."""
-
-
-class ClientDisconnected(Exception):
-    """The client closed its connection before it was answered; nobody is left to tell."""
-
-
 UNCOUNTED_BYTES = 64 << 10
 """Bodies and answers up to this size are not counted one by one: each connection has at most one of them in hand."""
 
@@ -107,26 +93,6 @@ def check_length_and_encoding(headers: Headers, max_bytes: int) -> int:
         if key == b"content-encoding" and value.strip().lower() not in IDENTITY_ENCODINGS:
             raise UnsupportedContentEncoding
     return length
-
-
-async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def is_disconnected(receive: Receive) -> bool:
-    """Whether the client has already closed its connection, without waiting for it to.
-
-    A server that knows of no disconnect suspends in `receive`; the look is then given up.
-    """
-    step: Generator[Any, Any, Event] = receive().__await__()
-    try:
-        next(step)
-    except StopIteration as answered:
-        return bool(answered.value["type"] == "http.disconnect")
-    step.close()
-    return False
 
 
 def _size_checked(body: bytes, max_bytes: int) -> bytes:

@@ -3,7 +3,7 @@
 import random
 import re
 
-from app.api.request_body import ASGI, Event, Headers, Receive, Scope, Send
+from app.api.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 

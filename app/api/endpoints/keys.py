@@ -1,9 +1,10 @@
 """API keys over HTTP: made, listed and revoked by whoever may manage everything."""
 
-from app.api.local_access import LOCAL_ADMIN
-from app.api.operation import Response, operation
-from app.api.request import Request, invalid_cursor
-from app.api.request_body import Headers
+from app.api.http.asgi import Headers
+from app.api.http.local_access import LOCAL_ADMIN
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor
+from app.api.http.response import Response
 from app.broker import keys as verbs
 from app.domain.access import Right
 from app.domain.refusals import KeyNotFound

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.api.metrics import MetricsSnapshot
+from app.api.http.metrics import MetricsSnapshot
 from app.broker.broker import Broker
 from app.broker.queues import QueueWithCounts, list_queues
 from app.domain.refusals import StoreUnavailable

@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import replace
 from hmac import compare_digest
 
-from app.api.authorize import Authorization, bearer_token
-from app.api.local_access import LocalAccessPolicy
-from app.api.operation import PROMETHEUS, Response, operation
-from app.api.request import Request
+from app.api.http.authorize import Authorization, bearer_token
+from app.api.http.local_access import LocalAccessPolicy
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import PROMETHEUS, Response
 from app.domain.access import Right
 from app.domain.refusals import Forbidden, ShuttingDown, StoreUnavailable, Unauthenticated
 from app.wire.health import Liveness, Readiness

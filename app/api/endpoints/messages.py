@@ -7,11 +7,12 @@ from functools import partial
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.api.authorize import authorize
-from app.api.operation import JSON, MERGE_PATCH, OCTET_STREAM, Response, operation
-from app.api.queues import parse_filter
-from app.api.request import Request, invalid_cursor, invalid_path
-from app.api.request_body import Headers
+from app.api.endpoints.filters import parse_filter
+from app.api.http.asgi import Headers
+from app.api.http.authorize import authorize
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor, invalid_path
+from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
 from app.broker.browse import browse, read_message
 from app.broker.edit import cancel, edit
 from app.broker.ports import Edit

@@ -1,7 +1,8 @@
 """The archive over HTTP, for whoever copies it: sealed batches listed, and removed once a copy is proven."""
 
-from app.api.operation import Response, operation
-from app.api.request import Request, invalid_cursor
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor
+from app.api.http.response import Response
 from app.broker.trim import trim
 from app.domain.access import Right
 from app.wire.archive import ArchiveTrimmed, BatchPage, BrowseBatches, TrimArchive, archive_trimmed, batch_page

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.api.local_access import LocalAccessPolicy
-from app.api.request_body import Headers
+from app.api.http.asgi import Headers
+from app.api.http.local_access import LocalAccessPolicy
 from app.broker.keys import Authenticator
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.refusals import Forbidden, Unauthenticated

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from app.api.operation import OperationHandler, Response, problem_response, respond
-from app.api.request_body import ASGI, Event, Receive, Scope, Send
+from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
+from app.api.http.operation_handler import OperationHandler
+from app.api.http.response import Response, problem_response, respond
 
 
 class _Route(NamedTuple):

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.api.cloudevents import event_message, is_event
-from app.api.decoding import body_decoder
-from app.api.operation import Response, operation
-from app.api.problems import problem_of
-from app.api.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
-from app.api.request import Request, invalid_header
-from app.api.request_body import Headers
+from app.api.endpoints.cloudevents import event_message, is_event
+from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
+from app.api.http.asgi import Headers
+from app.api.http.decoding import body_decoder
+from app.api.http.operation import operation
+from app.api.http.problems import problem_of
+from app.api.http.request import Request, invalid_header
+from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.ports import Attempt
 from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.access import Right
@@ -30,7 +31,6 @@ from app.wire.sending import (
 )
 from app.wire.values import invalid_at
 
-REPLAYED_HEADERS: Headers = ((b"idempotency-replayed", b"true"),)
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
 _decode_message = body_decoder(SendMessage)
 SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")

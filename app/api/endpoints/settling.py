@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from app.api.operation import Response, operation
-from app.api.problems import problem_of
-from app.api.request import Request
-from app.api.settlement_batch import (
+from app.api.endpoints.settlement_batch import (
     MalformedSettlement,
     PropertyChanges,
     SettlementEntry,
     property_changes,
     read_settlements,
 )
+from app.api.http.operation import operation
+from app.api.http.problems import problem_of
+from app.api.http.request import Request
+from app.api.http.response import Response
 from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
 from app.broker.complete import complete

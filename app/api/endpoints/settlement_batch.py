@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from app.api.decoding import body_decoder
+from app.api.http.decoding import body_decoder
 from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
 from app.wire.field_types import LockTokenText, PropertyValue

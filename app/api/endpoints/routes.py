@@ -1,7 +1,7 @@
 """Every operation of the server, those that are asked for most first."""
 
-from app.api import archive, health, keys, messages, queues, receiving, sending, settling
-from app.api.operation import Operation
+from app.api.endpoints import archive, health, keys, messages, queues, receiving, sending, settling
+from app.api.http.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     sending.send_message,

@@ -4,11 +4,12 @@ from functools import partial
 
 import msgspec
 
-from app.api.operation import MERGE_PATCH, Response, operation
-from app.api.request import Request, invalid_cursor
-from app.api.request_body import Headers
+from app.api.endpoints.filters import parse_filter
+from app.api.http.asgi import Headers
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor
+from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
-from app.broker.filters import CelFilter, Filter, MatchAll
 from app.broker.purge import MessageSelection, purge
 from app.domain.access import Right
 from app.domain.message import MessageState
@@ -117,11 +118,6 @@ async def purge_queue(request: Request[PurgeQueue]) -> Response:
     chosen = parse_states(request.body.states) if request.body.states else UNLOCKED
     selection = MessageSelection(chosen, parse_filter(request.body.filter), request.body.limit)
     return Response(Purged(await purge(request.broker, queue, selection, request.context.long_poll_cap_seconds)))
-
-
-def parse_filter(source: str | None, pointer: str = "/filter") -> Filter:
-    """The filter of this source, everything without one. Refuses with `InvalidRequest`."""
-    return MatchAll() if source is None else CelFilter(source, pointer)
 
 
 def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from app.api.decoding import convert, is_json
-from app.api.request import Request, invalid_header
-from app.api.request_body import Headers
+from app.api.http.asgi import Headers
+from app.api.http.decoding import convert, is_json
+from app.api.http.request import Request, invalid_header
 from app.domain.message import BodyKind
 from app.domain.sending import NewMessage
 from app.wire.properties import raw_properties

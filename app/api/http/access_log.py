@@ -5,8 +5,8 @@ import time
 
 import structlog
 
-from app.api.dispatch import Dispatcher
-from app.api.request_body import Event, Receive, Scope, Send
+from app.api.http.asgi import Event, Receive, Scope, Send
+from app.api.http.dispatch import Dispatcher
 from app.domain.queue import is_valid_name
 
 LOGGER_NAME = "peeklock.access"

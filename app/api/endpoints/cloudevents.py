@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from app.api.decoding import body_decoder
-from app.api.raw_send import KnownFields, header_text, message_from_headers, with_body
-from app.api.request import Request, invalid_header
+from app.api.endpoints.raw_send import KnownFields, header_text, message_from_headers, with_body
+from app.api.http.decoding import body_decoder
+from app.api.http.request import Request, invalid_header
 from app.domain.message import MAX_ID_LENGTH, MAX_PROPERTIES, MAX_PROPERTIES_BYTES
 from app.domain.sending import NewMessage
 from app.wire.field_types import DateTime

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from app.api.list_limits import list_limit_checker, union_members
+from app.api.http.list_limits import list_limit_checker, union_members
 from app.domain.refusals import FieldError, InvalidRequest
 from app.wire.decode_errors import invalid_request, pointer_and_detail
 

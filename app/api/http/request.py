@@ -1,22 +1,19 @@
-"""What every endpoint has at hand, and the one call it is answering."""
+"""One decoded request, and the refusals of its parts."""
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from app.api.metrics import Metrics
-from app.api.queue_statistics import QueueStatistics
-from app.api.request_body import Headers, Receive
+from app.api.http.asgi import Headers, Receive
+from app.api.http.context import AppContext
 from app.broker.broker import Broker
-from app.broker.keys import Authenticator
 from app.broker.ports import Attempt
 from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, InvalidRequest
-from app.runtime.byte_budget import ByteBudget
 
 ATTEMPT_RETENTION = DAY
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
@@ -26,7 +23,6 @@ ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
 """What stands between the quotes. Ahead of them may be a W/, since a proxy that compresses answers weakens their tags;
 nobody gives two states of a thing one tag here, so they are as good as strong ones."""
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-
 Body = TypeVar("Body")
 
 
@@ -38,28 +34,6 @@ class AnyTag:
 
 
 ANY_TAG = AnyTag()
-
-
-@dataclass(frozen=True, slots=True)
-class AppContext:
-    """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
-
-    `is_draining` says whether the server is about to stop, `is_loopback` whether only this machine reaches it.
-    `requests` counts the bytes of bodies in hand. `metrics_per_queue` says whether any queue is named in the metrics, for the
-    bearer of `metrics_key` or of an API key that may.
-    """
-
-    broker: Broker
-    authenticator: Authenticator | None
-    metrics: Metrics
-    max_request_bytes: int
-    long_poll_cap_seconds: float
-    is_draining: Callable[[], bool]
-    request_budget: ByteBudget
-    queue_statistics: QueueStatistics
-    metrics_key: str | None = None
-    metrics_per_queue: bool = True
-    is_loopback: bool = False
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.api.operation import Response, operation
-from app.api.request import Request, invalid_header
-from app.api.request_body import ClientDisconnected, Headers, is_disconnected, wait_for_disconnect
-from app.api.sending import REPLAYED_HEADERS
-from app.api.settlement_batch import read_settlements
-from app.api.settling import results_of, settle_all
+from app.api.endpoints.settlement_batch import read_settlements
+from app.api.endpoints.settling import results_of, settle_all
+from app.api.http.asgi import ClientDisconnected, Headers, is_disconnected, wait_for_disconnect
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_header
+from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_once

@@ -10,12 +10,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 import app
-from app.api.local_access import LOCAL_ADMIN
-from app.api.operation import OCTET_STREAM, PROBLEM, Operation
-from app.api.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
-from app.api.raw_send import FIELD_HEADERS
-from app.api.routes import OPERATIONS
-from app.api.schemas import Schema, Schemas, reference
+from app.api.endpoints.raw_send import FIELD_HEADERS
+from app.api.endpoints.routes import OPERATIONS
+from app.api.http.local_access import LOCAL_ADMIN
+from app.api.http.operation import Operation
+from app.api.http.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
+from app.api.http.response import OCTET_STREAM, PROBLEM
+from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.queue import MAX_NAME_LENGTH, NAME_PATTERN
 from app.wire.problems import Problem
 from app.wire.sending import SendMessage

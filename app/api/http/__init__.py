@@ -1,0 +1,1 @@
+"""Requests and responses: everything between the server and an endpoint."""

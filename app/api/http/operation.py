@@ -1,0 +1,90 @@
+"""The declaration of one HTTP operation."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from app.api.http.context import AppContext
+from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
+from app.api.http.request import Request
+from app.api.http.response import JSON, Response
+from app.domain.access import Right
+
+Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The declaration of one operation. `right` None means that anybody may call it.
+
+    `answers` maps a status to the shape of its body: None for no body, `bytes` for bytes of any kind. `body` None
+    means that the operation takes none, `bytes` that it takes any content type as it is. `query` is the shape of
+    its query parameters, `headers` the names of those it reads, `etag_statuses` the statuses whose answers have an ETag;
+    `request_media_type` and `response_media_type` are the media types of its body and its answers.
+    """
+
+    endpoint: Endpoint
+    method: str
+    path: str
+    right: Right | None
+    tag: str
+    responses: Mapping[int, Any]
+    body: Any = None
+    refusals: tuple[int, ...] = ()
+    query: type[msgspec.Struct] | None = None
+    headers: tuple[str, ...] = ()
+    etag_statuses: tuple[int, ...] = ()
+    request_media_type: bytes = JSON
+    response_media_type: bytes = JSON
+    example: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The operation id: the name of its function."""
+        return self.endpoint.__name__
+
+    def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
+        """What is asked of a request where no key is needed."""
+        takes_json = self.body not in (None, bytes)
+        return LocalAccessPolicy(context.is_loopback, takes_json, requires_admin_header=LOCAL_ADMIN in self.headers)
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    right: Right | None,
+    tag: str,
+    responses: Mapping[int, Any],
+    body: Any = None,
+    refusals: tuple[int, ...] = (),
+    query: type[msgspec.Struct] | None = None,
+    headers: tuple[str, ...] = (),
+    etag_statuses: tuple[int, ...] = (),
+    request_media_type: bytes = JSON,
+    response_media_type: bytes = JSON,
+    example: Mapping[str, Any] | None = None,
+) -> Callable[[Endpoint], Operation]:
+    """Declare an endpoint; see `Operation` for what is said."""
+
+    def declare(endpoint: Endpoint) -> Operation:
+        return Operation(
+            endpoint,
+            method,
+            path,
+            right,
+            tag,
+            responses,
+            body,
+            refusals,
+            query,
+            headers,
+            etag_statuses,
+            request_media_type,
+            response_media_type,
+            example,
+        )
+
+    return declare

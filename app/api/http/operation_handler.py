@@ -1,0 +1,120 @@
+"""Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
+
+from typing import Any
+
+import structlog
+
+from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
+from app.api.http.authorize import Authorization
+from app.api.http.context import AppContext
+from app.api.http.decoding import body_decoder, entry_counter, query_decoder
+from app.api.http.operation import Operation
+from app.api.http.request import Request, invalid_path
+from app.api.http.request_body import (
+    UNCOUNTED_BYTES,
+    BodyReservation,
+    check_length,
+    check_length_and_encoding,
+    read_body,
+)
+from app.api.http.response import (
+    Response,
+    problem_response,
+    refusal_response,
+    response_content,
+    send_response,
+    send_until_taken,
+)
+from app.domain.access import Principal
+from app.domain.queue import is_valid_name
+from app.domain.refusals import BackendUnavailable, Refusal
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+
+INVALID_QUEUE_NAME = "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
+log = structlog.get_logger("peeklock.api")
+
+
+class OperationHandler:
+    """An ASGI application that answers one operation. Its path parameters come in the scope."""
+
+    def __init__(self, operation: Operation, context: AppContext) -> None:
+        self.operation = operation
+        self._context = context
+        self._endpoint = operation.endpoint
+        self._authorization = Authorization(
+            context.authenticator, operation.right, operation.local_access_policy(context)
+        )
+        self._check_headers = check_length if operation.body is None else check_length_and_encoding
+        self._decode = body_decoder(operation.body)
+        self._count_entries = entry_counter(operation.body)
+        self._decode_query = query_decoder(operation.query)
+        self._metrics = context.metrics.for_operation(operation.name)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Guard, read, decode, call, encode. Whatever goes wrong becomes a problem document."""
+        started_at = self._context.metrics.now()
+        request_id: str = scope["state"]["request_id"]
+        outcome = "ok"
+        try:
+            response = await self._handle(scope, receive)
+        except (Refusal, BackendUnavailable) as error:
+            response = refusal_response(error, request_id)
+            outcome = error.code
+        except ClientDisconnected:
+            self._metrics.observe("client-gone", started_at)
+            return
+        except Exception as error:
+            log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
+            response = _internal_error(request_id)
+            outcome = "internal-error"
+        await self._respond(send, response)
+        self._metrics.observe(outcome, started_at)
+
+    async def _respond(self, send: Send, response: Response) -> None:
+        """Send a reply; a large one counts until the client has taken all but the last of it."""
+        content = response_content(response)
+        if len(content) <= UNCOUNTED_BYTES:
+            await send_response(send, response, content)
+            return
+        # The messages themselves are not needed any more.
+        response.body = None
+        responses = self._context.broker.response_budget
+        responses.acquire_unchecked(len(content))
+        try:
+            await send_until_taken(send, response, content)
+        finally:
+            responses.release(len(content))
+
+    async def _handle(self, scope: Scope, receive: Receive) -> Response:
+        headers: Headers = scope["headers"]
+        path: dict[str, str] = scope["path_params"]
+        name = path.get("queue")
+        principal = await self._authorization.check(name, headers)
+        if name is not None and not is_valid_name(name):
+            raise invalid_path("queue", INVALID_QUEUE_NAME)
+        max_bytes = self._context.max_request_bytes
+        if self.operation.body is None:
+            # Not read: some of these need no key, and an announced body would reserve room.
+            self._check_headers(headers, max_bytes)
+            return await self._run_endpoint(scope, receive, principal, b"", None)
+        with BodyReservation(self._context.request_budget) as reservation:
+            reservation.grow(self._check_headers(headers, max_bytes))
+            raw = await read_body(receive, max_bytes, reservation)
+            body = self._decode(raw)
+            # An entry of two bytes becomes objects of a thousand.
+            reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
+            return await self._run_endpoint(scope, receive, principal, raw, body)
+
+    async def _run_endpoint(
+        self, scope: Scope, receive: Receive, principal: Principal, raw: bytes, body: Any
+    ) -> Response:
+        query = self._decode_query(scope["query_string"])
+        path: dict[str, str] = scope["path_params"]
+        request_id: str = scope["state"]["request_id"]
+        request = Request(self._context, principal, request_id, path, query, scope["headers"], receive, raw, body)
+        return await self._endpoint(request)
+
+
+def _internal_error(request_id: str) -> Response:
+    detail = "Something went wrong here that should not have. The tracking id names it in the server's log."
+    return problem_response(500, "internal-error", detail, request_id)

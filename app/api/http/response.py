@@ -1,0 +1,82 @@
+"""What an endpoint answers, and how it is sent as ASGI events."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.api.http.asgi import Event, Headers, Send
+from app.api.http.problems import make_problem, problem_of
+from app.domain.refusals import BackendUnavailable, Refusal
+
+JSON = b"application/json"
+MERGE_PATCH = b"application/merge-patch+json"
+OCTET_STREAM = b"application/octet-stream"
+PROBLEM = b"application/problem+json"
+PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
+REPLAYED_HEADERS: Headers = ((b"idempotency-replayed", b"true"),)
+"""The headers of an answer that repeats an earlier one (Idempotency-Key)."""
+
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Response:
+    """What an endpoint answers: a shape to encode, bytes to pass on, or nothing."""
+
+    body: Any = None
+    status: int = 200
+    content: bytes | None = None
+    content_type: bytes = JSON
+    headers: Headers = ()
+
+
+async def respond(send: Send, response: Response) -> None:
+    """Send a reply as ASGI events."""
+    await send_response(send, response, response_content(response))
+
+
+def response_content(response: Response) -> bytes:
+    """The bytes of a reply."""
+    if response.content is not None:
+        return response.content
+    return b"" if response.body is None else encode(response.body)
+
+
+async def send_response(send: Send, response: Response, content: bytes) -> None:
+    """Send a response whose body is `content`."""
+    await send(_head(response, content))
+    await send({"type": "http.response.body", "body": content})
+
+
+async def send_until_taken(send: Send, response: Response, content: bytes) -> None:
+    """Send a reply, and return when the client has taken it: a server takes a second piece once the first has gone."""
+    await send(_head(response, content))
+    await send({"type": "http.response.body", "body": content, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _head(response: Response, content: bytes) -> Event:
+    headers = [*response.headers]
+    if response.status != 204:
+        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", response.content_type))
+    return {"type": "http.response.start", "status": response.status, "headers": headers}
+
+
+def problem_response(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Response:
+    """A problem that no verb raised: an unknown path, a method that is not allowed."""
+    shape = make_problem(status, code, detail, request_id)
+    return Response(shape, status, content_type=PROBLEM, headers=headers)
+
+
+def refusal_response(error: Refusal | BackendUnavailable, request_id: str) -> Response:
+    """The problem document of what the broker said no to, with the headers that its status asks for."""
+    problem = problem_of(error, request_id)
+    headers: Headers = ()
+    if problem.status in (429, 503):
+        headers = ((b"retry-after", b"1"),)
+    elif problem.status == 415:
+        headers = ((b"accept-encoding", b"identity"),)
+    elif problem.status == 401:
+        headers = ((b"www-authenticate", b'Bearer realm="peeklock"'),)
+    return Response(problem, problem.status, content_type=PROBLEM, headers=headers)
