@@ -1,1 +1,1 @@
-"""The verbs: one file each, over ports that the rooms fulfil."""
+"""The operations of the broker: one file each, written against ports that the backends implement."""

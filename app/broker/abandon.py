@@ -13,9 +13,9 @@ from app.domain.settlement import ABANDONED_REASON, Failure, LockedMessage, Lock
 
 @dataclass(frozen=True, slots=True)
 class Abandonment:
-    """What a holder says when it gives a message back.
+    """The parameters of an abandon.
 
-    `counted` false is for messages that were never processed (a stopping worker drains its own).
+    `counted` is false for messages that were never processed, for example when a worker drains its messages on shutdown.
     """
 
     reason: str | None = None
@@ -25,17 +25,16 @@ class Abandonment:
 
 
 def abandon(broker: Broker, queue: Queue, token: LockToken, abandonment: Abandonment) -> PendingSettlement:
-    """The ending that frees a message at once (S0.14, S3.22).
+    """The settlement that frees a message at once (S0.14, S3.22).
 
-    Where it goes follows from its counts: back to its place, into a delay, or to the dead-letter
-    queue at the limit.
+    The message returns to its position, waits for a delay, or is dead-lettered when its failure count reaches the limit.
     """
 
-    def form(held: LockedMessage) -> Move:
-        properties = merge_properties(held.properties, abandonment.changes) if abandonment.changes else None
-        # A failure without a reason has one too, or that of an earlier one would be taken for it.
+    def build(locked: LockedMessage) -> Move:
+        properties = merge_properties(locked.properties, abandonment.changes) if abandonment.changes else None
+        # Without a default, the reason of an earlier failure would remain on the message.
         reason = abandonment.reason or (ABANDONED_REASON if abandonment.counted else None)
         failure = Failure(Outcome.ABANDONED, reason, abandonment.counted, abandonment.delay, properties)
-        return release(held, queue.settings, failure, broker.random_fraction())
+        return release(locked, queue.settings, failure, broker.random_fraction())
 
-    return PendingSettlement(token, Outcome.ABANDONED, form)
+    return PendingSettlement(token, Outcome.ABANDONED, build)

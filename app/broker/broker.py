@@ -1,4 +1,4 @@
-"""What every verb is handed: the rooms, opened by main, behind their ports."""
+"""The context that every operation receives: the open backends, behind their ports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ from app.runtime.wait_queue import WaitQueue
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The rooms of one process. `chance` gives a fraction in [0, 1), `new_id` a fresh message id.
+    """The backends and shared state of one process.
 
-    `answers` counts the bytes that are read for answers or being written. `largest_answer` is what the messages of one
-    answer weigh at most, unless it is one message.
+    `random_fraction` returns a fraction in [0, 1). `new_id` returns a new message id. `response_budget` counts the bytes
+    of responses that are being read or written. The messages of one response weigh at most `max_response_bytes`, unless
+    the response is a single message.
     """
 
     store: Store

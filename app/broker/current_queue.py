@@ -1,7 +1,7 @@
-"""Storing where a queue is: a queue that was deleted since its name was looked up is looked up once more.
+"""Retry an operation when its queue was deleted after its name was looked up.
 
-A process remembers which queue a name stands for, and another process may have deleted that queue and made a new one of
-the name. The store refuses what would go into a queue that is gone (`QueueGone`), in the statement that stores.
+A process caches which queue has a name. Another process may have deleted that queue and created a new one with the same
+name. The statement that stores a message refuses a deleted queue with `QueueGone`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,10 @@ async def with_current_queue(
     operation: Callable[[Queue], Awaitable[Result]],
     look_up: Callable[[str], Awaitable[Queue]],
 ) -> Result:
-    """Act on the queue, or once more on the one that has its name now. Refuses with `QueueNotFound`."""
+    """Run the operation on the queue; if it is gone, run it on the queue that has its name now.
+
+    Refuses with `QueueNotFound`.
+    """
     try:
         return await operation(queue)
     except QueueGone:

@@ -1,4 +1,4 @@
-"""Dead-letter: the message cannot be processed; it waits aside, with the reason, for somebody to look."""
+"""Dead-letter: a message that cannot be processed is kept apart, with the reason, for inspection."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ def dead_letter(
     description: str | None,
     changes: Mapping[str, Scalar] | None = None,
 ) -> SettlementRequest:
-    """The ending that moves a message to its own queue's dead-letter queue (S3.19, S3.24)."""
+    """The settlement that moves a message to the dead-letter queue of its own queue (S3.19, S3.24)."""
     move = Move(
         token,
         queue.id,
@@ -29,5 +29,5 @@ def dead_letter(
     if not changes:
         return move
     return PendingSettlement(
-        token, move.outcome, lambda held: replace(move, properties=merge_properties(held.properties, changes))
+        token, move.outcome, lambda locked: replace(move, properties=merge_properties(locked.properties, changes))
     )

@@ -1,4 +1,4 @@
-"""Defer: the message is set aside, to be received later by its sequence number alone."""
+"""Defer: a message is set aside and can then be received only by its sequence number."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,10 +11,10 @@ from app.domain.settlement import LockToken, Move, Outcome
 
 
 def defer(queue: Queue, token: LockToken, changes: Mapping[str, Scalar] | None = None) -> SettlementRequest:
-    """The ending that sets a message aside (S3.25)."""
+    """The settlement that sets a message aside (S3.25)."""
     move = Move(token, queue.id, Outcome.DEFERRED, MessageState.DEFERRED)
     if not changes:
         return move
     return PendingSettlement(
-        token, move.outcome, lambda held: replace(move, properties=merge_properties(held.properties, changes))
+        token, move.outcome, lambda locked: replace(move, properties=merge_properties(locked.properties, changes))
     )

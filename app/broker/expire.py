@@ -1,8 +1,8 @@
-"""Expire: what happens by itself when a lock or a message has reached its end.
+"""Expire: end locks and messages whose time has passed.
 
-The sweeper of every process and a late holder walk the same road. Doubled work is a no-op, because
-the row is freed only while it still carries the token, and only when its time has passed or its
-generation is the one that the lock store saw expire.
+The sweeper of every process and the settlement of a late holder both use this code. Doubled work is a no-op: a row is
+freed only while it still carries the token, and only if its time has passed or its generation is the one that expired in
+the lock store.
 """
 
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ from app.domain.settlement import (
 
 
 async def release_expired(broker: Broker, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
-    """Free rows whose lock has ended, each with the evidence for it; whether each was freed.
+    """Free rows whose lock has ended, each with its expired generation; return whether each was freed.
 
-    They return to their place in the order, wait for their queue's retry delay, or are dead-lettered
-    at its limit. Those of a queue that is gone are freed too, until a pass removes them: left as they
-    are, they would be what is seen first for ever.
+    A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of a
+    deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
     """
     moves: list[Move] = []
-    for held, evidence in ended:
-        queue = await broker.queue_cache.by_id(held.queue_id)
+    for locked, expired_generation in ended:
+        queue = await broker.queue_cache.by_id(locked.queue_id)
         settings = QueueSettings() if queue is None else queue.settings
         failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
-        moves.append(replace(release(held, settings, failure, broker.random_fraction()), fence=fence_above(evidence)))
+        move = release(locked, settings, failure, broker.random_fraction())
+        moves.append(replace(move, fence=fence_above(expired_generation)))
     freed = await broker.store.release(moves) if moves else []
     notify_moved(broker, moves, freed)
     broker.counters.count("locks_expired", sum(freed))
@@ -46,9 +46,9 @@ async def release_expired(broker: Broker, ended: Sequence[tuple[LockedMessage, i
 
 
 async def expire_messages(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
-    """End messages that were seen past their time to live and still are: dead-lettered or archived, as their queue says.
+    """Dead-letter or archive messages that are still past their time to live, as their queue is set; return how many.
 
-    Where the queue is gone, they are purged as all that it held.
+    Messages of a deleted queue are purged, like everything else it held.
     """
     dead_lettered: list[UnlockedRow] = []
     withdrawn: list[Withdrawal] = []
@@ -60,10 +60,10 @@ async def expire_messages(broker: Broker, expired: Sequence[UnlockedRow]) -> int
             dead_lettered.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))
-    gone = await _dead_letter(broker, dead_lettered) if dead_lettered else 0
-    gone += sum(await broker.store.expire(withdrawn)) if withdrawn else 0
-    broker.counters.count("messages_expired", gone)
-    return gone
+    count = await _dead_letter(broker, dead_lettered) if dead_lettered else 0
+    count += sum(await broker.store.expire(withdrawn)) if withdrawn else 0
+    broker.counters.count("messages_expired", count)
+    return count
 
 
 async def _dead_letter(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
@@ -79,8 +79,8 @@ async def _dead_letter(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
 
 
 async def _orphan_withdrawal(broker: Broker, row: UnlockedRow) -> Withdrawal:
-    left = await broker.store.queues.find_deleted(row.queue_id)
-    return Withdrawal(row, left.name, Outcome.PURGED, left.archive_retention)
+    deleted = await broker.store.queues.find_deleted(row.queue_id)
+    return Withdrawal(row, deleted.name, Outcome.PURGED, deleted.archive_retention)
 
 
 def _withdrawal(row: UnlockedRow, queue: Queue) -> Withdrawal:

@@ -1,7 +1,7 @@
-"""Looks: many messages read without their bodies, of which a few numbers are kept.
+"""Read many messages without their bodies and keep only a summary of the matches.
 
-The properties of the messages of one look may have megabytes. So no caller holds what a look has read: not while it
-waits for the next one, nor while the store does something with what was chosen.
+The properties of one batch may have several megabytes. So a caller never holds what a batch has read while it waits for
+the next batch or for the store.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ Read = Callable[[], Awaitable[Sequence[MessageMetadata]]]
 
 @dataclass(frozen=True, slots=True)
 class FilteredBatch:
-    """What one look has found: the matches, how many messages it read, their weight without bodies, and the last."""
+    """The result of one read: the matches, the number of messages read, their weight without bodies, and the last one."""
 
     matches: list[SelectedMessage]
     count: int
@@ -26,7 +26,7 @@ class FilteredBatch:
 
 
 async def read_filtered(broker: Broker, message_filter: Filter, read: Read) -> FilteredBatch:
-    """Read messages, once it is this look's turn, and choose those that match, in the order given."""
+    """Wait for this read's turn, read messages, and select those that match, in the order given."""
     async with broker.searches.turn(message_filter):
         messages = await read()
         matches = [select_message(one) for one in await message_filter.select(messages)]

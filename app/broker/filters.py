@@ -1,7 +1,7 @@
-"""Filters: one CEL expression over `message`, the same everywhere a caller may choose messages.
+"""Filters: one CEL expression over `message`, with the same meaning in every operation that selects messages.
 
-`message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...), its times as
-CEL's timestamps, and `properties`. A missing name, a clash of types or a division by zero is no error but no match.
+`message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...), its times as CEL
+timestamps, and `properties`. A missing name, a type mismatch or a division by zero is not an error; it does not match.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from app.domain.refusals import FieldError, InvalidRequest
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 BATCH_SIZE = 5
-"""Messages that are evaluated before other requests get a turn. A message takes about 20 µs, with 64 properties about
-0.5 ms, and at the worst 3 ms: with 32 KiB of properties, for a filter that reads dozens of them."""
+"""Messages that are evaluated before other requests run. A message takes about 20 µs, with 64 properties about 0.5 ms,
+and 3 ms in the worst case: 32 KiB of properties and a filter that reads dozens of them."""
 
 MAX_COMPILED = 256
-"""Programs that are kept. One takes up to 4 ms to compile, and every poll of a receiver brings its filter again."""
+"""Compiled filters that are cached. One takes up to 4 ms to compile, and every poll of a receiver sends its filter again."""
 
 MAX_ERROR_LENGTH = 500
-"""Characters of what the library says of an expression. It repeats the whole of it for each of up to 30 errors."""
+"""Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
 
 
 class Filter(Protocol):
-    """Chooses among messages, without looking at their bodies."""
+    """Selects messages without reading their bodies."""
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
-        """Those that match, in the order given."""
+        """Return the messages that match, in the order given."""
         ...
 
 
 class CelFilter:
-    """A compiled CEL expression; refuses with `InvalidRequest` what cannot be one, or may cost too much."""
+    """A compiled CEL expression. Refuses with `InvalidRequest` text that is not one, or may cost too much."""
 
     def __init__(self, source: str, pointer: str = "/filter") -> None:
         if len(source.encode()) > MAX_FILTER_BYTES:
@@ -53,7 +53,10 @@ class CelFilter:
             raise _invalid_filter(pointer, str(error)) from error
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
-        """Those that match, in the order given. Between portions other work runs, and a caller that left is heard of."""
+        """Return the messages that match, in the order given.
+
+        Between batches other tasks run, and the cancellation of a disconnected caller takes effect.
+        """
         chosen: list[MessageMetadata] = []
         for start in range(0, len(messages), BATCH_SIZE):
             if start:
@@ -69,16 +72,16 @@ class CelFilter:
 
 
 class MatchAll:
-    """The filter of a caller who gave none."""
+    """The filter of a request without one."""
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
-        """All of them."""
+        """Return all messages."""
         return list(messages)
 
 
 @lru_cache(MAX_COMPILED)
 def _compiled(source: str) -> Callable[[MessageMetadata], bool]:
-    """Whether a message matches. Refuses with `ValueError`, in a sentence."""
+    """Compile the filter to a predicate. Raises `ValueError`; its message is a full sentence."""
     expression = parse_expression(source)
     try:
         program = _cel().compile(expression.text)
@@ -98,14 +101,14 @@ def _compiled(source: str) -> Callable[[MessageMetadata], bool]:
 
 @cache
 def _cel() -> ModuleType:
-    """The library of the expressions, from the first filter on."""
-    import cel  # noqa: PLC0415  # it brings a whole terminal along, 8 MiB that a server without filters is spared
+    """Import the CEL library on first use."""
+    import cel  # noqa: PLC0415  # it imports a terminal library: 8 MiB that a server without filters does not need
 
     return cel
 
 
 def _datetime(instant: Instant | None) -> datetime | None:
-    """What the library takes for a timestamp."""
+    """Convert to the type that the library reads as a timestamp."""
     return None if instant is None else EPOCH + timedelta(microseconds=instant)
 
 
@@ -139,7 +142,7 @@ FIELDS: Mapping[str, Callable[[MessageMetadata], object]] = {
     "body_bytes": lambda message: message.body_bytes,
     "properties": _properties,
 }
-"""What a filter can read of a message. Only the fields that it names are read: all of them take ten times as long."""
+"""The fields that a filter can read. Only the fields it names are read: reading all of them takes ten times as long."""
 
 
 def _invalid_filter(pointer: str, detail: str) -> InvalidRequest:

@@ -1,4 +1,4 @@
-"""Amend: a holder's changes to the properties of the message it settles."""
+"""Merge a holder's changes into the properties of the message that it settles."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def merge_properties(properties: bytes, changes: Mapping[str, Scalar]) -> bytes:
-    """The properties with these names set anew, as JSON. Refuses with `InvalidRequest` above their limits."""
+    """Return the properties with these changes, as JSON. Refuses with `InvalidRequest` above the limits."""
     merged = {**(_decode(properties) if properties else {}), **changes}
     encoded = _encode(merged)
     if len(merged) > MAX_PROPERTIES or len(encoded) > MAX_PROPERTIES_BYTES:

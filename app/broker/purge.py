@@ -1,4 +1,4 @@
-"""Purge and redrive: many messages at once, in bounded batches, each fenced by the state it was seen in."""
+"""Purge and redrive: change many messages in bounded batches, each message fenced by the state that was read."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -28,9 +28,9 @@ BATCH_SIZE = MAX_BATCH_SIZE
 
 @dataclass(frozen=True, slots=True)
 class MessageSelection:
-    """Which messages: in these states, let through by the filter, at most `limit` of them (None: all).
+    """Which messages: in these states, matched by the filter, at most `limit` of them (None: all).
 
-    None whose body and properties together have more than `largest` bytes is among them.
+    Messages with more than `max_message_bytes` of body and properties are left out.
     """
 
     states: Sequence[MessageState]
@@ -40,12 +40,12 @@ class MessageSelection:
 
 
 async def purge(broker: Broker, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf) -> int:
-    """Remove the chosen messages to the archive as purged; how many went before the patience was at its end.
+    """Move the selected messages to the archive as purged; return how many were moved before the timeout.
 
-    A walk that has found none yet goes on until it finds one, because an answer of 0 says that none is left.
-    Locked messages are removed only if `locked` is among the states, even when their lock has ended and is not swept
-    yet: their holders get `lock-lost` with the cause `settled_by_administrator`. A message that another request holds
-    at this moment stays.
+    A purge that has found no message continues past the timeout until it finds one, because a result of 0 means that
+    none is left. Locked messages are removed only if `locked` is among the states, even if their lock has ended but is
+    not swept yet. Their holders get `lock-lost` with the cause `settled_by_administrator`. A message that a concurrent
+    request has locked in the database stays.
     """
     removed = 0
     deadline = broker.clock.monotonic() + timeout_seconds
@@ -71,7 +71,7 @@ async def _purge_locked(broker: Broker, queue: Queue, messages: Sequence[Selecte
     if removed:
         broker.queue_cache.forget(queue)
         broker.notifier.queues_changed()
-        # A process that remembers the queue as it was could still prolong a lock that is gone by its record.
+        # A process with the old queue version in its cache could still renew a removed lock through its record.
         await broker.lock_store.delete_records([(removal.token, MAX_GENERATION) for removal in removals])
     return removed
 
@@ -84,13 +84,13 @@ async def redrive(
     rate: float | None,
     timeout_seconds: float = inf,
 ) -> int:
-    """Send chosen dead-lettered messages back to work, counts anew; how many before the patience was at its end.
+    """Make selected dead-lettered messages available with counts of 0; return how many before the timeout.
 
-    A walk that has found none yet goes on, as that of a purge does.
-    At most `rate` a second (None: no limit), also over calls one after the other, because the answer waits until the
-    next message may go. Into another queue go no more than fit, and none that is too large for it. Refuses with
-    `InvalidRequest` a rate at which one message takes longer than the patience, with `SendDisabled` as a send does, and
-    with `QueueFull` where there is room for none.
+    A redrive that has found no message continues past the timeout, as a purge does. It moves at most `rate` messages a
+    second (None: no limit). The limit also holds over successive calls, because the response waits until the next
+    message may move. Another queue receives only as many messages as it has room for, and none that is too large for
+    it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as a
+    send does, and with `QueueFull` if the target has no room.
     """
     check_send_enabled(to_queue)
     if to_queue.id != queue.id:
@@ -102,8 +102,8 @@ async def redrive(
             if moved and not rate_limiter.has_time_for(moved + len(chunk)):
                 break
             if chunk:
-                send_back = partial(_redrive_batch, broker, chunk)
-                moved += await with_current_queue(broker, to_queue, send_back, broker.queue_cache.by_name)
+                redrive_chunk = partial(_redrive_batch, broker, chunk)
+                moved += await with_current_queue(broker, to_queue, redrive_chunk, broker.queue_cache.by_name)
             await rate_limiter.wait(moved)
     except QueueFull:
         if not moved:
@@ -113,13 +113,13 @@ async def redrive(
 
 
 async def _redrive_batch(broker: Broker, chunk: Sequence[SelectedMessage], to_queue: Queue) -> int:
-    """Those that fit, the first of them; how many went. Refuses with `QueueFull` where none does, or `SendDisabled`.
+    """Redrive the first messages, as many as the target has room for; return how many.
 
-    What goes back to its own queue has its place there already.
+    Messages that stay in their own queue need no room. Refuses with `QueueFull` if none fits, or with `SendDisabled`.
     """
     check_send_enabled(to_queue)
-    is_there_already = chunk[0].queue_id == to_queue.id
-    fitting = chunk if is_there_already else chunk[: await free_capacity(broker, to_queue, len(chunk))]
+    is_same_queue = chunk[0].queue_id == to_queue.id
+    fitting = chunk if is_same_queue else chunk[: await free_capacity(broker, to_queue, len(chunk))]
     if not fitting:
         raise queue_full(to_queue)
     moved = await broker.store.redrive([_redrive(message, to_queue) for message in fitting])
@@ -131,9 +131,9 @@ async def _redrive_batch(broker: Broker, chunk: Sequence[SelectedMessage], to_qu
 
 
 class _RateLimiter:
-    """How fast messages may go back, and until when.
+    """Limits how many messages a redrive moves a second, and until when.
 
-    Refuses with `InvalidRequest` a rate that cannot be kept, because not one message may go before the end.
+    Refuses with `InvalidRequest` a rate at which not even one message moves before the timeout.
     """
 
     def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float) -> None:
@@ -142,23 +142,23 @@ class _RateLimiter:
             raise InvalidRequest(field_errors=[FieldError("/rate_per_second", detail)])
         self._clock = clock
         self._rate = rate
-        self._begun = clock.monotonic()
-        self._deadline = self._begun + timeout_seconds
+        self._started_at = clock.monotonic()
+        self._deadline = self._started_at + timeout_seconds
         self.burst_size = BATCH_SIZE if rate is None else max(1, int(rate * min(1.0, timeout_seconds)))
-        """Messages that may go at once: a second's worth."""
+        """Messages that may move at once: those of one second."""
 
     def has_time_for(self, count: int) -> bool:
-        """Whether so many, since the beginning, may have gone before the end."""
+        """Whether the limit lets this many messages in total move before the timeout."""
         return max(self._time_of(count), self._clock.monotonic()) < self._deadline
 
     async def wait(self, count: int) -> None:
-        """Return once so many may have gone."""
+        """Wait until the limit lets this many messages in total have moved."""
         left = self._time_of(count) - self._clock.monotonic()
         if left > 0:
             await self._clock.sleep(left)
 
     def _time_of(self, count: int) -> float:
-        return self._begun if self._rate is None else self._begun + count / self._rate
+        return self._started_at if self._rate is None else self._started_at + count / self._rate
 
 
 async def _chunks(batches: AsyncIterator[list[SelectedMessage]], size: int) -> AsyncIterator[Sequence[SelectedMessage]]:
@@ -168,21 +168,21 @@ async def _chunks(batches: AsyncIterator[list[SelectedMessage]], size: int) -> A
 
 
 async def _batches(broker: Broker, queue: Queue, selection: MessageSelection) -> AsyncIterator[list[SelectedMessage]]:
-    """The chosen messages among those that were there when the walk began, by looks that are metered as all others.
+    """Yield batches of the selected messages that existed at the start; each read waits for its turn.
 
-    A look of which none is chosen gives an empty batch. What is sent later is left out, or a walk that finds none would
-    follow fast senders without end.
+    A read without a match yields an empty batch. Messages that are sent later are left out: otherwise a scan without a
+    match would never catch up with fast senders.
     """
     after, newest = 0, await broker.store.last_sequence_number()
     left = selection.limit
     while left is None or left > 0:
-        scanned = await read_filtered(
+        batch = await read_filtered(
             broker, selection.message_filter, partial(_read, broker, queue, selection.states, after, newest)
         )
-        if scanned.last is None:
+        if batch.last is None:
             return
-        after = scanned.last.sequence_number
-        chosen = [one for one in scanned.matches if one.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes][
+        after = batch.last.sequence_number
+        chosen = [one for one in batch.matches if one.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes][
             :left
         ]
         if left is not None:
@@ -193,8 +193,8 @@ async def _batches(broker: Broker, queue: Queue, selection: MessageSelection) ->
 async def _read(
     broker: Broker, queue: Queue, states: Sequence[MessageState], after: int, newest: int
 ) -> list[MessageMetadata]:
-    outlines = await broker.store.browse_metadata(queue.id, states, after, BATCH_SIZE)
-    return [one for one in outlines if one.sequence_number <= newest]
+    messages = await broker.store.browse_metadata(queue.id, states, after, BATCH_SIZE)
+    return [one for one in messages if one.sequence_number <= newest]
 
 
 def _withdrawal(queue: Queue, message: SelectedMessage) -> Withdrawal:

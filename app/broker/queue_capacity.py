@@ -1,4 +1,4 @@
-"""Whether a queue with a limit has room for more messages."""
+"""The limit of messages in a queue."""
 
 from app.broker.broker import Broker
 from app.domain.queue import Queue
@@ -6,17 +6,17 @@ from app.domain.refusals import QueueFull
 
 
 async def check_capacity(broker: Broker, queue: Queue, count: int) -> None:
-    """Refuse with `QueueFull` where the messages would pass the queue's `max_messages`.
+    """Refuse with `QueueFull` if these messages would exceed the queue's `max_messages`.
 
-    Everything the queue holds counts, in whatever state. Senders who ask at the same moment see the
-    same count, so together they may pass the limit by what they send at once.
+    Messages in every state count. Concurrent senders see the same count, so together they may exceed the limit by the
+    messages that they send at the same time.
     """
     if await free_capacity(broker, queue, count) < count:
         raise queue_full(queue)
 
 
 async def free_capacity(broker: Broker, queue: Queue, count: int) -> int:
-    """As many of these messages as the queue has room for now."""
+    """Return how many of `count` messages the queue has room for now."""
     limit = queue.settings.max_messages
     if limit is None:
         return count
@@ -24,5 +24,5 @@ async def free_capacity(broker: Broker, queue: Queue, count: int) -> int:
 
 
 def queue_full(queue: Queue) -> QueueFull:
-    """The refusal of messages for which the queue has no room."""
+    """Build the refusal of messages for which the queue has no room."""
     return QueueFull(f"Queue {queue.name} has no room for that: its max_messages is {queue.settings.max_messages}.")

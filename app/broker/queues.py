@@ -1,10 +1,10 @@
-"""Queues: made, changed and removed, on the condition that their author sets.
+"""Queues: create, change and delete them, under the precondition of the request.
 
-A change that a lock's holder relied on (see `revokes_locks`) takes the locks: their messages return
-uncounted and the holders hear `lock-lost` with the cause `entity_changed` (S3.33).
+A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return uncounted,
+and the holders get `lock-lost` with the cause `entity_changed` (S3.33).
 
-Crash window: a change whose author dies after the commit is remembered with the queue until all of
-its locks are taken; the sweeper of any process takes those that are left.
+Crash window: the process may die after the commit of the change. The queue then records the revocation until all of its
+locks are revoked; the sweeper of any process revokes the rest.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -18,13 +18,13 @@ from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavaila
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
 
 BATCH_SIZE = 500
-"""Locks taken per statement when settings change."""
+"""Locks revoked per statement when settings change."""
 
 MAX_REVOCATIONS = 100
-"""Queues whose locks are taken in one go; the others follow as soon as these are done."""
+"""Queues whose locks are revoked in one pass; the others follow once these are done."""
 
 MAX_TRIES = 100
-"""Times a change is made anew because another came between: each time somebody else's took effect."""
+"""How often a change is retried after a concurrent change. Each time, another request has made progress."""
 
 TOO_MANY_CHANGES_DETAIL = "Too many concurrent changes to this queue; this request changed nothing."
 
@@ -33,13 +33,13 @@ SettingsChange: TypeAlias = Callable[[QueueSettings], QueueSettings]
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What must be true of a queue's edition when it changes: one of `wanted` (None: any), none of `if_none_match`."""
+    """What the queue's ETag must satisfy: it is in `if_match` (None: any ETag) and not in `if_none_match`."""
 
     if_match: Container[str] | None = None
     if_none_match: Container[str] = ()
 
     def check(self, queue: Queue) -> None:
-        """Refuse with `PreconditionFailed` where it does not hold."""
+        """Refuse with `PreconditionFailed` if the queue does not satisfy it."""
         if self.if_match is not None and queue.etag not in self.if_match:
             raise PreconditionFailed(
                 f'Queue {queue.name} was changed or made again: its ETag is now "{queue.etag}", in quotes.'
@@ -55,7 +55,7 @@ UNCONDITIONAL = Precondition()
 
 @dataclass(frozen=True, slots=True)
 class QueueWithCounts:
-    """A queue with its counts as they were a moment ago."""
+    """A queue with its message counts at the time of the read."""
 
     queue: Queue
     counts: QueueCounts
@@ -64,31 +64,30 @@ class QueueWithCounts:
 async def put_queue(
     broker: Broker, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
 ) -> tuple[Queue, bool]:
-    """Make the queue, or give it these settings; whether it was made.
+    """Create the queue or replace its settings; return it and whether it was created.
 
-    Equal settings change nothing. Refuses with `PreconditionFailed` where the condition does not hold.
+    Equal settings change nothing. Refuses with `PreconditionFailed` if the precondition does not hold.
     """
     if precondition.if_match is None:
-        queue, made = await broker.queue_cache.create(name, settings)
-        if made:
+        queue, created = await broker.queue_cache.create(name, settings)
+        if created:
             return queue, True
     elif (queue := await broker.store.queues.by_name(name)) is None:
         raise PreconditionFailed(f"There is no queue named {name}.")
     try:
         return await change_queue(broker, queue, lambda _: settings, precondition), False
     except QueueNotFound:
-        # Removed meanwhile, so what was to be changed is now to be made, or missed.
+        # The queue was deleted meanwhile: create it, or refuse because of the precondition.
         return await put_queue(broker, name, settings, precondition)
 
 
 async def change_queue(
     broker: Broker, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
 ) -> Queue:
-    """Give the queue the settings that `change` makes of its own.
+    """Replace the queue's settings with the result of `change`; return the changed queue.
 
-    When others change it at the same time, theirs are taken in and the change is made of what they left. Refuses with
-    `PreconditionFailed` where the condition does not hold, or no longer; a queue removed meanwhile with
-    `QueueNotFound`.
+    After a concurrent change, `change` is applied again to the settings that it left. Refuses with `PreconditionFailed`
+    if the precondition does not hold, or no longer holds. Refuses with `QueueNotFound` if the queue was deleted meanwhile.
     """
     for _ in range(MAX_TRIES):
         precondition.check(queue)
@@ -110,9 +109,9 @@ async def change_queue(
 
 
 async def delete_queue(broker: Broker, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
-    """Remove the queue. What it holds goes to the archive as purged. Refuses as `change_queue` does.
+    """Delete the queue. Its messages move to the archive as purged. Refuses as `change_queue` does.
 
-    Crash window: the messages of a queue that is gone are found by a pass of any process.
+    Crash window: a background loop of any process moves the messages of a deleted queue.
     """
     for _ in range(MAX_TRIES):
         precondition.check(queue)
@@ -126,20 +125,20 @@ async def delete_queue(broker: Broker, queue: Queue, precondition: Precondition 
 
 
 async def get_queue(broker: Broker, name: str) -> QueueWithCounts:
-    """The queue as it stands in the store, with its counts. Refuses with `QueueNotFound`."""
+    """Read the queue and its counts from the store. Refuses with `QueueNotFound`."""
     queue = await reload_queue(broker, name)
     return QueueWithCounts(queue, (await broker.store.queues.counts([queue.id]))[queue.id])
 
 
-async def list_queues(broker: Broker, after: str, most: int) -> list[QueueWithCounts]:
-    """Queues by name, with their counts."""
-    queues = await broker.store.queues.page(after, most)
+async def list_queues(broker: Broker, after: str, limit: int) -> list[QueueWithCounts]:
+    """Return up to `limit` queues with names above `after`, by name, with their counts."""
+    queues = await broker.store.queues.page(after, limit)
     counts = await broker.store.queues.counts([queue.id for queue in queues])
     return [QueueWithCounts(queue, counts[queue.id]) for queue in queues]
 
 
 async def reload_queue(broker: Broker, name: str) -> Queue:
-    """The queue as it stands in the store, not as remembered: for whoever is about to change it."""
+    """Read the queue from the store instead of the cache, before a change. Refuses with `QueueNotFound`."""
     queue = await broker.store.queues.by_name(name)
     if queue is None:
         raise broker.queue_cache.not_found(name)
@@ -147,9 +146,9 @@ async def reload_queue(broker: Broker, name: str) -> Queue:
 
 
 async def revoke_locks(broker: Broker) -> int:
-    """Revoke up to BATCH_SIZE locks of each queue whose settings changed; returns how many.
+    """Revoke up to BATCH_SIZE locks of each queue whose settings changed; return how many.
 
-    What was locked after the change keeps its lock. A row that another request holds is left for the next pass.
+    Locks given after the change remain. A row that another transaction holds is left for the next pass.
     """
     revoked = 0
     for revocation in await broker.store.queues.revocations(MAX_REVOCATIONS):
@@ -162,7 +161,7 @@ async def revoke_locks(broker: Broker) -> int:
 
 
 async def _revoke_batch(broker: Broker, rows: Sequence[LockedMessage]) -> int:
-    """Revoke these locks; returns how many were still held."""
+    """Revoke these locks; return how many were still held."""
     moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in rows]
     moved = await broker.store.move(moves)
     # A record left behind would let its holder renew a lock that is gone.
@@ -173,6 +172,6 @@ async def _revoke_batch(broker: Broker, rows: Sequence[LockedMessage]) -> int:
 
 
 async def _notify_enabled(broker: Broker, queue: Queue) -> None:
-    """Wake receivers that have waited since before the queue was closed to them."""
+    """Wake receivers that have waited since before the queue was disabled for receives."""
     counts = (await broker.store.queues.counts([queue.id]))[queue.id]
     notify_enabled(broker, queue.id, counts.available, counts.dead_lettered)

@@ -1,9 +1,8 @@
-"""Receive: the next messages, each under a lock that only its token can end.
+"""Receive: lock the next messages; only the lock token can settle each of them.
 
-Crash windows: before the claim's commit nothing happened; after it the messages are locked and, if
-nobody hears of them, come back when their locks run out. A receiver that has gone before its answer
-began gives them back at once, uncounted, whatever was still to be done with them. While waiting
-nothing is held: no transaction and no row.
+Crash windows: before the claim's commit nothing has happened. After it the messages are locked; if no receiver gets them,
+they come back when their locks expire. If the receiver disconnects before its response begins, they are released at
+once, uncounted. A waiting receive holds no transaction and no row.
 """
 
 import asyncio
@@ -31,9 +30,9 @@ from app.runtime.wait_queue import Waiter
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """What a receiver asks for: at most `most` messages, waiting up to `patience_seconds` for the first.
+    """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
-    `numbers` asks for deferred messages by sequence number; `matching` for those a filter lets through.
+    `sequence_numbers` selects deferred messages. `message_filter` selects messages that match.
     """
 
     max_messages: int = 1
@@ -45,52 +44,52 @@ class ReceiveRequest:
     message_filter: Filter | None = None
 
 
-async def receive(broker: Broker, queue: Queue, wanted: ReceiveRequest) -> list[Message]:
-    """Messages under lock, in order; empty when none came in time. Refuses with `ReceiveDisabled`."""
+async def receive(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Lock and return messages, in order; none if none arrived in time. Refuses with `ReceiveDisabled`."""
     check_receive_enabled(queue)
-    if wanted.message_filter is not None:
+    if request.message_filter is not None:
         return await receive_filtered(
-            broker, queue, _claim(broker, queue, wanted), wanted.message_filter, wanted.wait_seconds
+            broker, queue, _claim(broker, queue, request), request.message_filter, request.wait_seconds
         )
-    if wanted.wait_seconds <= 0 or wanted.sequence_numbers:
-        return await _poll(broker, queue, wanted)
-    deadline = broker.clock.monotonic() + wanted.wait_seconds
-    with broker.wait_queue.waiter(wait_key_of(queue.id, wanted.source)) as waiter:
+    if request.wait_seconds <= 0 or request.sequence_numbers:
+        return await _poll(broker, queue, request)
+    deadline = broker.clock.monotonic() + request.wait_seconds
+    with broker.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            messages = await _poll(broker, queue, wanted)
-            _pass_on_wake_up(waiter, wanted, messages, _spare_bytes(broker, queue))
+            messages = await _poll(broker, queue, request)
+            _pass_on_wake_up(waiter, request, messages, _spare_bytes(broker, queue))
             if messages or not await wait_for_wake_up(broker, queue, waiter, deadline):
                 return messages
 
 
 async def receive_once(
-    broker: Broker, queue: Queue, wanted: ReceiveRequest, attempt: Attempt
+    broker: Broker, queue: Queue, request: ReceiveRequest, attempt: Attempt
 ) -> AttemptResult[list[Message]]:
-    """`receive`, with effect only the first time the attempt is made.
+    """Receive once for each Idempotency-Key.
 
-    A repeat answers the same messages with the same tokens where those locks still live, and renews those that were
-    renewed before. An attempt is made when there is something to receive or the patience is at its end, so that a repeat of an
-    attempt that was cut while waiting still waits.
+    A repeat returns the same messages with the same tokens, if their locks are still live, and renews the locks that were
+    renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an attempt that
+    was interrupted while waiting waits again.
     """
     check_receive_enabled(queue)
-    deadline = broker.clock.monotonic() + wanted.wait_seconds
-    with broker.wait_queue.waiter(wait_key_of(queue.id, wanted.source)) as waiter:
+    deadline = broker.clock.monotonic() + request.wait_seconds
+    with broker.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            async with _reserve_bytes(broker, queue, wanted):
-                once = await broker.store.claim_once(_claim(broker, queue, wanted), attempt)
+            async with _reserve_bytes(broker, queue, request):
+                once = await broker.store.claim_once(_claim(broker, queue, request), attempt)
             if once.replayed:
-                # This receiver has not looked at the messages there are now; on leaving, its wake-up goes to the next
-                # one. The first attempt may have locked messages of a queue of this name that is deleted: no token of
-                # theirs can settle here.
+                # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
+                # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens cannot
+                # settle here.
                 own_messages = [message for message in once.result if message.queue_id == queue.id]
-                return AttemptResult(await _live_messages(broker, queue, wanted, own_messages), replayed=True)
-            _pass_on_wake_up(waiter, wanted, once.result, _spare_bytes(broker, queue))
+                return AttemptResult(await _live_messages(broker, queue, request, own_messages), replayed=True)
+            _pass_on_wake_up(waiter, request, once.result, _spare_bytes(broker, queue))
             if once.result or not await wait_for_wake_up(broker, queue, waiter, deadline):
                 return once
 
 
 async def check_receive(broker: Broker, queue: Queue, attempt: Attempt | None) -> None:
-    """Refuse now what a receive would be refused for, before its caller does anything else in the same call.
+    """Refuse what `receive` would refuse, before the caller does other work in the same request.
 
     Refuses with `ReceiveDisabled` or `KeyReused`.
     """
@@ -99,12 +98,12 @@ async def check_receive(broker: Broker, queue: Queue, attempt: Attempt | None) -
         await broker.store.check_attempt(attempt)
 
 
-async def receive_and_delete(broker: Broker, queue: Queue, wanted: ReceiveRequest) -> list[Message]:
-    """Messages that are out of the queue before they are answered (S3.11, S3.12).
+async def receive_and_delete(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Remove messages from the queue and return them (S3.11, S3.12).
 
-    Whoever dies between here and the receiver loses them; they are in the archive as `received`.
+    A crash or disconnect before the response arrives loses them; the archive has them as `received`.
     """
-    messages = await receive(broker, queue, wanted)
+    messages = await receive(broker, queue, request)
     removals = [
         Removal(token_of(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
         for message in messages
@@ -126,69 +125,72 @@ async def receive_and_delete(broker: Broker, queue: Queue, wanted: ReceiveReques
 
 
 async def _live_messages(
-    broker: Broker, queue: Queue, wanted: ReceiveRequest, messages: Sequence[Message]
+    broker: Broker, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
 ) -> list[Message]:
-    """Those of these messages whose locks live, each with an end of its lock that is kept.
+    """Return the messages whose locks are live, each with a `locked_until` that is guaranteed.
 
-    For a lock that was renewed, SQL knows how far the lock store may prolong it, which is later than it may end. Only a
-    renewal can tell its holder what is kept, so it is renewed once more.
+    For a renewed lock, SQL stores how far the lock store may extend it, and the lock may end earlier. Only a renewal
+    returns a guaranteed end, so the lock is renewed again.
     """
-    held = await asyncio.gather(*(_renew_if_renewed(broker, queue, wanted, message) for message in messages))
-    return [message for message in held if message is not None]
+    locked = await asyncio.gather(*(_renew_if_renewed(broker, queue, request, message) for message in messages))
+    return [message for message in locked if message is not None]
 
 
-async def _renew_if_renewed(broker: Broker, queue: Queue, wanted: ReceiveRequest, message: Message) -> Message | None:
+async def _renew_if_renewed(broker: Broker, queue: Queue, request: ReceiveRequest, message: Message) -> Message | None:
     if not message.lock_generation:
         return message
     try:
-        promise = await renew(broker, queue, token_of(message), wanted.lock_duration)
+        lock = await renew(broker, queue, token_of(message), request.lock_duration)
     except Refusal:
         return None
-    until = promise.locked_until
-    return replace(message, locked_until=until, read_at=until - promise.duration, read_started_at=promise.measured_from)
+    until = lock.locked_until
+    return replace(message, locked_until=until, read_at=until - lock.duration, read_started_at=lock.measured_from)
 
 
-def _claim(broker: Broker, queue: Queue, wanted: ReceiveRequest) -> Claim:
+def _claim(broker: Broker, queue: Queue, request: ReceiveRequest) -> Claim:
     return Claim(
         queue_id=queue.id,
-        max_messages=wanted.max_messages,
-        lock_duration=wanted.lock_duration or queue.settings.lock_duration,
-        receiver_id=wanted.receiver_id,
-        source=MessageState.DEFERRED if wanted.sequence_numbers else wanted.source,
+        max_messages=request.max_messages,
+        lock_duration=request.lock_duration or queue.settings.lock_duration,
+        receiver_id=request.receiver_id,
+        source=MessageState.DEFERRED if request.sequence_numbers else request.source,
         max_bytes=broker.max_response_bytes,
     )
 
 
 def _spare_bytes(broker: Broker, queue: Queue) -> int:
-    """What messages may weigh that are answered without leaving out one for its size."""
+    """The weight up to which a response is sure to have left no message out for its size."""
     return broker.max_response_bytes - queue.settings.max_message_bytes - MESSAGE_OVERHEAD_BYTES
 
 
 def _pass_on_wake_up(
-    waiter: Waiter[int], wanted: ReceiveRequest, messages: Sequence[Message], largest_rest: int
+    waiter: Waiter[int], request: ReceiveRequest, messages: Sequence[Message], spare_bytes: int
 ) -> None:
-    """A look that came up short has looked for all who wait; any other may have left more than it could take, or more
-    than its answer has room for."""
-    fits = not messages or sum(map(weight_of, messages)) <= largest_rest
-    if len(messages) < wanted.max_messages and fits:
+    """Consume the wake-up if this poll emptied the queue; otherwise pass it to the next receiver.
+
+    A poll that got fewer messages than it asked for has emptied the queue, unless its response had no room for more.
+    """
+    fits = not messages or sum(map(weight_of, messages)) <= spare_bytes
+    if len(messages) < request.max_messages and fits:
         waiter.consume()
     else:
         waiter.pass_on()
 
 
-async def _poll(broker: Broker, queue: Queue, wanted: ReceiveRequest) -> list[Message]:
-    """Claim once, without waiting for messages. Refuses with `Overloaded`."""
-    claim = _claim(broker, queue, wanted)
-    async with _reserve_bytes(broker, queue, wanted):
-        if wanted.sequence_numbers:
-            return await broker.store.claim_by_number(claim, wanted.sequence_numbers)
+async def _poll(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Claim messages once, without waiting. Refuses with `Overloaded`."""
+    claim = _claim(broker, queue, request)
+    async with _reserve_bytes(broker, queue, request):
+        if request.sequence_numbers:
+            return await broker.store.claim_by_number(claim, request.sequence_numbers)
         return await broker.store.claim(claim)
 
 
-def _reserve_bytes(broker: Broker, queue: Queue, wanted: ReceiveRequest) -> Reservation:
-    """Room for as much as a claim may bring."""
+def _reserve_bytes(broker: Broker, queue: Queue, request: ReceiveRequest) -> Reservation:
+    """Reserve the bytes that a claim may return."""
     return broker.response_budget.reserve(
         min(
-            broker.max_response_bytes, wanted.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES)
+            broker.max_response_bytes,
+            request.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES),
         )
     )

@@ -1,4 +1,4 @@
-"""Give back: free what was claimed for a receiver who has gone before it heard of it."""
+"""Release messages that were claimed for a receiver that disconnected before its response."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from app.domain.settlement import undelivered_release
 
 
 async def release_undelivered(broker: Broker, queue: Queue, messages: Sequence[Message]) -> None:
-    """Free these messages, uncounted and in their old place; receivers that wait for such messages hear of it.
+    """Release these messages, uncounted and in their old positions, and wake waiting receivers.
 
-    A message that another request holds is tried again, as in every settlement. What the store cannot free comes back
-    when its lock runs out, as it does where the process dies before.
+    A message that another request holds is tried again, as in every settlement. A message that the store cannot release,
+    or whose process dies, comes back when its lock expires.
     """
     try:
         await settle(broker, queue, [undelivered_release(message) for message in messages])

@@ -1,20 +1,19 @@
-"""Renew: the holder needs longer.
+"""Renew: extend the lock of a holder.
 
-With a shared lock store most renewals end there, inside a bound that SQL has granted ahead; SQL
-itself is written about once in four. `asked_at`, the lock store's clock read *before* SQL is
-written, sets the bound and the promise; the deadline that may later serve as evidence is set from
-its clock read *after*. So a process paused in between can neither promise beyond what SQL holds
-nor leave evidence against a promise that lives. A record that comes after its own promise has ended
-is not written at all: the row may have been freed by then, and nothing may revive a dead token.
+With a shared lock store most renewals complete there, within a bound that SQL has granted in advance; only about one in
+four writes SQL. `asked_at` is the lock store's clock, read *before* the SQL write. It sets the bound and the promised
+`locked_until`. The expiry of the record is set from the lock store's clock, read *after* the SQL write. So a process that
+pauses between the two can neither promise more than SQL holds nor expire a promise that is still live. A record is not
+written after its own promise has ended: the row may have been freed by then, and no write may revive a dead token.
 
-A record says for which edition of the queue it was written, and counts for no other. So a record
-that outlives a change or a purge that took its lock prolongs nothing: the renewal goes to SQL, where
-the token is gone. A process that hears of the change neither by the drop of the record nor by a notice goes by the
-version that it remembers, for `CACHE_SECONDS` of the catalogue: for so long a renewal of a lock that was taken can still
-be granted, though nothing can be settled with it. SQL in turn prolongs no lock that a change of its queue is about to take.
+A record holds the queue version for which it was written, and counts for no other. So a record that survives a change or
+purge that revoked its lock extends nothing: the renewal goes to SQL, where the token is gone. A process that misses both
+the deletion of the record and the notification uses its cached version, for at most `CACHE_SECONDS` of the queue cache.
+During that time it can still grant a renewal of a revoked lock, but no settlement succeeds with it. SQL never extends a
+lock that a change of its queue is about to revoke.
 
-Crash windows: dead before the SQL write, nothing changed. Dead after it, the lock lasts until its
-bound and no record speaks against it; the message comes back later, never earlier.
+Crash windows: before the SQL write, nothing has changed. After it, the lock lasts until its bound and no record
+contradicts it; the message comes back later, never earlier.
 """
 
 from dataclasses import dataclass
@@ -28,14 +27,14 @@ from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
 
 CLOCK_MARGIN: Duration = 2 * SECOND
-"""How much earlier than SQL the lock store's bound ends: more than the two clocks drift in one lead."""
+"""How much earlier than in SQL the lock store's bound ends: more than the two clocks drift in one lead time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewedLock:
-    """What a holder may rely on: the lock is its own until then.
+    """A renewed lock that its holder may rely on until `locked_until`.
 
-    `duration` is counted from a moment of the monotonic clock before the clock was read that `locked_until` comes from.
+    `duration` counts from `measured_from` on the monotonic clock, which was read before the clock of `locked_until`.
     """
 
     locked_until: Instant
@@ -43,13 +42,13 @@ class RenewedLock:
     measured_from: float
 
     def remaining(self, now: float) -> Duration:
-        """What is certainly left of the lock at `now` of the monotonic clock."""
+        """Return how long the lock certainly lasts from `now` on the monotonic clock."""
         return remaining(self.duration, self.measured_from, now)
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalRequest:
-    """What a holder asks for, of which edition of its queue."""
+    """A request to extend a lock, for one version of its queue."""
 
     token: LockToken
     queue_version: QueueVersion
@@ -57,7 +56,7 @@ class RenewalRequest:
 
 
 async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
-    """Prolong a lock to now + `duration` (the queue's own when absent), only for its holder (S3.15).
+    """Extend a lock to now + `duration` (default: that of the queue), only for its holder (S3.15).
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
@@ -66,20 +65,20 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(broker, try_number - 1)
-        asked_at = broker.clock.monotonic()
+        started_at = broker.clock.monotonic()
         answer = await broker.lock_store.renew(token, duration, renewal.queue_version)
         if isinstance(answer, Renewed):
             broker.counters.count("renewals_without_sql")
-            return RenewedLock(answer.locked_until, answer.remaining, asked_at)
-        (held,) = await broker.store.locked_messages([token])
-        if held is None or held.queue_id != queue.id:
+            return RenewedLock(answer.locked_until, answer.remaining, started_at)
+        (locked,) = await broker.store.locked_messages([token])
+        if locked is None or locked.queue_id != queue.id:
             raise await _refusal(broker, queue, token)
         extension = lead_time(duration, shared_locks=broker.lock_store.is_shared and answer.asked_at is not None)
         (extended,) = await broker.store.extend([Extension(token, queue.id, extension, answer.expired_generation)])
         if extended is not None:
             until = await _record_renewal(broker, renewal, answer, extended, extension)
-            return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else asked_at)
-        if lost := await release_lost(broker, held, answer.expired_generation):
+            return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else started_at)
+        if lost := await release_lost(broker, locked, answer.expired_generation):
             raise lost
     raise MessageBusy
 
@@ -87,12 +86,11 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
 async def _record_renewal(
     broker: Broker, renewal: RenewalRequest, answer: NotRenewed, extended: Extended, extension: Duration
 ) -> Instant:
-    """What the holder is promised, and what the lock store is told of it.
+    """Write the renewal to the lock store; return the `locked_until` that the holder is promised.
 
-    The deadline that may serve as evidence lies beyond every earlier promise too: whatever was
-    promised before, by the claim or a longer renewal, SQL's `locked_until` was its bound. That one is
-    read where this renewal follows the others, so of two at once the later one knows of the earlier,
-    even if the earlier one's record comes after its own or never.
+    The expiry of the record is not before the end of any earlier promise: SQL's previous `locked_until` was the bound of
+    every promise by the claim or by a longer renewal. The SQL write reads it, and SQL writes follow one another. So of two
+    concurrent renewals the later one includes the earlier, even if the earlier one's record is written later or never.
     """
     duration = renewal.duration
     if answer.asked_at is None:

@@ -1,9 +1,9 @@
-"""Searches: how far receivers with filters have looked, so that no look begins at the front again.
+"""Searches: how far filtered receives have scanned, so that no scan starts at the front again.
 
-A search belongs to a line and a filter, and all receivers with that filter share it. It goes along the order of
-delivery and remembers the place that it has reached. A message that becomes receivable behind that place is noted
-as news by its number; other processes tell of those that they know of. What is lost on that way is found by a second,
-slower walk, which visits the whole line again.
+A search belongs to a wait key and a filter, and all receivers with that filter share it. It proceeds in the order of
+delivery and stores the position that it has reached. A message that becomes receivable behind that position is noted by
+its sequence number; other processes send notifications for those that they know of. A second, slower rescan visits all
+messages again and finds those whose notification was lost.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from app.runtime.clock import Clock
 from app.runtime.throttle import Throttle
 
 MAX_MISSED = 500
-"""Numbers that one search remembers. Above that it begins at the front again."""
+"""Sequence numbers that one search notes. Above that it starts at the front again."""
 
 MAX_IDLE_SEARCHES = 500
-"""Searches that are remembered while no receiver has their filter."""
+"""Searches that are kept without a receiver."""
 
 RESCAN_SECONDS = 1.0
-"""How often a search that has come to the end looks again at what it has passed."""
+"""How often a search that has reached the end rescans what it has passed."""
 
 MAX_TIME_SHARE = 0.5
-"""How much of its time a process may look through filters: for receivers, pages, purges and redrives together."""
+"""The share of its time that a process may spend on filtered reads: receives, pages, purges and redrives together."""
 
 MAX_BATCH_SIZE = 200
-"""Messages that one look reads, without their bodies. The properties of each have at most 32 KiB, so those of a look have
-less than 8 MiB; and no two looks through filters are under way at once, nor two without."""
+"""Messages per read, without their bodies. Each has at most 32 KiB of properties, so one read has less than 8 MiB. At most
+one filtered and one unfiltered read run at a time."""
 
 
 class SearchState:
-    """The state of one search; its places only say where to look next, so a lost one costs time and no message."""
+    """The state of one search. A lost position costs time but no message: it only says where to scan next."""
 
     __slots__ = ("_bytes_each", "_missed", "_rescan_due", "active_scans", "position", "receivers", "rescan_position")
 
@@ -50,7 +50,7 @@ class SearchState:
         self._missed: dict[int, None] = {}
 
     def note_receivable(self, number: int, position: DeliveryPosition | None) -> None:
-        """Remember a message that became receivable, unless the walk has yet to reach its place."""
+        """Note a message that became receivable, unless the scan has yet to reach its position."""
         is_ahead = self.position == START_POSITION or (position is not None and position > self.position)
         if is_ahead and not self.active_scans:
             return
@@ -60,54 +60,54 @@ class SearchState:
             self.position = START_POSITION
 
     def take_missed(self, max_count: int) -> list[int]:
-        """The numbers that were noted first, which are forgotten by that."""
+        """Return and forget up to `max_count` noted numbers, lowest first."""
         numbers = sorted(self._missed)[:max_count]
         for number in numbers:
             del self._missed[number]
         return numbers
 
     def start_rescan(self, now: float) -> bool:
-        """Whether it is time to look again at what the walk has passed; then not again for some time."""
+        """Return whether a rescan is due, and postpone the next one."""
         if now < self._rescan_due:
             return False
         self._rescan_due = now + RESCAN_SECONDS
         return True
 
-    def batch_size(self, largest: int, max_bytes: int) -> int:
-        """How many messages a look may read, by what those of the last look have weighed."""
-        return max(1, min(largest, int(max_bytes / self._bytes_each)))
+    def batch_size(self, max_messages: int, max_bytes: int) -> int:
+        """Return how many messages to read, estimated from the weights in the last read."""
+        return max(1, min(max_messages, int(max_bytes / self._bytes_each)))
 
     def record_batch(self, messages: int, weight: int) -> None:
-        """A look has read these messages of this weight together."""
+        """Record that a read returned these messages, with this total weight."""
         if messages:
             self._bytes_each = weight / messages
 
     def advance(self, start: DeliveryPosition, end: DeliveryPosition) -> None:
-        """The walk has come from one place to another, unless it was sent elsewhere meanwhile."""
+        """Move the position from `start` to `end`, unless another scan has moved it meanwhile."""
         if self.position == start:
             self.position = end
 
 
 class SearchRegistry:
-    """All searches of a process, and the time that they may take together.
+    """All searches of a process, and the share of time for their reads.
 
-    Refuses with `RateLimited` more than `most_receivers` receivers with filters at once.
+    Refuses with `RateLimited` more than `max_receivers` concurrent receivers with filters.
     """
 
     def __init__(self, clock: Clock, max_receivers: int) -> None:
         self._share = Throttle(clock, MAX_TIME_SHARE)
         self._unfiltered = asyncio.Lock()
         self._clock = clock
-        self._most_receivers = max_receivers
+        self._max_receivers = max_receivers
         self._receivers = 0
         self._by_wait_key: dict[int, dict[Filter, SearchState]] = {}
         self._idle: dict[tuple[int, Filter], None] = {}
 
     @contextmanager
     def join(self, wait_key: int, message_filter: Filter) -> Generator[SearchState]:
-        """The search that a receiver takes part in, from its first look to its answer."""
-        if self._receivers >= self._most_receivers:
-            limit = f"limit of receivers with a filter (PEEKLOCK_MAX_FILTERED_RECEIVERS): {self._most_receivers}"
+        """Join the search of this wait key and filter, from the first read to the response."""
+        if self._receivers >= self._max_receivers:
+            limit = f"limit of receivers with a filter (PEEKLOCK_MAX_FILTERED_RECEIVERS): {self._max_receivers}"
             raise RateLimited(f"This server has reached its {limit}.")
         search = self._by_wait_key.setdefault(wait_key, {}).setdefault(
             message_filter, SearchState(self._clock.monotonic())
@@ -124,20 +124,20 @@ class SearchRegistry:
                 self._keep_idle(wait_key, message_filter)
 
     def turn(self, message_filter: Filter) -> AbstractAsyncContextManager[None]:
-        """The turn of one look through this filter, for every kind of look: no two are under way at once.
+        """Return the lock for one read through this filter: reads run one at a time, for every operation.
 
-        A look that lets everything through takes next to no time and waits only for others of its kind: what all of
-        them have read together would have no bound.
+        Unfiltered reads are fast and wait only for each other. Without their turns, the bytes that all of them hold would
+        have no bound.
         """
         return self._unfiltered if isinstance(message_filter, MatchAll) else self._share
 
     def note_receivable(self, wait_key: int, number: int, position: DeliveryPosition | None) -> None:
-        """Tell the searches of a line of a message that became receivable, and of its place where that is known."""
+        """Note a message that became receivable in the searches of a wait key, with its position if known."""
         for search in self._by_wait_key.get(wait_key, {}).values():
             search.note_receivable(number, position)
 
     def has_receivers(self, wait_key: int) -> bool:
-        """Whether a receiver looks or waits in this line through a filter."""
+        """Return whether a receiver with a filter scans or waits on this wait key."""
         return any(search.receivers for search in self._by_wait_key.get(wait_key, {}).values())
 
     def _keep_idle(self, wait_key: int, message_filter: Filter) -> None:

@@ -1,8 +1,8 @@
-"""Send: a message is in its queue, durably, before its sender hears so.
+"""Send: a message is stored durably before its sender gets a response.
 
-Crash windows: before the commit nothing was stored and the sender got no answer; after it the
-message is there and a repeat is recognised by its Idempotency-Key or, where the queue looks for
-duplicates, its message id. The wake-up that follows may be lost: receivers look again by themselves.
+Crash windows: before the commit nothing is stored and the sender has no response. After it the message is stored, and a
+repeat is recognised by its Idempotency-Key or, if the queue detects duplicates, by its message id. The wake-up that
+follows may be lost: receivers also poll periodically.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from app.domain.sending import NewMessage, create_draft
 
 
 async def send(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
-    """Store all letters or none; receipts in order. Refuses as `admit` does."""
+    """Store all messages or none; return receipts in order. Refuses as `create_drafts` does."""
 
     async def store(current_queue: Queue) -> list[Receipt]:
         drafts = await create_drafts(broker, current_queue, new_messages)
@@ -37,9 +37,9 @@ async def send(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage])
 async def send_once(
     broker: Broker, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
 ) -> AttemptResult[list[Receipt]]:
-    """`send` to the queue of this name, with effect only the first time the attempt is made.
+    """Send to the queue of this name once for each Idempotency-Key.
 
-    A repeat hears the first answer, also where its queue has since become full, closed to senders or gone.
+    A repeat gets the first response, even if its queue has since become full, disabled for sends or deleted.
     """
 
     async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
@@ -60,9 +60,9 @@ async def send_once(
 
 
 async def send_each(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
-    """Store those letters that are admitted; each has its own receipt or refusal.
+    """Store each message that is accepted; return a receipt or refusal for each.
 
-    Where there is room for some only, it is for the first of them. Refuses with `SendDisabled`.
+    If the queue has room for only some, it takes the first ones. Refuses with `SendDisabled`.
     """
 
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
@@ -79,14 +79,14 @@ async def send_each(broker: Broker, queue: Queue, new_messages: Sequence[NewMess
 
 
 async def send_volatile(broker: Broker, queue: Queue, new_message: NewMessage) -> str:
-    """Take a volatile letter: answered before it is stored (S1.8). Its message id."""
+    """Accept a volatile message before it is stored (S1.8); return its message id."""
     (draft,) = await create_drafts(broker, queue, [new_message])
     broker.volatile_buffer.put(draft, queue.name)
     return draft.envelope.message_id
 
 
 async def create_drafts(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
-    """The drafts of letters that the queue takes now.
+    """Build drafts of messages that the queue accepts now.
 
     Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
     """

@@ -1,15 +1,14 @@
-"""The one road by which a holder ends its delivery, whatever the verb.
+"""Settle: the one path by which a holder ends its delivery, for every operation.
 
-First the ending is tried as if no renewal had ever touched the lock: then there can be no evidence
-against it and the lock store need not be asked. Where that fails, a second look finds out why. If a
-renewed lock stands in SQL, the lock store is asked whether it ended early, and the ending is tried
-again above that evidence. Otherwise what is remembered of the delivery decides: the same verb hears
-its first answer again, another verb hears how it ended, and a lock that ran out is lost for good.
-A row that another transaction holds is tried again for a second or so; then its own ending fails, and
-no other.
+The settlement is first tried as if the lock had never been renewed: the lock store then has no record of it and need not
+be asked. If that fails, a second try finds out why. If SQL holds a renewed lock, the lock store says whether it ended
+early, and the settlement is tried again above the expired generation. Otherwise the tombstone of the delivery decides: a
+repeat of the same settlement gets its first result, a different settlement learns how the delivery ended, and an expired
+lock is lost for good. A row that another transaction holds is tried again for about a second; then only its own
+settlement fails.
 
-Crash windows: a process that dies before the commit has changed nothing; after it, the tombstone
-answers the repeat. A lock record left behind in the lock store speaks of a token nobody holds.
+Crash windows: before the commit nothing has changed. After it, the tombstone answers a repeat. A lock record left in the
+lock store belongs to a token that no receiver holds.
 """
 
 import asyncio
@@ -44,15 +43,15 @@ from app.domain.settlement import (
 Settlement: TypeAlias = Removal | Move
 
 MAX_TRIES = 10
-"""Each look but the last means that another request holds the row or has just changed it."""
+"""How often a settlement is tried. Each failed try means that another request holds the row or has just changed it."""
 
 FIRST_PAUSE_SECONDS = 0.005
-"""The pause before the third look. Each pause is twice as long as the one before, and all last 1.3 seconds."""
+"""The pause before the third try. Each pause is twice as long as the one before; together they last 1.3 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSettlement:
-    """An ending that follows from facts of the row, which cannot change while the token holds it."""
+    """A settlement that is built from the row, whose counts cannot change while the token holds it."""
 
     token: LockToken
     outcome: Outcome
@@ -72,22 +71,22 @@ LOSS_CAUSES = {
 
 
 async def settle(broker: Broker, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
-    """End these deliveries; each has its own answer, in order."""
-    formed = await _build_all(broker, queue, requests)
-    ended = iter(await _settle_all(broker, queue, [one for one in formed if isinstance(one, Removal | Move)]))
+    """Settle these deliveries; return a result for each, in order."""
+    built = await _build_all(broker, queue, requests)
+    settled = iter(await _settle_all(broker, queue, [one for one in built if isinstance(one, Removal | Move)]))
     answers: list[SettleResult] = []
-    for request, one in zip(requests, formed, strict=True):
+    for request, one in zip(requests, built, strict=True):
         if isinstance(one, Refusal):
             answers.append(one)
         elif one is None:
             answers.append(await resolve_late(broker, queue, request.token, request.outcome))
         else:
-            answers.append(next(ended))
+            answers.append(next(settled))
     return answers
 
 
 async def settle_one(broker: Broker, queue: Queue, request: SettlementRequest) -> Settled:
-    """End one delivery. Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound` or `MessageBusy`."""
+    """Settle one delivery. Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound` or `MessageBusy`."""
     (answer,) = await settle(broker, queue, [request])
     if isinstance(answer, Refusal | MessageBusy):
         raise answer
@@ -97,22 +96,22 @@ async def settle_one(broker: Broker, queue: Queue, request: SettlementRequest) -
 async def _build_all(
     broker: Broker, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[Settlement | Refusal | None]:
-    """The endings, formed from the facts where they are needed; None where the token holds nothing any more."""
+    """Build the settlements, from the locked rows if needed; None where the token no longer holds a message."""
     pending = [request for request in requests if isinstance(request, PendingSettlement)]
     if not pending:
         return [request for request in requests if not isinstance(request, PendingSettlement)]
-    facts = iter(await broker.store.locked_messages([request.token for request in pending]))
+    rows = iter(await broker.store.locked_messages([request.token for request in pending]))
     return [
-        _build(request, next(facts), queue) if isinstance(request, PendingSettlement) else request
+        _build(request, next(rows), queue) if isinstance(request, PendingSettlement) else request
         for request in requests
     ]
 
 
-def _build(request: PendingSettlement, held: LockedMessage | None, queue: Queue) -> Settlement | Refusal | None:
-    if held is None or held.queue_id != queue.id:
+def _build(request: PendingSettlement, locked: LockedMessage | None, queue: Queue) -> Settlement | Refusal | None:
+    if locked is None or locked.queue_id != queue.id:
         return None
     try:
-        return request.build(held)
+        return request.build(locked)
     except Refusal as refusal:
         return refusal
 
@@ -122,15 +121,15 @@ async def _settle_all(broker: Broker, queue: Queue, settlements: Sequence[Settle
     failed = [index for index, effective in enumerate(applied) if not effective]
     answers: list[SettleResult] = [_settled(settlement) for settlement in settlements]
     if failed:
-        looks = await asyncio.gather(*(_settle_again(broker, queue, settlements[index]) for index in failed))
-        for index, answer in zip(failed, looks, strict=True):
+        retried = await asyncio.gather(*(_settle_again(broker, queue, settlements[index]) for index in failed))
+        for index, answer in zip(failed, retried, strict=True):
             answers[index] = answer
     _notify_moves(broker, settlements, answers)
     return answers
 
 
 async def resolve_late(broker: Broker, queue: Queue, token: LockToken, requested: Outcome | None) -> Settled | Refusal:
-    """The answer to an ending that came too late, from what is remembered of the delivery."""
+    """Return the result of a late settlement, from the tombstone of the delivery."""
     (tombstone,) = await broker.store.tombstones([token])
     if tombstone is None or tombstone.queue_id != queue.id:
         return MessageNotFound("No delivery with this lock token is known in this queue.")
@@ -141,22 +140,22 @@ async def resolve_late(broker: Broker, queue: Queue, token: LockToken, requested
     return AlreadySettled(tombstone.outcome)
 
 
-async def release_lost(broker: Broker, held: LockedMessage, evidence: int) -> LockLost | None:
+async def release_lost(broker: Broker, locked: LockedMessage, expired_generation: int) -> LockLost | None:
     """Free a row whose lock has ended, so that no older copy of this request can still succeed.
 
-    None when the lock has not ended, or when somebody else was faster with the row: then it must be
-    looked at anew, because a copy of this very request may have settled it.
+    Returns None if the lock has not ended, or if another request changed the row first. Then the caller reads the row
+    again, because a copy of the same request may have settled it.
     """
-    if held.is_live and held.lock_generation != evidence:
+    if locked.is_live and locked.lock_generation != expired_generation:
         return None
-    (freed,) = await release_expired(broker, [(held, evidence)])
+    (freed,) = await release_expired(broker, [(locked, expired_generation)])
     if not freed:
         return None
-    return LockLost(LossCause.EXPIRED, min(held.locked_until, held.read_at), delivered_again=False)
+    return LockLost(LossCause.EXPIRED, min(locked.locked_until, locked.read_at), delivered_again=False)
 
 
 async def _apply(broker: Broker, settlements: Sequence[Settlement]) -> list[bool]:
-    """Try all endings at once; removals and moves are different statements."""
+    """Try all settlements at once; removals and moves use different statements."""
     removals = [settlement for settlement in settlements if isinstance(settlement, Removal)]
     moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
     if not moves:
@@ -168,30 +167,30 @@ async def _apply(broker: Broker, settlements: Sequence[Settlement]) -> list[bool
 
 
 async def pause_before_retry(broker: Broker, try_number: int) -> None:
-    """Pause before another look at a row that another request holds; there is none before the second look."""
+    """Pause before reading a row again that another request holds; the second try has no pause."""
     if try_number:
         await broker.clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
 
 
 async def _settle_again(broker: Broker, queue: Queue, settlement: Settlement) -> SettleResult:
-    """Why the ending had no effect at once; looks again when another request held or changed the row in between.
+    """Find out why the settlement had no effect; retry while another request holds or changes the row.
 
-    Only the tombstone decides what happened, and it is read after the row was seen to be free.
+    Only the tombstone decides what happened. It is read after the row no longer carries the token.
     """
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(broker, try_number - 1)
-        (held,) = await broker.store.locked_messages([settlement.token])
-        if held is None or held.queue_id != queue.id:
+        (locked,) = await broker.store.locked_messages([settlement.token])
+        if locked is None or locked.queue_id != queue.id:
             return await resolve_late(broker, queue, settlement.token, settlement.outcome)
-        evidence = NO_EXPIRED_GENERATION
-        if held.is_live:
-            (evidence,) = await broker.lock_store.expired_generations([settlement.token])
-            (effective,) = await _apply(broker, [replace(settlement, fence=fence_above(evidence))])
+        expired_generation = NO_EXPIRED_GENERATION
+        if locked.is_live:
+            (expired_generation,) = await broker.lock_store.expired_generations([settlement.token])
+            (effective,) = await _apply(broker, [replace(settlement, fence=fence_above(expired_generation))])
             if effective:
                 await broker.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
                 return _settled(settlement)
-        if lost := await release_lost(broker, held, evidence):
+        if lost := await release_lost(broker, locked, expired_generation):
             return lost
     return MessageBusy()
 

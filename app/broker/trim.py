@@ -1,4 +1,4 @@
-"""Trimming the archive: batches go before their time where a copy of them is proven."""
+"""Trim: remove archive batches before their retention ends, if the caller proves to have a copy."""
 
 from collections.abc import Sequence
 from math import inf
@@ -8,9 +8,9 @@ from app.domain.archive import CopiedBatch, TrimResult
 
 
 async def trim(broker: Broker, copies: Sequence[CopiedBatch], timeout_seconds: float = inf) -> list[TrimResult]:
-    """Remove the batches of which these are copies, one transaction each; what came of each.
+    """Remove these copied batches, one transaction each; return a result for each.
 
-    Those that were not reached before the patience was at its end are not in the answer. A repeat goes on there.
+    Batches that were not reached before the timeout have no result. A repeated call continues with them.
     """
     deadline = broker.clock.monotonic() + timeout_seconds
     results: list[TrimResult] = []

@@ -1,8 +1,8 @@
-"""Volatile messages on their way to the store: answered already, stored within moments.
+"""The volatile buffer: messages that were answered already and are stored shortly after.
 
-Whatever is in here when the process dies is lost; that is what `volatile` buys its speed with
-(S1.8, S3.9). A process that stops in order stores all of it first. What was being stored when the store's answer was
-lost is stored again, because nothing tells whether it was: a message may come twice.
+A crash of the process loses the messages in the buffer; that is the price of the speed of `volatile` (S1.8, S3.9). An
+orderly shutdown stores all of them first. If the store's response to a batch is lost, the batch is stored again, because
+it is not known whether it was stored: a message may arrive twice.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ MAX_MESSAGES = 10_000
 MAX_BYTES = 32 << 20
 BATCH_SIZE = 256
 BATCH_BYTES = 4 << 20
-"""Bytes that are stored at a time: as much as makes a statement worth its while."""
+"""Bytes per statement: enough to make the cost of a statement small."""
 RETRY_SECONDS = 0.5
 
 
 class VolatileBuffer:
-    """Keeps at most `MAX_MESSAGES` drafts of `most_bytes` in all and stores them in order.
+    """Holds at most `MAX_MESSAGES` drafts of `max_bytes` in total and stores them in order.
 
-    It tries again while the store is away.
+    It retries while the store is unavailable.
 
-    A batch that the store refuses is stored one by one, so that a bad draft takes no neighbour along; it alone goes to
-    `report` and is dropped. A draft whose queue is gone goes into the queue that has its name now (`look_up`).
-    `on_stored` hears of what was stored, with its receipts.
+    If the store refuses a batch, its drafts are stored one by one: only the bad draft is dropped and passed to `report`.
+    A draft whose queue is deleted goes into the queue that has its name now (`look_up`). `on_stored` is called with the
+    stored drafts and their receipts.
     """
 
     def __init__(
@@ -49,25 +49,25 @@ class VolatileBuffer:
         self._look_up = look_up
         self._clock = clock
         self._report = report
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._entries: deque[tuple[Draft, str]] = deque()
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self.on_stored: Callable[[Sequence[Draft], Sequence[Receipt]], None] = _ignore
 
     def put(self, draft: Draft, queue: str) -> None:
-        """Take a draft for the queue of this name; refuses with `RateLimited` when too many are waiting for the store."""
+        """Add a draft for the queue of this name. Refuses with `RateLimited` if the buffer is full."""
         weight = weight_of(draft)
-        if len(self._entries) >= MAX_MESSAGES or (self._entries and self._bytes + weight > self._most_bytes):
+        if len(self._entries) >= MAX_MESSAGES or (self._entries and self._bytes + weight > self._max_bytes):
             raise RateLimited("Too many volatile messages wait to be stored.")
         self._entries.append((draft, queue))
         self._bytes += weight
         if self._task is None or self._task.done():
-            # In a context of its own: it outlives the request that happens to start it.
+            # The task has its own context, because it outlives the request that starts it.
             self._task = asyncio.get_running_loop().create_task(self._store_all(), context=Context())
 
     async def close(self) -> None:
-        """Return when everything kept is stored; whoever cannot wait that long cancels, and loses the rest."""
+        """Wait until all drafts are stored. Cancelling this call loses the rest."""
         if self._task is not None:
             await self._task
 
@@ -91,7 +91,7 @@ class VolatileBuffer:
         self._drop(1)
 
     async def _store_in_current_queue(self, draft: Draft, queue: str) -> Exception | None:
-        """Store a draft in the queue that has this name now; why it is not stored."""
+        """Store a draft in the queue that has this name now; return the error if it is not stored."""
         while True:
             try:
                 current_queue = await self._look_up(queue)
@@ -103,7 +103,7 @@ class VolatileBuffer:
                 return await self._store([replace(draft, queue_id=current_queue.id)])
 
     async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
-        """Store these drafts, once the store is there; why it will not have them."""
+        """Store these drafts as soon as the store is available; return the error if it refuses them."""
         while True:
             try:
                 receipts = await self._messages.send(drafts)
@@ -122,4 +122,4 @@ class VolatileBuffer:
 
 
 def _ignore(_drafts: Sequence[Draft], _receipts: Sequence[Receipt]) -> None:
-    """No listener is set."""
+    """Do nothing: no listener is set."""
