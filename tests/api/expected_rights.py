@@ -34,6 +34,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/keys"): "manage",
     ("GET", "/v1/keys"): "manage",
     ("DELETE", "/v1/keys/{key_id}"): "manage",
+    ("GET", "/"): PUBLIC,
     ("GET", "/livez"): PUBLIC,
     ("GET", "/readyz"): PUBLIC,
     ("GET", "/metrics"): PUBLIC,

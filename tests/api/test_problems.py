@@ -286,7 +286,6 @@ class TestPaths:
     @pytest.mark.parametrize(
         "path",
         [
-            "/",
             "/v1",
             "/v1/",
             "/v1/queues/",
@@ -316,6 +315,7 @@ class TestPaths:
             ("/v1/queues/orders/purge", "POST"),
             ("/v1/queues/orders/locks/1.0/renew", "POST"),
             ("/v1/keys", "GET, HEAD, POST"),
+            ("/", "GET, HEAD"),
             ("/livez", "GET, HEAD"),
         ],
     )

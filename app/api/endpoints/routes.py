@@ -1,6 +1,6 @@
 """Every operation of the server, those that are asked for most first."""
 
-from app.api.endpoints import archive, health, keys, messages, queues, receiving, sending, settling
+from app.api.endpoints import archive, health, index, keys, messages, queues, receiving, sending, settling
 from app.api.http.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -31,6 +31,7 @@ OPERATIONS: tuple[Operation, ...] = (
     keys.create_key,
     keys.list_keys,
     keys.revoke_key,
+    index.read_index,
     health.check_live,
     health.check_ready,
     health.read_metrics,

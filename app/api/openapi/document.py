@@ -48,6 +48,7 @@ INFO: Mapping[str, Any] = {
         {"name": "queues", "description": "Queues and their settings."},
         {"name": "archive", "description": "What has ended, in batches for whoever copies it."},
         {"name": "keys", "description": "API keys and what they allow."},
+        {"name": "index", "description": "The start page of a server."},
         {"name": "health", "description": "For those who watch a server."},
     ],
 }

@@ -1,0 +1,23 @@
+"""The start page: what this server is, and where to go on."""
+
+import app
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import Response
+from app.wire.index import Index, IndexLinks
+
+GUIDES = (
+    "docs/http.md",
+    "docs/protocol.md",
+    "docs/deploy.md",
+    "docs/metrics.md",
+    "docs/postgresql.md",
+    "docs/pipeline.md",
+    "docs/behaviours.md",
+)
+
+
+@operation("GET", "/", right=None, tag="index", responses={200: Index})
+async def read_index(_: Request[None]) -> Response:
+    """Get the name and version of the server, its paths that need no API key, and the names of the guides."""
+    return Response(Index(version=app.__version__, links=IndexLinks(), guides=list(GUIDES)))

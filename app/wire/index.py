@@ -1,0 +1,23 @@
+"""The start page of a server as JSON."""
+
+from typing import Literal
+
+import msgspec
+
+
+class IndexLinks(msgspec.Struct):
+    """The paths of this server that need no API key."""
+
+    document: Literal["/openapi.json"] = "/openapi.json"
+    liveness: Literal["/livez"] = "/livez"
+    readiness: Literal["/readyz"] = "/readyz"
+    metrics: Literal["/metrics"] = "/metrics"
+
+
+class Index(msgspec.Struct, kw_only=True):
+    """The program and its version, the paths that need no API key, and the guides of the project by their path there."""
+
+    name: Literal["Peeklock"] = "Peeklock"
+    version: str
+    links: IndexLinks
+    guides: list[str]
