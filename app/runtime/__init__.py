@@ -1,1 +1,1 @@
-"""The machinery: loops, batches, clocks and waiting, none of which knows what a message is."""
+"""Loops, batches, budgets, clocks and wait queues. Nothing here knows what a message is."""

@@ -1,4 +1,4 @@
-"""A loop repeats one pass, rests as long as the pass says, survives its failures and stops when told."""
+"""A background loop runs one pass again and again. It survives failures of the pass and stops on request."""
 
 import asyncio
 import random
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from app.runtime.clock import Clock, Signal
 
 Pass = Callable[[], Awaitable[float | None]]
-"""One bounded piece of work. It returns the seconds to rest: 0 is at once again, None the loop's idle rest."""
+"""One bounded piece of work. It returns the seconds until the next pass: 0 for at once, None for the idle delay."""
 
 ErrorReporter = Callable[[str, BaseException], None]
-"""Hears the loop's name and what its pass raised. It must not raise itself: that would end the loop."""
+"""Gets the loop's name and the error of its pass. It must not raise: that would end the loop."""
 
-# Enough for replicas started together to drift apart within some rests.
+# Enough for replicas that start together to drift apart within a few passes.
 PASS_JITTER = 0.1
-# More of it, so that replicas do not come back all at once to a store that has just recovered.
+# More jitter, so that replicas do not all return at once to a store that has just recovered.
 FAILURE_JITTER = 0.5
 # Doubling stops mattering long before; without a cap the float would overflow after a thousand failures.
 MAX_DOUBLINGS = 32
@@ -23,10 +23,10 @@ MAX_DOUBLINGS = 32
 
 @dataclass(frozen=True, slots=True)
 class LoopDelays:
-    """How long a loop rests: as its pass says, idly when the pass says nothing, and longer with each failure in a row.
+    """The delays between passes: what the pass asks for, else the idle delay, and a longer one after each failure in a row.
 
-    `jitter` gives a number from 0 up to 1. It only ever shortens a rest, so that nothing due comes late; a
-    constant 0 gives every rest its exact length. So a pass looks again at most five seconds after what it needs is back.
+    `jitter` returns a number from 0 up to 1. It only shortens a delay, so that no due work is late; a constant 0 keeps
+    every delay exact. A pass runs again at most five seconds after the resource it needs is back.
     """
 
     idle_seconds: float = 1.0
@@ -35,12 +35,12 @@ class LoopDelays:
     jitter: Callable[[], float] = random.random
 
     def after_pass(self, seconds: float | None) -> float:
-        """The rest in seconds after a pass that asked for this one."""
+        """Return the delay in seconds after a pass that returned `seconds`."""
         requested_seconds = self.idle_seconds if seconds is None else seconds
         return requested_seconds * (1 - PASS_JITTER * self.jitter())
 
     def after_failure(self, in_a_row: int) -> float:
-        """The rest in seconds after that many failures in a row: doubling from the first, up to the largest."""
+        """Return the delay in seconds after this many failures in a row: doubled each time, up to the maximum."""
         backoff_seconds = self.first_failure_seconds * 2.0 ** min(in_a_row - 1, MAX_DOUBLINGS)
         return min(backoff_seconds, self.max_failure_seconds) * (1 - FAILURE_JITTER * self.jitter())
 
@@ -49,7 +49,7 @@ DEFAULT_DELAYS = LoopDelays()
 
 
 class BackgroundLoop:
-    """Runs a pass again and again, from `start` to `stop`, never twice at once."""
+    """Runs a pass repeatedly from `start` to `stop`, never twice at once."""
 
     def __init__(
         self, name: str, run_pass: Pass, clock: Clock, *, report: ErrorReporter, delays: LoopDelays = DEFAULT_DELAYS
@@ -66,26 +66,26 @@ class BackgroundLoop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with a pass at once. Refuses a loop that already runs."""
+        """Start with a pass at once. Raises `RuntimeError` if the loop already runs."""
         if self._task is not None:
-            raise RuntimeError(f"loop {self.name} runs already")
+            raise RuntimeError(f"loop {self.name} already runs")
         self._stopping = False
         self._task = asyncio.create_task(self._repeat(), name=f"loop {self.name}")
 
     def wake(self) -> None:
-        """There is work: end the rest now, or skip the next one if a pass is under way.
+        """Run a pass now; if one is under way, run the next one without a delay.
 
-        The rest after a failure is not cut short, or a busy caller would hammer a store that is away. The
-        pass that follows it sees the work anyway.
+        The delay after a failure is not cut short, or a busy caller would overload a store that is away. The pass after
+        that delay finds the work anyway.
         """
         self._woken = True
         self._wake_signal.fire()
 
     async def stop(self, grace_seconds: float = 10.0) -> None:
-        """Let the pass under way finish, and return when it has; harmless on a loop that does not run.
+        """Wait for the current pass to finish, and end the loop; harmless on a loop that does not run.
 
-        A pass that takes longer than the grace is cancelled and reported as a `TimeoutError`. Whatever else
-        ended the loop before its time is raised here.
+        A pass that takes longer than `grace_seconds` is cancelled and reported as a `TimeoutError`. Any other error that
+        ended the loop is raised here.
         """
         if self._task is None:
             return
@@ -121,7 +121,7 @@ class BackgroundLoop:
     async def _sleep_after_pass(self, requested_seconds: float | None) -> None:
         seconds = self._delays.after_pass(requested_seconds)
         if self._woken or self._stopping or seconds <= 0:
-            # A pass that never waits for anything must still let other tasks run.
+            # Let other tasks run, even after a pass that awaited nothing.
             await asyncio.sleep(0)
         else:
             await self._wake_signal.wait(seconds)
@@ -132,6 +132,6 @@ class BackgroundLoop:
 
 
 def _is_own_cancellation(error: BaseException) -> bool:
-    """Tell a cancellation of this loop from one that escaped from something its pass waited for."""
+    """Whether the error cancels this loop, and not only something that its pass awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

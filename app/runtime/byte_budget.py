@@ -1,4 +1,4 @@
-"""How many bytes of one kind a process may hold at a time."""
+"""Limits how many bytes of one kind a process holds at a time."""
 
 import asyncio
 from collections import deque
@@ -6,10 +6,10 @@ from types import TracebackType
 
 
 class ByteBudget:
-    """Counts bytes that are held, up to `most`. `add` may exceed it, for bytes that are in memory already.
+    """Counts the bytes that are held, up to `limit`. `acquire_unchecked` may exceed the limit.
 
-    Callers that wait for room are served in order of arrival, and wait at most `patience_seconds`. A caller for which
-    there is no room gets an exception of the type `refusal`.
+    Callers that wait for free bytes are served in order of arrival, and wait at most `timeout_seconds`. A caller that
+    does not get its bytes gets an exception of the type `refusal`.
     """
 
     def __init__(self, limit: int, refusal: type[Exception], timeout_seconds: float = 5.0) -> None:
@@ -20,29 +20,29 @@ class ByteBudget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def acquire(self, size: int) -> None:
-        """Hold these bytes too. Raises where there is no room for them."""
+        """Hold these bytes too. Raises `refusal` if they exceed the limit."""
         if self.held + size > self.limit:
             raise self._refusal
         self.held += size
 
     def acquire_unchecked(self, size: int) -> None:
-        """Hold bytes that are in memory already, also where there is no room: the next caller waits for them."""
+        """Hold bytes that are in memory already, even above the limit: the next caller waits for their release."""
         self.held += size
 
     def release(self, size: int) -> None:
-        """Hold these bytes no more."""
+        """Release these bytes, and serve callers that wait."""
         self.held -= size
         self._admit_waiting()
 
     def reserve(self, size: int) -> "Reservation":
-        """Room for these bytes, to be used with `async with`; more than `most` of them wait until nothing is held.
+        """Return a reservation of these bytes, to use with `async with`. More than `limit` bytes wait until nothing is held.
 
-        Raises where there is none in time.
+        Entering raises `refusal` after `timeout_seconds`.
         """
         return Reservation(self, min(size, self.limit))
 
     async def wait_and_acquire(self, size: int) -> None:
-        """Called by a room: hold these bytes once there is room and earlier callers have theirs."""
+        """Called by a reservation: hold these bytes once they fit and earlier callers have theirs."""
         if not self._waiting and self.held + size <= self.limit:
             self.held += size
             return
@@ -78,7 +78,7 @@ class ByteBudget:
 
 
 class Reservation:
-    """Bytes that are held while something is under way."""
+    """Bytes that are held inside an `async with` block."""
 
     __slots__ = ("_budget", "_size")
 

@@ -1,4 +1,4 @@
-"""A small cache whose values lapse after a fixed time, loaded once however many callers ask at once."""
+"""A small cache whose values expire after a fixed time. Concurrent callers of one key share one load."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Remembers what `load` returned for a key, `None` included, for at most `keep_seconds` and `largest` keys.
+    """Keeps what `load` returned for a key, `None` included, for at most `ttl_seconds` and at most `max_size` keys.
 
-    What `load` raises goes to everybody waiting for it and is not remembered.
+    An error of `load` goes to every caller that waits for it, and is not kept.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class Cache(Generic[K, V]):
         self._load_tasks: set[asyncio.Task[V]] = set()
 
     async def get(self, key: K) -> V:
-        """The value of a key, never one read from its source longer ago than `keep_seconds`.
+        """Return the value of a key, read from its source at most `ttl_seconds` ago.
 
-        A caller who is cancelled leaves the load to the others who wait for it.
+        The cancellation of a caller does not cancel a load that other callers await.
         """
         entry = self._entries.get(key)
         if entry is not None and self._clock.monotonic() < entry[0]:
@@ -39,7 +39,7 @@ class Cache(Generic[K, V]):
         return await asyncio.shield(self._loading.get(key) or self._start_load(key))
 
     def forget(self, key: K) -> None:
-        """Let the next `get` load again; a load under way answers those who wait, and is not remembered."""
+        """Make the next `get` load again. A load under way still answers its callers, and is not kept."""
         self._entries.pop(key, None)
         self._loading.pop(key, None)
 
@@ -49,14 +49,14 @@ class Cache(Generic[K, V]):
         self._loading.clear()
 
     async def close(self) -> None:
-        """Cancel the loads under way, and with them whoever still waits; return when they have ended."""
+        """Cancel the loads under way, and with them their callers; return when they have ended."""
         for task in self._load_tasks:
             task.cancel()
         if self._load_tasks:
             await asyncio.wait(self._load_tasks)
 
     def _start_load(self, key: K) -> asyncio.Task[V]:
-        # The value may be as old as the beginning of its load, so that is where its time starts.
+        # The value may be as old as the start of its load, so its time to live starts there.
         expires_at = self._clock.monotonic() + self._ttl_seconds
         task = asyncio.get_running_loop().create_task(self._load(key))
         self._loading[key] = task
@@ -76,5 +76,5 @@ class Cache(Generic[K, V]):
         self._entries.pop(key, None)
         self._entries[key] = (expires_at, value)
         if len(self._entries) > self._max_size:
-            # The oldest load is the first to lapse anyway.
+            # The oldest load would expire first anyway.
             del self._entries[next(iter(self._entries))]

@@ -1,4 +1,4 @@
-"""A circuit breaker: a peer that keeps failing is left alone for a while instead of being waited for."""
+"""A circuit breaker: a peer that keeps failing is not called for a while, so that no caller waits for it."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from app.runtime.clock import Clock
 
 
 class CircuitState(StrEnum):
-    """What the breaker lets through: everything, nothing, or one trial."""
+    """What the breaker lets through: every call, none, or one trial."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -14,11 +14,11 @@ class CircuitState(StrEnum):
 
 
 class CircuitBreaker:
-    """Stands before a fragile peer and says whether asking it is worth the wait.
+    """Decides whether a peer may be called now.
 
-    Closed, it lets every call through. So many failures in a row open it, and calls are refused until the
-    cool-down is over. Then it is half open: one call goes through as a trial, whose success closes the
-    breaker and whose failure opens it for another cool-down.
+    A closed breaker lets every call through. `failures_to_open` failures in a row open it, and calls are refused until
+    the cool-down is over. Then it is half open: it lets one call through as a trial. A success closes the breaker, a
+    failure opens it for another cool-down.
     """
 
     def __init__(self, clock: Clock, *, failures_to_open: int, cool_down_seconds: float) -> None:
@@ -31,14 +31,14 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """Where the breaker stands; it turns half open with the trial, not with the end of the cool-down."""
+        """The state. It turns half open with the trial, not with the end of the cool-down."""
         return self._state
 
     def allows(self) -> bool:
-        """Whether the peer may be called now; after a yes, report `record_success` or `failed`.
+        """Whether the peer may be called now. After true, the caller reports `record_success` or `record_failure`.
 
-        A trial that reports neither, because its caller was cancelled, is forgotten after a cool-down and
-        another one is let through, so the breaker can never stay shut for good.
+        A cancelled trial reports neither. After a cool-down the breaker forgets it and lets another trial through, so it
+        never refuses calls for good.
         """
         if self._state is CircuitState.CLOSED:
             return True
@@ -48,15 +48,15 @@ class CircuitBreaker:
         return True
 
     def record_success(self) -> None:
-        """The peer answered. A late answer to a call from before the opening does not close an open breaker."""
+        """The peer answered. A late answer to a call from before the breaker opened does not close it."""
         if self._state is not CircuitState.OPEN:
             self._state = CircuitState.CLOSED
             self._failures_in_a_row = 0
 
     def record_failure(self) -> None:
-        """The peer did not answer; after a trial, that is one more failure in the same row.
+        """The peer did not answer. A failed trial continues the same row of failures.
 
-        A late failure does not prolong a cool-down that already runs.
+        A late failure does not prolong a cool-down.
         """
         if self._state is CircuitState.OPEN:
             return

@@ -1,4 +1,4 @@
-"""Time as a value that is handed in, so that a test can make an hour pass in no time."""
+"""Time as an argument, so that a test can let an hour pass without waiting."""
 
 import asyncio
 import time
@@ -10,32 +10,32 @@ class Timer(Protocol):
     """A callback that has not run yet."""
 
     def cancel(self) -> None:
-        """Make sure that it never runs; harmless once it has."""
+        """Prevent the call; harmless after it."""
         ...
 
 
 class Clock(Protocol):
-    """Where everything below the rooms gets its time from."""
+    """The source of time of the broker and its backends."""
 
     def now(self) -> int:
-        """Wall-clock time in microseconds since 1970 UTC; it may jump when the machine's clock is set."""
+        """Return wall-clock time in microseconds since 1970 UTC. It may jump when the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never run backwards: for measuring how long something took."""
+        """Return seconds since an arbitrary start. They never run backwards: measure durations with them."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return once that many seconds have passed."""
+        """Return after this many seconds."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call back once on the event loop, unless cancelled first; far cheaper than a task that sleeps."""
+        """Run the callback once on the event loop, unless it is cancelled first. This is far cheaper than a sleeping task."""
         ...
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's clock."""
 
     def now(self) -> int:
         return time.time_ns() // 1_000
@@ -51,7 +51,7 @@ class SystemClock:
 
 
 class Signal:
-    """One task's place to wait for a single event, with a limit: a future and a timer, nothing more."""
+    """Lets one task wait for one event with a timeout; it costs a future and a timer."""
 
     __slots__ = ("_clock", "_future")
 
@@ -60,12 +60,12 @@ class Signal:
         self._future: asyncio.Future[None] | None = None
 
     def fire(self) -> None:
-        """Let the waiting task go on; without one nothing happens, so what it stands for must be remembered elsewhere."""
+        """Resume the waiting task. Without one nothing happens, so the caller must record the event elsewhere."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Return when the signal is given or the seconds have passed, whichever comes first."""
+        """Return when the signal fires, or after this many seconds."""
         self._future = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(seconds, self.fire)
         try:

@@ -1,4 +1,4 @@
-"""Group commit: callers who come while a statement is under way leave together in the next one."""
+"""Group commit: entries that arrive while a statement is under way share the next one."""
 
 import asyncio
 import sys
@@ -14,30 +14,30 @@ Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
 RunBatch = Callable[[list[Entry]], Coroutine[Any, Any, Sequence[Result | Exception]]]
-"""Does a whole batch in one statement: one outcome per entry, in order, an exception where an entry has none."""
+"""Runs a batch in one statement. Returns one result per entry, in order; an exception fails its entry alone."""
 
 
 class CoalescerClosedError(Exception):
-    """Nothing more is taken in; the refused entry had no effect."""
+    """The coalescer is closed; the refused entry had no effect."""
 
 
 class CoalescerFullError(Exception):
-    """As much as may wait is waiting already; the refused entry had no effect."""
+    """The waiting entries have reached their limit; the refused entry had no effect."""
 
 
 class RequeueEntryError(Exception):
-    """Stands for the outcome of an entry that its run had no room for: it had no effect and goes in the next run.
+    """The result of an entry that did not fit into its run: it had no effect and goes into the next run.
 
-    Only an entry of `submit` may be left over, and each run must do at least one entry.
+    Only an entry of `submit` may be requeued, and each run must finish at least one entry.
     """
 
 
 class BatchInterruptedError(Exception):
-    """The batch was cancelled while under way; whether it took effect is unknown."""
+    """The batch was cancelled while it ran; whether it took effect is unknown."""
 
 
 class _Submission(Generic[Entry, Result]):
-    """Entries that leave in one batch, and the caller who waits for all their outcomes."""
+    """Entries that share one batch, and the caller that waits for all their results."""
 
     __slots__ = ("entries", "future", "weight")
 
@@ -47,7 +47,7 @@ class _Submission(Generic[Entry, Result]):
         self.future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
 
     def resolve(self, results: list[Result | Exception]) -> bool:
-        """Answer the caller; false when outcomes stay unread: the caller has gone, or one of them is a failure."""
+        """Answer the caller. Return false if results stay unread: the caller is gone, or one result is a failure."""
         if self.future.done():
             return False
         successes = [result for result in results if not isinstance(result, Exception)]
@@ -64,10 +64,10 @@ class _Submission(Generic[Entry, Result]):
 
 @dataclass(frozen=True, slots=True)
 class WeightLimits(Generic[Entry]):
-    """The weight of an entry, the most weight of a run, and the most that may wait. The caller chooses the unit.
+    """The weight of an entry, and the maximum weight of a run and of the waiting entries. The caller chooses the unit.
 
-    An entry heavier than `max_run_weight` runs alone. An entry that comes while others wait is refused with
-    `CoalescerFullError` where the sum would be more than `max_waiting_weight`.
+    An entry heavier than `max_run_weight` runs alone. An entry that arrives while others wait is refused with
+    `CoalescerFullError` if the sum would exceed `max_waiting_weight`.
     """
 
     weigh: Callable[[Entry], int]
@@ -83,16 +83,15 @@ UNWEIGHTED: WeightLimits[Any] = WeightLimits(_zero_weight, 0)
 
 
 class Coalescer(Generic[Entry, Result]):
-    """Gathers the entries of many callers into few runs; when idle, an entry leaves at once and alone.
+    """Gathers the entries of many callers into few runs. When idle, it runs an entry at once and alone.
 
-    At most `in_flight` runs are under way, each of at most `largest` entries and no heavier than the `scale` allows;
-    there is no timer. A caller is
-    answered only after `run` has returned. A caller cancelled before its batch leaves drops out and has no
-    effect; later, the entry has taken effect, and its outcome goes to `orphaned`, as does every outcome that
-    reaches nobody.
+    At most `in_flight` runs are under way, each with at most `max_batch_size` entries and within `limits`. No timer is
+    used. A caller is answered only after `run` has returned. The entry of a caller that is cancelled before its run
+    starts has no effect. After that start it takes effect, and its result goes to `on_orphaned`, as does every result
+    that reaches no caller.
 
-    When `run` raises one of `shared`, every caller of the batch gets it. Any other exception promises that
-    nothing of the batch took effect: its parties are run again one by one, so that only the bad one fails.
+    When `run` raises one of `batch_errors`, every caller of the batch gets it. Any other exception promises that the batch
+    had no effect: each submission runs again alone, so that only the faulty one fails.
     """
 
     def __init__(
@@ -120,18 +119,18 @@ class Coalescer(Generic[Entry, Result]):
         self._idle = asyncio.Event()
 
     async def submit(self, entry: Entry) -> Result:
-        """The entry's outcome, once the batch it left in has been run. Raises `CoalescerFullError`."""
+        """Return the entry's result after its batch has run. Raises `CoalescerFullError`."""
         return (await self._await_results(self._enqueue([entry])))[0]
 
     async def submit_all(self, entries: Sequence[Entry]) -> list[Result]:
-        """Outcomes of entries that share one batch, even above its limits; raises the first failure among them.
+        """Return the results of entries that share one batch, even above its limits; raises their first failure.
 
         Raises `CoalescerFullError`.
         """
         return await self._await_results(self._enqueue(list(entries))) if entries else []
 
     async def close(self) -> None:
-        """Refuse new entries from now on; return when everything gathered has been run."""
+        """Refuse new entries, and return when all earlier ones have run."""
         self._closed = True
         self._idle.clear()
         self._schedule_run()
@@ -156,7 +155,7 @@ class Coalescer(Generic[Entry, Result]):
             raise
 
     def _cancel(self, submission: _Submission[Entry, Result]) -> None:
-        """The caller goes. Its outcome may already be there: cancelled after the answer, before it was read."""
+        """Drop a cancelled caller. Its results may exist already: it was cancelled after the answer, before reading it."""
         future = submission.future
         if not future.cancel() and not future.cancelled() and future.exception() is None:
             self._report_orphaned(submission, future.result())
@@ -167,14 +166,14 @@ class Coalescer(Generic[Entry, Result]):
                 self._idle.set()
         elif not self._run_scheduled and len(self._running) < self._in_flight:
             self._run_scheduled = True
-            # Not now but next: callers who run in this turn of the event loop come along.
+            # Deferred, so that callers of this turn of the event loop join the batch.
             asyncio.get_running_loop().call_soon(self._start_run)
 
     def _start_run(self) -> None:
         self._run_scheduled = False
         if batch := self._next_batch():
             entries = [entry for submission in batch for entry in submission.entries]
-            # A context of its own: a batch must not log under the request id of whoever came first.
+            # A new context: a batch must not log under the request id of its first caller.
             task = asyncio.get_running_loop().create_task(self._run(entries), context=Context())
             self._running.add(task)
             task.add_done_callback(partial(self._finish_run, batch))
@@ -216,7 +215,7 @@ class Coalescer(Generic[Entry, Result]):
 
     def _fail_run(self, batch: list[_Submission[Entry, Result]], error: BaseException) -> None:
         if isinstance(error, self._batch_errors):
-            # What fails every entry would fail the suspects too, each after its own long wait.
+            # Such an error would fail the isolated submissions too, each after its own long wait.
             _fail([*batch, *self._isolated], error)
         elif len(batch) == 1:
             _fail(batch, error)
@@ -226,7 +225,7 @@ class Coalescer(Generic[Entry, Result]):
     def _deliver_results(self, batch: list[_Submission[Entry, Result]], results: Sequence[Result | Exception]) -> None:
         entries = sum(len(submission.entries) for submission in batch)
         if len(results) != entries:
-            _fail(batch, RuntimeError(f"a run of {entries} entries gave {len(results)} outcomes"))
+            _fail(batch, RuntimeError(f"a run of {entries} entries returned {len(results)} results"))
             return
         remaining = iter(results)
         undelivered: list[tuple[_Submission[Entry, Result], list[Result | Exception]]] = []

@@ -1,4 +1,4 @@
-"""A share of the time: work that may take long goes one piece at a time and leaves room for everything else."""
+"""Runs long work one piece at a time, for a share of the time, so that other work gets the rest."""
 
 import asyncio
 from types import TracebackType
@@ -7,10 +7,10 @@ from app.runtime.clock import Clock
 
 
 class Throttle:
-    """Lets one piece of work at a time through, in the order in which they come, for a share of the time in all.
+    """Runs one `async with` block at a time, in order of arrival, and all of them for at most `share` of the time.
 
-    A piece is what happens in the `async with` block. After it the next one waits until the pieces together have
-    taken no more than their share; a piece that comes after a long pause begins at once.
+    After a block, the next one waits until the blocks have taken no more than their share. A block after a long pause
+    starts at once.
     """
 
     def __init__(self, clock: Clock, share: float) -> None:

@@ -1,4 +1,4 @@
-"""Callers wait in line under a key until a bell is rung for it, and no ring is lost on one who leaves."""
+"""A wait queue: callers wait under a key until a wake-up reaches them; a waiter that leaves passes its wake-up on."""
 
 from collections.abc import Callable, Hashable
 from itertools import count, islice
@@ -10,15 +10,15 @@ from app.runtime.clock import Clock, Signal
 Key = TypeVar("Key", bound=Hashable)
 
 NO_WAKE_UP = 0
-"""Stands for the ring of a waiter who has none; rings and places in the line are numbered from 1, in one row."""
+"""The value of a waiter that has no wake-up. Wake-ups and joins share one sequence of numbers, which starts at 1."""
 
 
 class Waiter(Generic[Key]):
-    """One caller's place in the line of a key, from entering the `with` block to leaving it.
+    """One caller that waits under a key, from entering the `with` block to leaving it.
 
-    Enter first, then look for what is awaited: a ring that comes during the look is kept for the next
-    `rung`. After the look say whether the ring is `used`, or `hand_on` what may be for others. A ring of which
-    neither is known passes on to the next in line when the block ends, even by a cancellation.
+    Enter first, then read: a wake-up that arrives during the read is kept for the next `woken`. After the read, call
+    `consume` if the wake-up is used up, or `pass_on` if others may need it. When the block ends, even by a cancellation,
+    a wake-up with neither passes to the next waiter.
     """
 
     __slots__ = ("_pending", "_queue", "_received", "_signal", "key", "order")
@@ -42,9 +42,9 @@ class Waiter(Generic[Key]):
         self._queue.wake(self.key, bool(self._pending) + bool(self._received))
 
     async def woken(self, timeout_seconds: float) -> bool:
-        """Wait to be rung: true at once if a ring is kept, false after the timeout or when the bell is closed.
+        """Wait for a wake-up. Return true at once if one is kept, false after the timeout or once the queue is closed.
 
-        Asking again says that the ring before led to a look, so that ring counts as used.
+        A second call means that the caller has read since the last wake-up, so that wake-up counts as used.
         """
         self._received = NO_WAKE_UP
         if not self._pending and not self._queue.closed and timeout_seconds > 0:
@@ -56,30 +56,30 @@ class Waiter(Generic[Key]):
         return True
 
     def consume(self) -> None:
-        """The look after the last ring has left nothing for others; a ring that came later still passes on."""
+        """The read after the last wake-up left nothing for others. A later wake-up still passes on."""
         self._received = NO_WAKE_UP
 
     def pass_on(self) -> None:
-        """The look after the last ring may have left something for others: the next in line hears the same ring."""
+        """The read after the last wake-up may have left something: the next waiter gets the same wake-up."""
         if self._received:
             self._queue.pass_on(self.key, self._received)
             self._received = NO_WAKE_UP
 
     def wake(self, wake_up: int) -> None:
-        """Called by the bell: keep this ring, and wake the caller if it sleeps."""
+        """Called by the wait queue: keep this wake-up, and resume the caller if it waits."""
         self._pending = wake_up
         self._signal.fire()
 
     def cancel(self) -> None:
-        """Called by the bell: wake the caller without a ring."""
+        """Called by the wait queue: resume the caller without a wake-up."""
         self._signal.fire()
 
 
 class WaitQueue(Generic[Key]):
-    """Knows who waits under which key. A waiter costs one future and one timer; nothing runs while all wait.
+    """The waiters of each key. A waiter costs one future and one timer; nothing runs while all wait.
 
-    A ring with nobody in line is forgotten, because whoever comes later looks first. Losing the line with the
-    process is harmless for the same reason. `on_first_waiter` is told the key of each line that begins.
+    A wake-up without a waiter is forgotten, because a later caller reads before it waits. For the same reason it is
+    harmless that waiters are lost with the process. `on_first_waiter` is called with a key when its first waiter joins.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -91,23 +91,23 @@ class WaitQueue(Generic[Key]):
 
     @property
     def closed(self) -> bool:
-        """Whether waiting is over for good; callers answer with what they have."""
+        """Whether waiting is over for good. Callers then answer with what they have."""
         return self._closed
 
     def waiter(self, key: Key) -> Waiter[Key]:
-        """A place in the line of this key, to be entered with `with`."""
+        """Return a waiter of this key. Enter it with `with`."""
         return Waiter(self, key, self._clock)
 
     def wait_keys(self) -> list[Key]:
-        """The keys under which a ring would reach somebody."""
+        """Return the keys that have a waiter."""
         return list(self._waiters)
 
     def has_waiters(self, key: Key) -> bool:
-        """Whether a ring under this key would reach somebody."""
+        """Whether a wake-up under this key would reach a waiter."""
         return key in self._waiters
 
     def wake(self, key: Key, count: int = 1) -> int:
-        """Wake those who have waited longest under this key, as many as `count` and as there are; how many those were."""
+        """Wake up to `count` waiters of this key, in the order in which they joined. Return how many were woken."""
         woken = list(islice(self._waiters.get(key, ()), count))
         wake_up = next(self._sequence)
         for waiter in woken:
@@ -115,23 +115,23 @@ class WaitQueue(Generic[Key]):
         return len(woken)
 
     def pass_on(self, key: Key, wake_up: int) -> None:
-        """Called by a waiter: let the next in line hear a ring too, unless it has been once round.
+        """Called by a waiter: give a wake-up to the next waiter, unless it has visited all of them once.
 
-        Whoever joined the line after the ring has looked since, or is about to.
+        A waiter that joined after the wake-up has read since then, or is about to read.
         """
         first = next(iter(self._waiters.get(key, ())), None)
         if first is not None and first.order < wake_up:
             self._wake(first, wake_up)
 
     def close(self) -> None:
-        """Wake everybody with false, and let nobody wait from now on."""
+        """End all waiting with false, now and in future."""
         self._closed = True
         for waiters in self._waiters.values():
             for waiter in waiters:
                 waiter.cancel()
 
     def join(self, waiter: Waiter[Key]) -> None:
-        """Called by a waiter: stand at the end of the line, to be rung once."""
+        """Called by a waiter: become the last in order, for one wake-up."""
         waiter.order = next(self._sequence)
         waiters = self._waiters.get(waiter.key)
         if waiters is None:
@@ -140,7 +140,7 @@ class WaitQueue(Generic[Key]):
         waiters[waiter] = None
 
     def leave(self, waiter: Waiter[Key]) -> None:
-        """Called by a waiter: step out of the line; harmless outside it."""
+        """Called by a waiter: wait no more; harmless for one that does not wait."""
         waiters = self._waiters.get(waiter.key)
         if waiters is not None:
             waiters.pop(waiter, None)
@@ -153,4 +153,4 @@ class WaitQueue(Generic[Key]):
 
 
 def _do_nothing(_key: object) -> None:
-    """Nobody has asked to hear of lines."""
+    """The default of `on_first_waiter`."""

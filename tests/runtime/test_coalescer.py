@@ -306,7 +306,7 @@ async def test_a_run_that_miscounts_fails_all_and_is_not_repeated(batches: Batch
     callers = await batches.callers("abc")
     await batches.finish(0, "A", "B")
     heard = await outcomes(callers)
-    assert [str(error) for error in heard] == ["a run of 3 entries gave 2 outcomes"] * 3
+    assert [str(error) for error in heard] == ["a run of 3 entries returned 2 results"] * 3
     assert batches.batches == ["abc"]
 
 
