@@ -1,1 +1,1 @@
-"""The room of Redis: lock records that refine what SQL decides, and wake-ups across processes."""
+"""The Redis backend: lock records that refine what SQL decides, and wake-ups across processes."""

@@ -1,4 +1,4 @@
-"""Opens the room: Redis where a URL names one, else what a process on its own needs."""
+"""Opens the lock backend: in Redis if a URL names one, else in the memory of a single process."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -20,10 +20,9 @@ from app.runtime.wait_queue import WaitQueue
 
 @dataclass(frozen=True, slots=True)
 class LockBackend:
-    """An open lock store and the wake-ups that go with it; `close` lets both go.
+    """An open lock store and its notifier; `close` closes both.
 
-    `begin` makes sure that the broker has its prefix in Redis for itself, where Redis answers, and goes on doing so.
-    Refuses with `PrefixInUse`.
+    `start` takes the broker's prefix in Redis, if Redis answers, and keeps it from then on. Refuses with `PrefixInUse`.
     """
 
     locks: LockStore
@@ -36,9 +35,9 @@ class LockBackend:
 class RedisOptions:
     """The Redis that the processes of one broker share.
 
-    `broker` is the identity of their database, `prefix` what the names of their keys begin with. What Redis has not
-    answered within `patience_seconds` is done without it: choose it far above what a healthy Redis takes, and far below a
-    caller's own patience.
+    `broker_id` is the identity of their database; the names of their keys begin with `prefix`. Work that Redis has not
+    answered within `timeout_seconds` is done without Redis. Choose a timeout far above the response time of a healthy
+    Redis, and far below the timeout of a caller.
     """
 
     url: str
@@ -48,21 +47,21 @@ class RedisOptions:
 
     @property
     def keys(self) -> RedisKeys:
-        """The names of its keys."""
+        """The names of the keys."""
         return RedisKeys(self.prefix)
 
     def client(self) -> RedisClient:
-        """A client that connects when first used. Refuses with `BadLockUrl` a URL that names no Redis."""
+        """Return a client that connects on first use. Refuses with `BadLockUrl` a URL that names no Redis."""
         return connect(self.url, timeout_seconds=self.timeout_seconds)
 
 
 def open_locks(
     options: RedisOptions | None, wait_queue: WaitQueue[int], clock: Clock, report: ErrorReporter
 ) -> LockBackend:
-    """The room over this Redis, or of a process on its own, inside a running event loop. Redis need not answer yet.
+    """Open the backend of this Redis, or of a single process without one, in a running event loop.
 
-    `report` hears of every failure that was answered instead of raised. Refuses with `BadLockUrl` a URL that names no
-    Redis.
+    Redis need not answer yet. `report` gets every failure that is not raised. Refuses with `BadLockUrl` a URL that names
+    no Redis.
     """
     if options is None:
         locks, notifier = MemoryLockStore(), LocalNotifier(wait_queue)
@@ -71,7 +70,7 @@ def open_locks(
 
 
 async def acquire_prefix(options: RedisOptions, clock: Clock, report: ErrorReporter) -> None:
-    """Take the prefix for a broker before any of its processes starts. Refuses with `PrefixInUse`.
+    """Take the prefix for a broker before its processes start. Refuses with `PrefixInUse`.
 
     Redis need not answer. Refuses with `BadLockUrl` a URL that names no Redis.
     """
@@ -83,7 +82,7 @@ async def acquire_prefix(options: RedisOptions, clock: Clock, report: ErrorRepor
 
 
 async def _do_nothing() -> None:
-    """A process on its own shares nothing."""
+    """A single process takes no prefix."""
 
 
 def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock, report: ErrorReporter) -> LockBackend:

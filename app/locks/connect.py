@@ -1,4 +1,4 @@
-"""Opens a client for a Redis URL, with limits that keep a request from ever waiting long for it."""
+"""Opens a client for a Redis URL, with timeouts that keep requests from waiting long for Redis."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,16 +22,16 @@ EXAMPLES = (
 
 
 class BadLockUrl(ValueError):
-    """The URL names no Redis that can be asked; never tells what stands in it, which may be a password."""
+    """The URL names no usable Redis. The text never quotes the URL, which may contain a password."""
 
 
 def connect(url: str, *, timeout_seconds: float) -> RedisClient:
-    """A client that connects when first used, and fails when an answer or a connection takes longer than this.
+    """Return a client that connects on first use, and fails when an answer or a connection takes longer than this.
 
     One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
-    The master of a service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
+    The master of a Sentinel service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
     A cluster: `redis+cluster://[user:password@]host[:port][,host[:port]...]`, any of its nodes.
-    User and password are those of the servers, not of the sentinels. Refuses with `BadLockUrl` anything else.
+    User and password are for the servers, not for the sentinels. Refuses with `BadLockUrl` any other URL.
     """
     try:
         return _client(url, _limits(timeout_seconds))
@@ -49,7 +49,7 @@ def _client(url: str, limits: dict[str, Any]) -> RedisClient:
         return _cluster(_Addresses.read(url), limits)
     redis: Any = Redis  # its options have no types
     client = redis.from_url(url, **limits)
-    # An option that it does not know would otherwise be found out by every single connection.
+    # This finds an unknown option now, and not at the first connection.
     client.connection_pool.make_connection()
     return client
 
@@ -58,9 +58,9 @@ def _limits(timeout_seconds: float) -> dict[str, Any]:
     return {
         "socket_timeout": timeout_seconds,
         "socket_connect_timeout": timeout_seconds,
-        # A second try would double the wait; callers do without Redis instead.
+        # A second try would double the wait; callers continue without Redis instead.
         "retry": Retry(NoBackoff(), retries=0),
-        # RESP2 and no introduction: a new connection costs no round trip before its first command.
+        # With RESP2 and no driver info, a new connection costs no round trip before its first command.
         "protocol": 2,
         "driver_info": None,
     }
@@ -68,7 +68,7 @@ def _limits(timeout_seconds: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """What a URL that names several hosts says."""
+    """The parts of a URL that names several hosts."""
 
     hosts: list[tuple[str, int]]
     credentials: dict[str, str]
@@ -90,12 +90,12 @@ class _Addresses:
 def _address(host: str, default_port: int) -> tuple[str, int]:
     name, _, port = host.partition(":")
     if not name:
-        raise BadLockUrl("A Redis URL names a host that is empty.")
+        raise BadLockUrl("A Redis URL names an empty host.")
     return name, int(port or default_port)
 
 
 class _SentinelClient:
-    """The master of a service, asked for again whenever a connection is made; closes the sentinels too."""
+    """A client of a service's master. It looks the master up for each connection, and closes the sentinels too."""
 
     def __init__(self, addresses: _Addresses, limits: dict[str, Any]) -> None:
         if not addresses.path:

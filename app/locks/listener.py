@@ -1,4 +1,4 @@
-"""Hears what is published on some channels, and subscribes again whenever the subscription is lost."""
+"""Receives messages of Redis channels, and subscribes again after each loss of the subscription."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -13,16 +13,16 @@ from app.runtime.background_loop import ErrorReporter, LoopDelays
 from app.runtime.clock import Clock
 
 SILENCE_SECONDS = 10.0
-"""A subscription that hears nothing for so long asks whether anybody is there; silent again, it is made anew."""
+"""After this long without a message the listener sends a PING. After as long without an answer it subscribes again."""
 
 RETRY_DELAYS = LoopDelays()
 
 
 class Listener:
-    """Hands every message of a channel to `hear`, from `start` to `stop`; what comes in between losses is lost.
+    """Passes every message of its channels to `on_message`, from `start` to `stop`.
 
-    More channels may be joined and left at any time, before the start as well. Each loss is reported, and the rest
-    before the next try grows.
+    Messages that are published while the subscription is lost are lost too. Each loss is reported, and the delay before
+    the next try grows. Channels may be added and removed at any time, also before the start.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._task = asyncio.create_task(self._listen(), name=f"listener {self._channel}")
 
     async def stop(self) -> None:
-        """Stop listening; raises what ended the listening before its time, which would be a bug."""
+        """Stop listening. Raises the error that ended the listener earlier, which would be a bug."""
         tasks = {task for task in (self._sync_task, self._task) if task is not None}
         for task in tasks:
             task.cancel()
@@ -63,28 +63,28 @@ class Listener:
                 task.result()
 
     def is_subscribed(self, channel: str) -> bool:
-        """Whether this channel is joined."""
+        """Whether the listener wants this channel."""
         return channel in self._wanted
 
     def subscribe(self, channel: str) -> None:
-        """Hear this channel too, from some moments after now; harmless when it is heard already."""
+        """Subscribe to this channel soon; harmless if it is subscribed already."""
         if channel not in self._wanted:
             self._wanted.add(channel)
             self._start_sync()
 
     def unsubscribe(self, channel: str) -> None:
-        """Hear this channel no longer."""
+        """Unsubscribe from this channel soon."""
         self._wanted.discard(channel)
         self._start_sync()
 
     def _start_sync(self) -> None:
         if self._subscription is not None and (self._sync_task is None or self._sync_task.done()):
             loop = asyncio.get_running_loop()
-            # In a context of its own: it may be a request that has somebody wait.
+            # A new context: the caller may be a request that begins to wait.
             self._sync_task = loop.create_task(self._sync_channels(self._subscription), context=Context())
 
     async def _sync_channels(self, subscription: RedisSubscription) -> None:
-        """Bring what is heard to what is wanted. Whoever reads the subscription reports when it is lost."""
+        """Subscribe to added channels and leave removed ones. `_listen` reports a lost subscription."""
         with suppress(RedisError, OSError):
             while subscription is self._subscription and self._subscribed != self._wanted:
                 added, removed = self._wanted - self._subscribed, self._subscribed - self._wanted
@@ -109,22 +109,22 @@ class Listener:
                 await self._clock.sleep(RETRY_DELAYS.after_failure(failures))
 
     async def _messages(self, subscription: RedisSubscription) -> AsyncGenerator[Mapping[str, Any]]:
-        """What comes in, of any type, until the subscription is lost."""
+        """Yield incoming messages of any type until the subscription is lost."""
         self._subscription, self._subscribed = subscription, set(self._wanted)
         try:
             await subscription.subscribe(*self._subscribed)
             while True:
                 yield await self._next_message(subscription)
         finally:
-            # Joining on what is lost would open it again, for nobody.
+            # A subscribe on a lost subscription would reopen it, without a reader.
             self._subscription = None
 
     async def _next_message(self, subscription: RedisSubscription) -> Mapping[str, Any]:
-        """The next message or sign of life; raises TimeoutError when there is none."""
+        """Return the next message or the answer to a PING. Raises `TimeoutError` without either."""
         message = await subscription.get_message(timeout=self._silence_seconds)
         if message is None:
             await subscription.ping()
             message = await subscription.get_message(timeout=self._silence_seconds)
         if message is None:
-            raise TimeoutError(f"nothing was heard on {self._channel} in {2 * self._silence_seconds} s")
+            raise TimeoutError(f"nothing was received on {self._channel} in {2 * self._silence_seconds} s")
         return message

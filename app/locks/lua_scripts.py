@@ -1,4 +1,4 @@
-"""The Lua scripts, read once, each with the digest by which Redis knows it."""
+"""The Lua scripts, read once, each with the SHA-1 digest that names it in Redis."""
 
 from dataclasses import dataclass
 from hashlib import sha1
@@ -9,7 +9,7 @@ SCRIPTS_DIRECTORY = Path(__file__).with_name("scripts")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """One script: its whole text and the SHA-1 that EVALSHA asks for."""
+    """One script: its whole text, and its SHA-1 for EVALSHA."""
 
     name: str
     text: str
@@ -17,7 +17,7 @@ class Script:
 
 
 def script(name: str, own: str) -> Script:
-    """The script of this name with this text of its own, behind what every script begins with."""
+    """Return the script of this name: the shared beginning (`records.lua`), then its own text."""
     text = (SCRIPTS_DIRECTORY / "records.lua").read_text() + "\n" + own
     return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 

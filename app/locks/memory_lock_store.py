@@ -1,9 +1,8 @@
-"""The lock store of a process on its own: it keeps no records, because the rows already say everything.
+"""The lock store of a single process. It keeps no records, because the rows in SQL already hold every promise.
 
-A record could only prolong a lock inside a bound that SQL has granted ahead, or end it before that
-bound. Without a shared lock store SQL grants nothing ahead: every renewal writes `locked_until` =
-now + the lock duration, which is the promise itself. A record kept here would expire at the same
-moment, so it would be work without effect, and after a restart it would be gone.
+A record could only prolong a lock inside a bound that SQL has granted ahead, or end it before that bound. Without a
+shared lock store SQL grants nothing ahead: every renewal writes `locked_until` = now + the lock duration, which is the
+promise itself. A record here would expire at the same moment, so it would have no effect, and a restart would lose it.
 """
 
 from collections.abc import Sequence
@@ -14,35 +13,35 @@ from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
 
 class MemoryLockStore:
-    """Implements `LockStore` by leaving every question to SQL."""
+    """Implements `LockStore` by leaving every decision to SQL."""
 
     @property
     def is_shared(self) -> bool:
-        """Never: the lead of renewals is the lock duration."""
+        """Always false: the lead of renewals is the lock duration."""
         return False
 
     @property
     def state(self) -> str:
-        """There is nothing here that could fail."""
+        """Always `none`: nothing here can fail."""
         return "none"
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> NotRenewed:
-        """SQL must prolong the lock, by its own clock alone."""
+        """SQL must prolong the lock, by its own clock."""
         return NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
 
     async def write_record(self, token: LockToken, record: LockRecord) -> None:
-        """SQL has recorded the renewal."""
+        """Write nothing: SQL has recorded the renewal."""
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
-        """No lock ends before SQL says so."""
+        """No lock ends before its end in SQL."""
         return [NO_EXPIRED_GENERATION] * len(tokens)
 
     async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:
-        """There is nothing to forget."""
+        """Delete nothing: no record exists."""
 
     async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
-        """No lock ends before SQL says so."""
+        """No lock ends before its end in SQL."""
         return []
 
     async def close(self) -> None:
-        """There is nothing to let go."""
+        """Nothing is open."""

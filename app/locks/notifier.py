@@ -1,7 +1,7 @@
-"""Wake-ups for waiting receivers: rung here, and told to the other processes through Redis.
+"""Wake-ups for waiting receivers of this process and, through Redis, of other processes.
 
-Any of them may be lost, with Redis or on the way: receivers look again every second, and settings
-are remembered for a moment only.
+A wake-up may be lost, with Redis or on the way. That is harmless: receivers poll every second, and queue settings are
+cached for a moment only.
 """
 
 import asyncio
@@ -20,41 +20,41 @@ from app.runtime.clock import Clock, Timer
 from app.runtime.wait_queue import WaitQueue
 
 PUBLISH_INTERVAL_SECONDS = 0.005
-"""A burst of sends makes one message per so long; a first ring after silence leaves at once."""
+"""A burst of sends publishes once in this interval. The first wake-up after a pause is published at once."""
 
 ALONE_INTERVAL_SECONDS = 0.05
-"""The same while nobody but this process was reached, so that a process without others pays next to nothing."""
+"""The same interval while no other process subscribes, so that a single process pays next to nothing."""
 
 IDLE_CHANNEL_SECONDS = 30.0
-"""How long a process goes on hearing of a line in which it has no receiver; up to twice as long, by the timer."""
+"""How long a process stays subscribed to a wait key without a receiver of its own. The timer may double this."""
 
 MAX_CHANNELS = 1_000
-"""Lines of which a process hears at once. Receivers in other lines are served by the look of each second."""
+"""Wait keys that a process subscribes to at a time. Receivers under other keys rely on their poll each second."""
 
 MAX_NAMED_MESSAGES = 100
-"""Messages of one queue that are named at a time. A search comes to the others on its second walk."""
+"""Messages of one queue that one notice names. A search finds the others on its second scan."""
 
 PositiveCount = Annotated[int, msgspec.Meta(gt=0)]
 
 
-class Notice(msgspec.Struct):
-    """What one process tells the others; fields it does not know are passed over.
+class Notice(msgspec.Struct, rename={"wake_ups": "rings"}):
+    """What one process publishes to the others. Unknown fields are ignored.
 
-    `origin` names the process, `rings` counts wake-ups by queue, `passed` names messages by queue that became receivable
-    where searches may have been, `queues_changed` says that some queues have new settings.
+    `origin` names the process, `wake_ups` counts wake-ups by queue, `passed` lists by queue the messages that became
+    receivable at positions that searches may have passed. `queues_changed` means that some queues have new settings.
     """
 
     origin: str
-    rings: dict[int, PositiveCount] = {}
+    wake_ups: dict[int, PositiveCount] = {}
     passed: dict[int, list[int]] = {}
     queues_changed: bool = False
 
 
 class LocalNotifier:
-    """Implements `Bells` for a process on its own.
+    """Implements `Notifier` for a single process.
 
-    `on_schedule_changed`, `on_queues_changed` and `on_messages_available` are set after this object was made, once there is
-    something to wake, something to forget and searches to tell.
+    `on_schedule_changed`, `on_queues_changed` and `on_messages_available` are set later, when the schedule loop, the queue
+    cache and the searches exist.
     """
 
     def __init__(self, wait_queue: WaitQueue[int]) -> None:
@@ -64,26 +64,26 @@ class LocalNotifier:
         self.on_messages_available: Callable[[int, Sequence[int]], None] = _ignore_messages
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
-        """Wake the receivers that have waited longest here. The caller has told the searches of this process already."""
+        """Wake the receivers that have waited longest. The caller has already notified the searches of this process."""
         self._wait_queue.wake(queue_id, count)
 
     def schedule_changed(self) -> None:
-        """Let the schedule pass of this process look again; whichever process it is awakens for all."""
+        """Run the schedule pass of this process. It promotes messages for all processes."""
         self.on_schedule_changed()
 
     def queues_changed(self) -> None:
-        """Whoever changed the queue has forgotten it already, and there is nobody else."""
+        """Do nothing: the caller has cleared the cache of this process, and no other process exists."""
 
     async def close(self) -> None:
-        """There is nothing to let go."""
+        """Nothing is open."""
 
 
 class SharedNotifier(LocalNotifier):
-    """Implements `Bells` across processes: what finds nobody waiting here is told to the others.
+    """Implements `Notifier` across processes: wake-ups that find no receiver here are published to the others.
 
-    A ring is told on the channel of its queue, which a process joins when somebody begins to wait there, and leaves
-    when it hears a ring for nobody. So a busy queue that nobody has to wait for costs the others nothing. Channels of
-    queues that are quiet or gone are left after `IDLE_CHANNEL_SECONDS` without a receiver.
+    A wake-up is published on the channel of its queue. A process subscribes to that channel when its first receiver waits
+    there, and unsubscribes when it gets a wake-up without a receiver. So a busy queue without waiting receivers costs the
+    other processes nothing. Channels of quiet or deleted queues are left after `IDLE_CHANNEL_SECONDS` without a receiver.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class SharedNotifier(LocalNotifier):
         self._listener = Listener(connection.client, keys.broadcast_channel(), self._receive, clock, report)
 
     def start(self) -> None:
-        """Begin to hear the other processes."""
+        """Start to receive notices of other processes."""
         self._wait_queue.on_first_waiter = self._subscribe
         self._listener.start()
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
-        """Wake receivers here; the rest of `count` is for other processes, and `passed_numbers` for all their searches."""
+        """Wake receivers here. Publish the rest of `count`, and `passed_numbers` for the searches of all other processes."""
         left = count - self._wait_queue.wake(queue_id, count)
         if left > 0:
             self._wake_ups[queue_id] += left
@@ -127,12 +127,12 @@ class SharedNotifier(LocalNotifier):
             self._start_publishing()
 
     def queues_changed(self) -> None:
-        """Let the others forget what they remember of queues."""
+        """Make the other processes clear their queue caches."""
         self._queues_changed = True
         self._start_publishing()
 
     async def close(self) -> None:
-        """Stop hearing and telling; what is not told by now is lost. The link belongs to whoever opened it."""
+        """Stop receiving and publishing. Unpublished notices are lost. The caller closes the connection that it passed in."""
         if self._cleanup_timer is not None:
             self._cleanup_timer.cancel()
         if self._publish_task is not None:
@@ -142,7 +142,7 @@ class SharedNotifier(LocalNotifier):
 
     def _start_publishing(self) -> None:
         if self._publish_task is None or self._publish_task.done():
-            # In a context of its own: it outlives the request that happens to start it.
+            # A new context: the task outlives the request that starts it.
             self._publish_task = asyncio.get_running_loop().create_task(self._publish_pending(), context=Context())
 
     async def _publish_pending(self) -> None:
@@ -160,8 +160,8 @@ class SharedNotifier(LocalNotifier):
             await self._clock.sleep(PUBLISH_INTERVAL_SECONDS if has_others else ALONE_INTERVAL_SECONDS)
 
     def _notice(self, wait_key: int) -> Notice:
-        rings, passed = self._wake_ups.get(wait_key), self._available_messages.get(wait_key)
-        return Notice(self._origin, {wait_key: rings} if rings else {}, {wait_key: passed} if passed else {})
+        wake_ups, passed = self._wake_ups.get(wait_key), self._available_messages.get(wait_key)
+        return Notice(self._origin, {wait_key: wake_ups} if wake_ups else {}, {wait_key: passed} if passed else {})
 
     def _subscribe(self, wait_key: int) -> None:
         self._idle.discard(wait_key)
@@ -176,7 +176,7 @@ class SharedNotifier(LocalNotifier):
             self._cleanup_timer = self._clock.call_later(IDLE_CHANNEL_SECONDS, self._unsubscribe_idle)
 
     def _unsubscribe_idle(self) -> None:
-        """Leave the lines that have had no receiver since the last time."""
+        """Unsubscribe from wait keys that have had no receiver since the last run."""
         self._unsubscribe({wait_key for wait_key in self._idle if not self._wait_queue.has_waiters(wait_key)})
         self._idle = self._without_waiters()
         self._cleanup_timer = (
@@ -201,7 +201,7 @@ class SharedNotifier(LocalNotifier):
         if not is_own:
             for queue_id, numbers in notice.passed.items():
                 self.on_messages_available(queue_id, numbers)
-        for queue_id, count in notice.rings.items():
+        for queue_id, count in notice.wake_ups.items():
             woken = 0 if is_own else self._wait_queue.wake(queue_id, count)
             if not woken and not self._wait_queue.has_waiters(queue_id):
                 self._unsubscribe([queue_id])
@@ -210,8 +210,8 @@ class SharedNotifier(LocalNotifier):
 
 
 def _do_nothing() -> None:
-    """Nobody has asked to hear of it."""
+    """The default of callbacks."""
 
 
 def _ignore_messages(_wait_key: int, _sequence_numbers: Sequence[int]) -> None:
-    """There are no searches."""
+    """The default of `on_messages_available`."""

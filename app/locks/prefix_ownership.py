@@ -1,9 +1,9 @@
-"""Keeps the prefix of a broker's keys in Redis for this broker alone.
+"""Reserves a prefix of Redis keys for one broker.
 
 A broker is the processes of one database, and has that database's identity. Two brokers under one prefix would drop each
 other's lock records, which delays redeliveries, and wake each other's receivers. So the prefix belongs to the broker that
-took it, until a day after its last process has ended. A process of another broker refuses to start. One that could not
-ask when it started, because Redis was away, does without Redis once it can.
+took it, until a day after its last process has ended. A process of another broker refuses to start. If Redis was away at
+its start, it runs, and works without Redis once Redis shows the other owner.
 """
 
 from app.locks.lua_scripts import ACQUIRE_PREFIX
@@ -13,17 +13,17 @@ from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelay
 from app.runtime.clock import Clock
 
 OWNERSHIP_SECONDS = 86_400
-"""How long a prefix stays with a broker that no longer asks: longer than any lock record lives."""
+"""How long a prefix stays with a broker that has stopped checking: longer than the life of any lock record."""
 
 CHECK_SECONDS = 5.0
-"""How often each process asks, so that it takes the prefix again soon after Redis was emptied."""
+"""How often each process checks, so that it takes the prefix again soon after Redis was emptied."""
 
 RETRY_SECONDS = 1.0
-"""The same while the process does without Redis."""
+"""The same while the process works without Redis."""
 
 
 class PrefixInUse(Exception):
-    """Another broker has the prefix; the text is a sentence for the operator."""
+    """Another broker has the prefix. The text is written for the operator."""
 
     def __init__(self, keys: RedisKeys) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class PrefixInUse(Exception):
 
 
 async def acquire(connection: RedisConnection, keys: RedisKeys, broker_id: str) -> bool:
-    """Take the prefix for a broker; whether Redis has answered. Refuses with `PrefixInUse`."""
+    """Take the prefix for a broker. Return whether Redis has answered. Refuses with `PrefixInUse`."""
     (reply,) = await connection.run([ScriptCall(ACQUIRE_PREFIX, [keys.owner()], [broker_id, OWNERSHIP_SECONDS])])
     if not isinstance(reply, bytes):
         return False
@@ -46,8 +46,8 @@ async def acquire(connection: RedisConnection, keys: RedisKeys, broker_id: str) 
 class PrefixOwnership:
     """Takes the prefix, and keeps it while the process runs.
 
-    It asks over a link of its own. The `gate` is the link of everything else, which carries nothing until the prefix is
-    known to be this broker's, nor while it is another one's.
+    It has a connection of its own. `guarded_connection` serves everything else. It is disabled until this broker is known
+    to have the prefix, and while another broker has it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PrefixOwnership:
         guarded_connection.is_enabled = False
 
     async def acquire(self) -> None:
-        """Ask once. Refuses with `PrefixInUse`; where Redis does not answer, nothing changes."""
+        """Check once. Refuses with `PrefixInUse`. If Redis does not answer, nothing changes."""
         try:
             if await acquire(self._connection, self._keys, self._broker):
                 self._guarded_connection.is_enabled = True
@@ -80,11 +80,11 @@ class PrefixOwnership:
             raise
 
     def start(self) -> None:
-        """Begin to ask again and again."""
+        """Start to check repeatedly."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Ask no longer. The prefix stays with the broker, whose other processes may go on."""
+        """Stop checking. The prefix stays with the broker, whose other processes may still run."""
         await self._loop.stop()
 
     async def _check(self) -> float:

@@ -1,4 +1,4 @@
-"""The little of redis-py that this room uses, with the types that redis-py leaves open."""
+"""The part of redis-py that this backend uses, with the types that redis-py leaves open."""
 
 from collections.abc import Awaitable, Mapping
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 
 class RedisPipeline(Protocol):
-    """Commands that leave together."""
+    """Commands that are sent together."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -19,12 +19,12 @@ class RedisPipeline(Protocol):
         ...
 
     async def execute(self, _raise_on_error: bool, /) -> list[Any]:
-        """Send all; their answers, and with False an error of Redis in the place of the answer it is."""
+        """Send all commands and return their replies. With False, an error of Redis is returned as the reply of its command."""
         ...
 
 
 class RedisSubscription(Protocol):
-    """A connection that hears what is published."""
+    """A connection that receives published messages."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -33,19 +33,19 @@ class RedisSubscription(Protocol):
     ) -> None: ...
 
     async def subscribe(self, *_channels: str) -> None:
-        """Hear these channels from now on."""
+        """Subscribe to these channels."""
         ...
 
     async def unsubscribe(self, *_channels: str) -> None:
-        """Hear these channels no longer."""
+        """Unsubscribe from these channels."""
         ...
 
     async def ping(self) -> object:
-        """Ask for a sign of life, which arrives as a message."""
+        """Send a PING; the answer arrives as a message."""
         ...
 
     def get_message(self, *, timeout: float) -> Awaitable[Mapping[str, Any] | None]:
-        """The next message of any type; None after so many seconds without."""
+        """Return the next message of any type, or None after `timeout` seconds without one."""
         ...
 
 
@@ -53,13 +53,13 @@ class RedisClient(Protocol):
     """A pool of connections to Redis."""
 
     def pipeline(self, *, transaction: bool) -> RedisPipeline:
-        """An empty pipeline."""
+        """Return an empty pipeline."""
         ...
 
     def pubsub(self) -> RedisSubscription:
-        """A subscription to nothing yet."""
+        """Return a subscription without channels."""
         ...
 
     async def aclose(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         ...

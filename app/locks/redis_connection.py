@@ -1,4 +1,4 @@
-"""The way to Redis: short patience, a circuit breaker, and None instead of every failure."""
+"""A connection to Redis with short timeouts, a circuit breaker, and None in place of every failure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from app.runtime.clock import Clock
 
 FAILURES_TO_OPEN = 3
 COOL_DOWN_SECONDS = 1.0
-"""Degraded, every renewal writes SQL; asking once a second whether Redis is back costs next to nothing."""
+"""While Redis is away every renewal writes SQL. One trial a second costs next to nothing."""
 
 RedisCommand = Sequence[str | bytes | int]
 
 RedisReply = bytes | int | RedisError | None
-"""What a command answered (a script always bytes), how Redis refused it, or None when nothing was heard."""
+"""The reply to a command (bytes for a script), the error of Redis, or None if no reply arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """One run of a script: the index of a bucket, then its records, then the arguments."""
+    """One call of a script. The first key is the index of a bucket, the other keys are its records."""
 
     script: Script
     keys: Sequence[str]
@@ -32,15 +32,15 @@ class ScriptCall:
 
     @property
     def eval_arguments(self) -> list[str | int]:
-        """What follows the script in EVAL and EVALSHA."""
+        """The arguments after the script in EVAL and EVALSHA."""
         return [len(self.keys), *self.keys, *self.arguments]
 
 
 class RedisConnection:
-    """A connection to Redis that several callers share; it never raises for what Redis does or fails to do.
+    """A connection to Redis that several callers share. A failure of Redis never raises.
 
-    Whether a call that failed took effect is unknown; every script may be run again or late. What failed is
-    reported at most once per cool-down. While `is_open` is false nothing is sent, as if Redis did not answer.
+    Whether a failed call took effect is unknown; every script is safe to run again or late. Failures are reported at most
+    once per cool-down. While `is_enabled` is false nothing is sent, as if Redis did not answer.
     """
 
     def __init__(self, client: RedisClient, clock: Clock, report: ErrorReporter) -> None:
@@ -53,16 +53,16 @@ class RedisConnection:
 
     @property
     def is_up(self) -> bool:
-        """Whether it is open, and Redis answered when it was last asked or has not yet failed often enough to be given up."""
+        """Whether the connection is enabled and its circuit breaker is closed."""
         return self.is_enabled and self._breaker.state is CircuitState.CLOSED
 
     async def run(self, calls: Sequence[ScriptCall]) -> list[RedisReply]:
-        """Run scripts in one round trip; the reply to each."""
+        """Run scripts in one round trip, and return the reply to each."""
         script_commands = [("EVALSHA", call.script.digest, *call.eval_arguments) for call in calls]
         replies = await self._execute(script_commands)
         missing_scripts = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing_scripts:
-            # A server that was started anew, or another one: EVAL also makes it remember the script.
+            # A restarted server, or another one: EVAL also caches the script there.
             retried = await self._execute(
                 [("EVAL", calls[index].script.text, *calls[index].eval_arguments) for index in missing_scripts]
             )
@@ -71,7 +71,10 @@ class RedisConnection:
         return replies
 
     async def publish(self, messages: Mapping[str, bytes]) -> dict[str, int]:
-        """Tell whoever is subscribed, by channel; how many that were, as far as is known. Lost when Redis is away."""
+        """Publish a message on each channel. Return the number of subscribers reached, 0 if unknown.
+
+        The messages are lost while Redis is away.
+        """
         replies = await self._execute([("PUBLISH", channel, message) for channel, message in messages.items()])
         return {
             channel: reached if isinstance(reached, int) else 0
@@ -79,11 +82,11 @@ class RedisConnection:
         }
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self.client.aclose()
 
     async def _execute(self, commands: Sequence[RedisCommand]) -> list[RedisReply]:
-        """Send commands together; the reply to each."""
+        """Send commands together, and return the reply to each."""
         if not self.is_enabled or not self._breaker.allows():
             return [None] * len(commands)
         try:

@@ -1,10 +1,10 @@
 """Names in Redis: a record per lock token, an index of deadlines per bucket, a channel for wake-ups.
 
-Versions of the service that write records of another form use other names, so that both can run side by side: each
-sees no record of the other, which proves nothing and sends a renewal to SQL.
+Versions of the service with another format of records use other names, so that both can run side by side. Each finds no
+record of the other; a missing record proves nothing, and the renewal goes to SQL.
 
-The bucket stands in braces, so that Redis Cluster keeps a bucket's index and records in one slot and
-one script may touch them all.
+Names contain the bucket in braces, so that Redis Cluster keeps a bucket's index and records in one slot and one script
+may use them all.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ DEFAULT_PREFIX = "peeklock:"
 
 BUCKETS = 16
 BUCKET_SHIFT = 6
-"""So many low bits of the sequence number share a bucket: 64 neighbours, about what one batch holds."""
+"""64 neighbouring sequence numbers, about one batch, share a bucket."""
 
 
 def bucket_of(token: LockToken) -> int:
-    """The bucket of a token: neighbours share one, so that a batch needs few scripts."""
+    """Return the bucket of a token. Neighbours share one, so that a batch needs few scripts."""
     return (token.sequence_number >> BUCKET_SHIFT) % BUCKETS
 
 
@@ -32,30 +32,30 @@ class RedisKeys:
 
     def __post_init__(self) -> None:
         if "{" in self.prefix:
-            raise ValueError("A prefix with { would take the place of the bucket as the hash tag.")
+            raise ValueError("A prefix with { would replace the bucket as the hash tag.")
 
     def index(self, bucket: int) -> str:
-        """The sorted set of a bucket's records by deadline."""
+        """Return the name of the sorted set of a bucket's records by deadline."""
         return f"{self.prefix}{{{bucket}}}:ends"
 
     def record(self, token: LockToken) -> str:
-        """The record of one delivery."""
+        """Return the name of the record of one delivery."""
         return f"{self.prefix}{{{bucket_of(token)}}}:lock:{token}"
 
     def owner(self) -> str:
-        """The identity of the broker that the prefix belongs to."""
+        """Return the name of the key that holds the identity of the prefix's broker."""
         return f"{self.prefix}owner"
 
     def broadcast_channel(self) -> str:
-        """The channel that every process hears."""
+        """Return the channel that every process subscribes to."""
         return f"{self.prefix}wake-ups"
 
     def channel_of(self, wait_key: int) -> str:
-        """The channel of those processes where somebody waits in this line."""
+        """Return the channel of the processes that have receivers under this wait key."""
         return f"{self.prefix}wake-ups:{wait_key}"
 
     def token(self, record: str) -> LockToken | None:
-        """The token that a record's name ends with; None for a name that was never given here."""
+        """Return the token at the end of a record's name, or None if no record has such a name."""
         try:
             return LockToken.parse(record.rpartition(":")[2])
         except MessageNotFound:

@@ -1,4 +1,4 @@
-"""The lock store in Redis, shared by all processes; its clock is the only one that locks go by."""
+"""The lock store in Redis, shared by all processes. Deadlines of records follow the clock of Redis alone."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ UNREACHABLE = NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION
 
 @dataclass(frozen=True, slots=True)
 class LockCommand:
-    """What one caller wants done with one record."""
+    """A script to run for one record."""
 
     script: Script
     token: LockToken
@@ -29,14 +29,13 @@ class LockCommand:
 
 
 RecordResult = tuple[int, ...] | None
-"""The numbers a script answers for one record; None when Redis did not answer."""
+"""The numbers that a script returns for one record; None if Redis did not answer."""
 
 
 class RedisLockStore:
-    """Implements `LockStore`. Callers who come while a round trip is under way share the next one.
+    """Implements `LockStore`. Calls that arrive during a round trip share the next one.
 
-    Crash window: a record that was written for nothing (its process died, the reply was lost) only
-    delays a redelivery, and it expires by itself.
+    Crash window: a record whose process died, or whose reply was lost, only delays a redelivery until Redis expires it.
     """
 
     def __init__(self, connection: RedisConnection, keys: RedisKeys) -> None:
@@ -49,40 +48,40 @@ class RedisLockStore:
 
     @property
     def is_shared(self) -> bool:
-        """Whether renewals may count on it now: it answers, and did not refuse to keep the last record."""
+        """Whether renewals may rely on Redis now: it answers, and it accepted the last record."""
         return self._connection.is_up and self._keeps_records
 
     @property
     def state(self) -> str:
-        """`ok`, or `degraded` while Redis is left alone after failures, or is full, or a replica."""
+        """`ok`, or `degraded` while Redis fails, is full, or is a replica."""
         return "ok" if self.is_shared else "degraded"
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
-        """Prolong a lock whose record lives, inside its bound; otherwise say what the record tells."""
+        """Prolong a lock with a live record inside its bound; otherwise return its expired generation, if any."""
         arguments = (duration, queue_version.queue_id, queue_version.version)
         result = await self._commands.submit(LockCommand(RENEW, token, arguments))
         if result is None:
             return UNREACHABLE
-        now, granted, evidence = result
-        return Renewed(granted, duration) if granted else NotRenewed(now, evidence)
+        now, granted, expired_generation = result
+        return Renewed(granted, duration) if granted else NotRenewed(now, expired_generation)
 
     async def write_record(self, token: LockToken, record: LockRecord) -> None:
-        """Write the record of a lock that SQL has prolonged; losing it only delays a redelivery."""
+        """Write the record of a lock that SQL has prolonged. Its loss only delays a redelivery."""
         version = (record.queue_version.queue_id, record.queue_version.version)
         arguments = (record.generation, record.duration, record.bound, record.promised_until, *version)
         await self._commands.submit(LockCommand(RECORD, token, arguments))
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
-        """The generations of records that have expired; `NO_EXPIRED_GENERATION` for all others."""
+        """Return the generation of each record that has expired, and `NO_EXPIRED_GENERATION` for all others."""
         results = await self._commands.submit_all([LockCommand(EVIDENCE, token) for token in tokens])
         return [NO_EXPIRED_GENERATION if result is None else result[0] for result in results]
 
     async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:
-        """Forget records; one that stays is found by the sweeper and dropped then."""
+        """Delete records. The sweeper finds and deletes one that stays."""
         await self._commands.submit_all([LockCommand(DROP, token, (generation,)) for token, generation in ended])
 
     async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
-        """Tokens whose records have expired, from all buckets in turn; the same again until dropped."""
+        """Return tokens whose records have expired, from all buckets in turn. They return until they are deleted."""
         replies = await self._connection.run(
             [ScriptCall(EXPIRED, [self._keys.index(b)], [limit]) for b in range(BUCKETS)]
         )
@@ -91,16 +90,16 @@ class RedisLockStore:
             self._keys.token(name) for round_of_names in zip_longest(*names, fillvalue="") for name in round_of_names
         )
         tokens = list(islice((token for token in interleaved if token is not None), limit))
-        # A record may have been prolonged since, or be gone; only what it says itself is evidence.
+        # A record may have been prolonged since, or be gone; only the record itself proves that it has expired.
         found = zip(tokens, await self.expired_generations(tokens), strict=True)
         return [(token, generation) for token, generation in found if generation != NO_EXPIRED_GENERATION]
 
     async def close(self) -> None:
-        """Finish what is under way. The link belongs to whoever opened it."""
+        """Finish commands that are under way. The caller closes the connection that it passed in."""
         await self._commands.close()
 
     async def _run(self, commands: list[LockCommand]) -> list[RecordResult]:
-        """One script call per kind and bucket, all in one round trip; lines in the order of the errands."""
+        """Run one script call per script and bucket, all in one round trip. Results have the order of the commands."""
         groups = defaultdict[tuple[Script, int], list[int]](list)
         for position, command in enumerate(commands):
             groups[command.script, bucket_of(command.token)].append(position)

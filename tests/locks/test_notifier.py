@@ -142,7 +142,7 @@ async def test_who_waits_here_is_rung_first_and_only_the_rest_is_told(local: Not
         assert await nearer.woken(0)
         local.notifier.notify(ORDERS, 5)
         assert await nearer.woken(0)
-    assert (await channel.next()).rings == {ORDERS: 4}
+    assert (await channel.next()).wake_ups == {ORDERS: 4}
 
 
 async def test_searches_elsewhere_hear_of_messages_although_all_are_woken_here(
@@ -173,21 +173,21 @@ async def test_no_more_messages_are_named_than_a_notice_may_hold(local: Notifier
         local.notifier.notify(ORDERS, 50, range(50 * number, 50 * number + 50))
     await pass_publish_interval(local)
     notice = await channel.next()
-    assert (notice.rings, notice.passed) == ({ORDERS: 150}, {ORDERS: list(range(100))})
+    assert (notice.wake_ups, notice.passed) == ({ORDERS: 150}, {ORDERS: list(range(100))})
 
 
 async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_a_queue_with_the_sum(
     local: NotifierProcess, channel: Channel
 ) -> None:
     local.notifier.notify(ORDERS)
-    assert (await channel.next()).rings == {ORDERS: 1}
+    assert (await channel.next()).wake_ups == {ORDERS: 1}
     for _ in range(50):
         local.notifier.notify(ORDERS)
         await run_ready_tasks()
     local.notifier.notify(BILLS, 7)
     await pass_publish_interval(local)
-    assert (await channel.next()).rings == {ORDERS: 50}
-    assert (await channel.next()).rings == {BILLS: 7}
+    assert (await channel.next()).wake_ups == {ORDERS: 50}
+    assert (await channel.next()).wake_ups == {BILLS: 7}
 
 
 async def test_after_silence_a_ring_leaves_at_once_again(local: NotifierProcess, channel: Channel) -> None:
@@ -195,7 +195,7 @@ async def test_after_silence_a_ring_leaves_at_once_again(local: NotifierProcess,
     await channel.next()
     await pass_publish_interval(local)
     local.notifier.notify(BILLS)
-    assert (await channel.next()).rings == {BILLS: 1}
+    assert (await channel.next()).wake_ups == {BILLS: 1}
 
 
 async def test_who_reaches_nobody_speaks_seldom(redis_url: str, keys: RedisKeys) -> None:

@@ -1,15 +1,15 @@
--- Forget records of deliveries that have ended.
+-- Delete records of deliveries that have ended.
 --
--- ARGV: a generation per record: a record of a higher one is that of a renewal since, and stays. Answers a line per
+-- ARGV: a generation per record. A record of a higher generation belongs to a later renewal, and stays. Returns a line per
 -- record: 1 if it is gone, else 0.
 
 local lines = {}
 
-for place = 2, #KEYS do
-  local key = KEYS[place]
+for position = 2, #KEYS do
+  local key = KEYS[position]
   local record = read(key)
   local unwanted = not record
-    or record.generation <= tonumber(ARGV[place - 1]) -- fence: generation
+    or record.generation <= tonumber(ARGV[position - 1]) -- fence: generation
   if unwanted then
     redis.call('DEL', key)
     redis.call('ZREM', index, key)

@@ -1,13 +1,13 @@
--- Answers a line per record: its generation if its deadline has passed, else -1.
+-- Return a line per record: its generation if its deadline has passed, else -1.
 
 local now = read_clock()
 local lines = {}
 
-for place = 2, #KEYS do
-  local record = read(KEYS[place])
+for position = 2, #KEYS do
+  local record = read(KEYS[position])
   if not record then
-    -- Evicted: nothing is left that could be evidence.
-    redis.call('ZREM', index, KEYS[place])
+    -- Redis has evicted the record, so nothing proves that it has expired.
+    redis.call('ZREM', index, KEYS[position])
   end
   local expired = record
     and record.deadline <= now -- fence: deadline

@@ -1,7 +1,7 @@
--- Take a prefix for a broker, or keep it for the one that has it.
+-- Take a free prefix for a broker, or extend its ownership.
 --
--- KEYS[1] names who has it. ARGV: the broker's identity, and for how many seconds it has the prefix from now on. Answers
--- the identity of the broker that has it.
+-- KEYS[1] holds the identity of the owner. ARGV: the broker's identity, and the seconds for which it has the prefix from
+-- now on. Returns the identity of the owner.
 
 local owner = redis.call('GET', KEYS[1])
 if not owner

@@ -1,16 +1,16 @@
--- Write the records of locks that SQL has prolonged, each unless a higher generation is there.
+-- Write the records of locks that SQL has prolonged. A record of a higher generation is not replaced.
 --
 -- ARGV: generation, duration, bound, end of the promise, queue and version per record. The deadline is the time of this
--- script + duration: a renewal that was held up between SQL and here leaves evidence later, never too early. One that
--- was held up for longer than its promise lasts leaves nothing: the row may have been freed, and its token must stay
--- dead. Answers a line per record: 1 if it was written, else 0.
+-- script + duration: a renewal that is delayed between SQL and Redis expires later, never too early. A renewal that is
+-- delayed past the end of its promise is not written: the row may have been freed, and its token must stay dead.
+-- Returns a line per record: 1 if it was written, else 0.
 
 local now = read_clock()
 local lines = {}
 
-for place = 2, #KEYS do
-  local key = KEYS[place]
-  local first = 6 * (place - 2)
+for position = 2, #KEYS do
+  local key = KEYS[position]
+  local first = 6 * (position - 2)
   local record = {
     generation = tonumber(ARGV[first + 1]),
     deadline = now + tonumber(ARGV[first + 2]),
@@ -23,7 +23,7 @@ for place = 2, #KEYS do
     and now < tonumber(ARGV[first + 4]) -- fence: promise
     and (not stored or stored.generation <= record.generation) -- fence: generation
   if wanted then
-    -- The promise before may reach further, and SQL still covers it.
+    -- The previous promise may end later, and SQL still covers it.
     if stored
       and stored.deadline > record.deadline -- fence: longer
     then

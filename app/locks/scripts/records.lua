@@ -1,17 +1,17 @@
--- What every script begins with: the clock, and how a record is kept.
+-- The beginning of every script: the clock, and the format of a record.
 --
--- KEYS[1] is the index of a bucket, the keys after it are records. A record is one string,
--- "<generation> <deadline> <bound> <queue> <version>", and stands in the index under its deadline. Times are
--- microseconds since 1970, written with %.0f because Lua's own way keeps only 14 digits. Queue and version say which
--- queue's lock it is, and which settings of the queue the renewal went by.
+-- KEYS[1] is the index of a bucket, the other keys are records. A record is one string,
+-- "<generation> <deadline> <bound> <queue> <version>". The index scores it by its deadline. Times are microseconds since
+-- 1970, written with %.0f because Lua's default format keeps only 14 digits. Queue and version name the queue of the
+-- lock, and the version of the queue at the renewal.
 
 local index = KEYS[1]
 
--- After its bound no evidence is of use, because SQL frees the row by itself. The grace lets a sweeper see
--- what expired while it was away.
+-- After its bound a record is of no use, because SQL alone frees the row. During the grace a sweeper that was away still
+-- finds records that expired meanwhile.
 local GRACE = 300000000
 
--- Longer than any record lives; each write puts the end of the index off, so that nothing stays when all is idle.
+-- Longer than the life of any record. Each write postpones the end of the index, so that an idle Redis keeps nothing.
 local INDEX_SECONDS = 86400
 
 local function read_clock()

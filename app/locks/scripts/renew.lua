@@ -1,16 +1,16 @@
--- Prolong locks to now + duration, each while its record lives, inside its bound, and for the queue as it is now.
+-- Prolong locks to now + duration. Each needs a live record of the same queue and version, and stays inside its bound.
 --
--- A record of another queue, or of an earlier version of the queue, prolongs nothing: the lock may have been taken
--- since, and only SQL knows. ARGV: duration, queue and version per record. Answers a line per record: now, the new end
+-- A record of another queue, or of an earlier version of the queue, prolongs nothing: the lock may have been revoked
+-- since, and only SQL knows. ARGV: duration, queue and version per record. Returns a line per record: now, the new end
 -- of the lock or 0, and the generation of an expired record or -1.
 
 local now = read_clock()
 local lines = {}
 
-for place = 2, #KEYS do
-  local key = KEYS[place]
+for position = 2, #KEYS do
+  local key = KEYS[position]
   local record = read(key)
-  local first = 3 * (place - 2)
+  local first = 3 * (position - 2)
   local wanted = now + tonumber(ARGV[first + 1])
   local queue, version = tonumber(ARGV[first + 2]), tonumber(ARGV[first + 3])
   local granted, evidence = 0, -1
@@ -24,7 +24,7 @@ for place = 2, #KEYS do
     and record.version == version -- fence: version
   then
     granted = wanted
-    -- An earlier, longer promise may still be believed by a holder who missed this answer.
+    -- A holder that misses this answer may still rely on an earlier, longer promise.
     if true
       and wanted > record.deadline -- fence: longer
     then
