@@ -1,6 +1,6 @@
-"""uvicorn's HTTP protocol, with the head of an answer and its body in one write.
+"""uvicorn's HTTP protocol, with the head and the body of an answer in one write.
 
-uvicorn writes them one after the other: two system calls, and a client that is woken to find half an answer.
+uvicorn writes them separately: that takes two system calls, and wakes the client for half an answer.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ CONTINUE_PREFIX = b"HTTP/1.1 100 "
 
 
 class BufferedWrites(HttpToolsProtocol):
-    """A connection whose answers each go out in one write."""
+    """A connection that sends the head of an answer with the first piece of its body."""
 
     _buffered_transport: "BufferedTransport"
 
@@ -23,13 +23,13 @@ class BufferedWrites(HttpToolsProtocol):
         super().connection_made(self._buffered_transport)
 
     def on_response_complete(self) -> None:
-        """An answer has ended, perhaps without a body, as to HEAD."""
+        """An answer has ended, perhaps without a body, as for HEAD."""
         self._buffered_transport.end_response()
         super().on_response_complete()
 
 
 class BufferedTransport(asyncio.Transport):
-    """A connection that keeps an answer's head until its body, its end, or the end of the connection comes along."""
+    """A transport that keeps an answer's head until its body, its end, or the end of the connection."""
 
     __slots__ = ("_head", "_is_in_response", "_is_paused", "_is_read_held", "_now", "_transport", "reading_since")
 
@@ -38,14 +38,14 @@ class BufferedTransport(asyncio.Transport):
         self._transport = transport
         self._now = now
         self.reading_since = now()
-        """When the client was last told to go on, or its bytes were read again after a pause."""
+        """When the client last got 100 Continue, or its bytes were read again after a pause."""
         self._is_in_response = False
         self._head = b""
         self._is_read_held = False
         self._is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep the first piece of an answer, and write it with the second."""
+        """Keep the first piece of an answer, and write it with the second one."""
         if self._head:
             self._transport.writelines((self._head, data))
             self._head = b""
@@ -59,19 +59,19 @@ class BufferedTransport(asyncio.Transport):
             self._head = bytes(data)
 
     def end_response(self) -> None:
-        """The answer is whole; the next piece begins another one."""
+        """End the answer; the next piece begins another one."""
         self._is_in_response = False
         if self._head:
             self._transport.write(self._head)
             self._head = b""
 
     def close(self) -> None:
-        """Write what was kept, and hang up."""
+        """Write the kept head, and close the connection."""
         self.end_response()
         self._transport.close()
 
     def write_and_end(self, final_bytes: bytes) -> None:
-        """Write this after what was kept, say that nothing follows, and go on reading."""
+        """Write these bytes after the kept head, end the writing side, and continue to read."""
         self.end_response()
         if final_bytes:
             self._transport.write(final_bytes)
@@ -82,12 +82,12 @@ class BufferedTransport(asyncio.Transport):
         return self._transport.is_closing()
 
     def hold_reading(self) -> None:
-        """Read nothing until `let_go`, also where a request asks to read on."""
+        """Read nothing until `release_reading`, even if a request resumes reading."""
         self._is_read_held = True
         self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Read on, unless reading is paused."""
+        """Continue to read, unless reading is paused."""
         if self._is_read_held:
             self._is_read_held = False
             if not self._is_paused:

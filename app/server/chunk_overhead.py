@@ -1,14 +1,14 @@
-"""Bounds what a chunked body carries besides its content: sizes, extensions and trailer fields."""
+"""Bounds the bytes of a chunked body besides its content: chunk sizes, extensions and trailer fields."""
 
 BYTES_PER_CHUNK = 32
-"""Bytes besides its content that each chunk may have on average: its size takes up to 20 of them."""
+"""Average bytes that a chunk may have besides its content. Its size takes up to 20 of them."""
 
 
 class ChunkOverhead:
-    """What the chunks of one request may still have besides their content.
+    """The bytes that the chunks of one request may still have besides their content.
 
-    It stands where a parser appends header fields once the head has ended. Those are trailer fields: it counts them
-    and drops them, because none of them may act as a header field (RFC 9110, 6.5.1).
+    After the head it replaces the list to which the parser appends header fields. Fields there are trailer fields: it
+    counts and drops them, because none may act as a header field (RFC 9110, 6.5.1).
     """
 
     __slots__ = ("_fields", "_framing")
@@ -19,18 +19,18 @@ class ChunkOverhead:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the chunks have more than they may."""
+        """Whether the chunks exceed the limit."""
         return self._fields < 0 or self._framing < 0
 
     def append(self, field: tuple[bytes, bytes]) -> None:
-        """Drop a trailer field."""
+        """Count and drop a trailer field."""
         name, value = field
         self._fields -= len(name) + len(value)
 
     def begin_chunk(self) -> None:
-        """One more chunk."""
+        """Allow the overhead of one more chunk."""
         self._framing += BYTES_PER_CHUNK
 
     def count_framing(self, size: int) -> None:
-        """Count bytes that arrived and are not content."""
+        """Count received bytes that are not content."""
         self._framing -= size

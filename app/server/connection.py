@@ -1,7 +1,6 @@
-"""What a server speaks on each connection: HTTP as uvicorn reads it, and a problem document for what is none.
+"""A connection: HTTP as uvicorn reads it, and a problem document for bytes that are no valid request.
 
-A request that cannot be read never becomes one, so no operation could answer it; it is answered here, after the
-requests ahead of it, and the connection ends.
+No operation can answer an invalid request. The connection answers it after the requests ahead of it, and closes.
 """
 
 import asyncio
@@ -27,26 +26,26 @@ MAX_HEAD_BYTES = 64 << 10
 
 MAX_FIELDS = 128
 """Header fields of a request: up to 64 properties of a raw send, and as many others. Each takes 160 bytes of memory
-besides its own, so the bytes of a head do not bound it."""
+besides its own bytes, so the size of a head does not bound its memory."""
 
 MAX_DISCARD_BYTES = 256 << 10
-"""Bytes of a body that are still read, and dropped, after its request was answered. A body that ends within them
-leaves the connection open for the next request."""
+"""Bytes of a body that are read and dropped after its request was answered. If the body ends within them, the
+connection stays open for the next request."""
 
 DISCARD_SECONDS = 5.0
 """How long the rest of a body may take after its request was answered."""
 
 LINGER_SECONDS = 2.0
-"""How long a refused client may still send before the connection is cut: time to read why."""
+"""How long a connection stays open after a refusal, so that the client can read it."""
 
 RequestError = tuple[int, str]
 """Status and detail of a problem."""
 
 CODES = {**PARSE_ERROR_CODES, 503: Overloaded.code}
 
-MALFORMED: RequestError = (400, "This is not HTTP/1.1 as RFC 9112 writes it, or its method is unknown.")
+MALFORMED: RequestError = (400, "This is not HTTP/1.1 as RFC 9112 defines it, or its method is unknown.")
 NO_HOST: RequestError = (400, "A request of HTTP/1.1 has exactly one Host header.")
-UNKNOWN_TRANSFER_CODING: RequestError = (501, "The only transfer coding of a request that is known here is chunked.")
+UNKNOWN_TRANSFER_CODING: RequestError = (501, "This server knows no transfer coding of a request but chunked.")
 URL_TOO_LONG: RequestError = (414, f"The target of a request has at most {MAX_URL_BYTES} bytes.")
 HEAD_TOO_LARGE: RequestError = (
     431, f"The target, header fields, trailer fields and chunk extensions of a request have about {MAX_HEAD_BYTES} bytes at most."
@@ -55,7 +54,7 @@ TOO_MANY_FIELDS: RequestError = (431, f"A request has at most {MAX_FIELDS} heade
 
 
 class Stage(Enum):
-    """How much of the newest request is here."""
+    """The part of the newest request that is being received."""
 
     NONE = auto()
     HEAD = auto()
@@ -63,7 +62,7 @@ class Stage(Enum):
 
 
 class RequestRejected(Exception):
-    """A request is not taken in; raised through the parser, so that it stops."""
+    """A request is refused. Raised through the parser, to stop it."""
 
 
 class Connection(SequentialReads):
@@ -71,23 +70,23 @@ class Connection(SequentialReads):
 
     _stage = Stage.NONE
     _first_read_bytes = 0
-    """Bytes of the piece in which the newest head began. What was ahead of it there is not told apart."""
+    """Bytes of the piece in which the newest head began, including any bytes ahead of the head."""
     _later_read_bytes = 0
-    """Bytes of that head which have come since, before the newest piece."""
+    """Bytes of that head in later pieces, without the newest piece."""
     _last_read_bytes = 0
     """Bytes of the newest piece."""
     _request_error = MALFORMED
     _is_discarding = False
     _final_response: bytes | None = None
-    """The refusal that waits for the answers ahead of it."""
+    """The refusal to send after the answers ahead of it."""
     _linger_timer: asyncio.TimerHandle | None = None
     _discard_left = MAX_DISCARD_BYTES
-    """Bytes that are still read of a request that was answered or refused."""
+    """Bytes still to read of a request that was answered or refused."""
     _overhead: ChunkOverhead | None = None
-    """What the newest request's chunks may have besides their content, if its body is chunked."""
+    """The overhead of the newest request's chunks, if its body is chunked."""
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of what the client sends; refuse what is no request."""
+        """Read a piece of the client's bytes; refuse an invalid request."""
         if self._is_discarding:
             self._discard(len(data))
             return
@@ -105,25 +104,25 @@ class Connection(SequentialReads):
             self._check_head_size()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request is here."""
+        """The first byte of a request has arrived."""
         self._stage = Stage.HEAD
         self._first_read_bytes = self._later_read_bytes = 0
         self._overhead = None
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field is here. The parser keeps the blanks behind its value (RFC 9112, 5.1)."""
+        """A header field has arrived. Strip the blanks after its value, which the parser keeps (RFC 9112, 5.1)."""
         super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """A request's head is here; it is answered from now on. Raises `RequestRejected` for one that is not taken in."""
+        """A head is complete; its operation starts. Raises `RequestRejected` for a refused request."""
         if error := self._head_error():
             self._request_error = error
             raise RequestRejected
         super().on_headers_complete()
         self._stage = Stage.BODY
         if self._overhead is not None:
-            # From here on the parser appends trailer fields; the scope keeps the list of header fields.
+            # The parser now appends trailer fields; the scope keeps the list of header fields.
             self.headers = cast("Any", self._overhead)
 
     def on_chunk_header(self) -> None:
@@ -132,9 +131,9 @@ class Connection(SequentialReads):
             self._overhead.begin_chunk()
 
     def on_message_complete(self) -> None:
-        """A whole request is here, unless it offers an upgrade. Raises `RequestRejected` for trailers that are too large."""
+        """A request is complete, unless it offers an upgrade. Raises `RequestRejected` for trailers that are too large."""
         if self.parser.should_upgrade():
-            return  # its body comes through the parser that takes over
+            return  # the next parser reads its body
         if self._overhead is not None and self._overhead.is_exceeded:
             self._request_error = HEAD_TOO_LARGE
             raise RequestRejected
@@ -144,7 +143,7 @@ class Connection(SequentialReads):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """An answer has ended; where it was the last one that is owed, so does the connection."""
+        """An answer has ended. After the last one, send the pending refusal or discard the rest of a body."""
         was_last = not self.pipeline
         super().on_response_complete()
         if not was_last or self.transport.is_closing():
@@ -160,7 +159,7 @@ class Connection(SequentialReads):
         super().connection_lost(exc)
 
     def _parse(self, data: bytes) -> None:
-        """Read requests; refuse what is none."""
+        """Read requests; refuse an invalid one."""
         self._unset_keepalive_if_required()
         rest: bytes | memoryview = data
         try:
@@ -172,7 +171,7 @@ class Connection(SequentialReads):
             self._refuse(self._request_error)
 
     def _parse_until_upgrade(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Read requests until one offers an upgrade; decline, and return what comes after its head."""
+        """Read requests until one offers an upgrade. Decline it, and return the bytes after its head."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -182,7 +181,7 @@ class Connection(SequentialReads):
         return b""
 
     def _read_body(self, data: bytes) -> None:
-        """Read more of a body, within the bounds of its overhead, or of its rest if it was answered already."""
+        """Read more of a body. Limit its overhead, or the rest of the body if its request was answered already."""
         request, cycle = self.scope, self.cycle
         before = len(cycle.body)
         self._parse(data)
@@ -198,27 +197,27 @@ class Connection(SequentialReads):
                 self._refuse(HEAD_TOO_LARGE)
 
     def _discard_body(self) -> None:
-        """Read a little more of a body whose request was answered, so that the next request can follow it."""
+        """Read the rest of a short body whose request was answered, so that the next request can follow."""
         if self.expect_100_continue:
-            # Not told to go on, the client may keep its body to itself, so what comes next cannot be told apart.
+            # Without 100 Continue the client may send its body or leave it out, so the next bytes are ambiguous.
             self.transport.close()
             return
         self._discard_left = MAX_DISCARD_BYTES
         self._linger_timer = self.loop.call_later(DISCARD_SECONDS, self._buffered_transport.close)
 
     def _close_after_response(self) -> None:
-        """End a connection whose client goes on sending a body that was answered already."""
+        """End a connection whose client still sends a long body after its answer."""
         self._is_discarding = True
         self._finish(b"")
 
     def _discard(self, size: int) -> None:
-        """Take in a little of what a refused client still sends, then nothing more."""
+        """Drop a little of what a refused client still sends, then stop reading."""
         self._discard_left -= size
         if self._discard_left < 0:
             self.flow.pause_reading()
 
     def _refuse(self, error: RequestError) -> None:
-        """Answer the newest request with a problem, in its turn, and hear no more from this client."""
+        """Answer the newest request with a problem, after the requests ahead of it, and read no further request."""
         self._is_discarding = True
         refusal = self._refusal(error)
         if self._stage is Stage.BODY:
@@ -232,7 +231,7 @@ class Connection(SequentialReads):
         self._final_response = refusal
 
     def _response_instead(self, refusal: bytes) -> bytes:
-        """What is left to say of the request that is under way; its operation is told that nobody listens."""
+        """Return the refusal if the current request has no answer yet, and tell its operation that the client is gone."""
         if self.cycle.response_started:
             return b""
         self.cycle.disconnected = True
@@ -240,7 +239,7 @@ class Connection(SequentialReads):
         return refusal
 
     def _finish(self, final_bytes: bytes) -> None:
-        """Say the last word, and let what the client still sends pass for a moment: a reset would take it away."""
+        """Send the final bytes, and read on for a moment: an early close would reset the connection and lose them."""
         self._unset_keepalive_if_required()
         self._buffered_transport.write_and_end(final_bytes)
         self.flow.resume_reading()
@@ -286,7 +285,7 @@ class Connection(SequentialReads):
             self._refuse(HEAD_TOO_LARGE)
 
     def _head_error(self) -> RequestError | None:
-        """What is wrong with a whole head (RFC 9112, 3.2 and 6.1)."""
+        """Return the error of a complete head, if any (RFC 9112, 3.2 and 6.1)."""
         if len(self.url) > MAX_URL_BYTES:
             return URL_TOO_LONG
         if self._first_read_bytes + self._later_read_bytes + self._last_read_bytes > MAX_HEAD_BYTES < self._head_size():
@@ -303,7 +302,7 @@ class Connection(SequentialReads):
                 self._overhead = ChunkOverhead(MAX_HEAD_BYTES - self._head_size())
         if hosts != 1 and self.parser.get_http_version() != "1.0":
             return NO_HOST
-        # A tunnel begins after the head of a CONNECT, so what follows the head is no request that could be answered.
+        # After the head of a CONNECT a tunnel begins, so the next bytes are no request.
         return MALFORMED if self.parser.get_method() == b"CONNECT" else None
 
     def _head_size(self) -> int:

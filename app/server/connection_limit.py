@@ -1,6 +1,6 @@
-"""Bounds the connections of a process: a client above the limit hears at once to come back later.
+"""Limits the connections of a process: a request on a connection above the limit is answered 503 at once.
 
-Everything a client can make a process hold is bounded for each connection, so this bounds it for all of them.
+The memory of each connection is bounded, so this limit bounds the memory of all connections.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from app.server.read_timeout import TimedConnection
 PROBE_PATHS = (check_live.path.encode(), check_ready.path.encode())
 
 SPARE_CONNECTIONS = 32
-"""Connections above the limit that are still heard. A probe among them is answered; any other request gets a 503.
+"""Connections above the limit that are still served. A probe on one of them is answered; any other request gets a 503.
 
-One more than these takes the place of the one that has been silent for longest.
+One more connection replaces the one that has been idle for longest.
 """
 
 SPARE_SECONDS = 5.0
-"""How long such a connection may take to send its request."""
+"""How long a connection above the limit may take to send its request."""
 
 TOO_MANY_CONNECTIONS: RequestError = (
     503,
@@ -28,9 +28,9 @@ TOO_MANY_CONNECTIONS: RequestError = (
 
 
 class LimitedConnection(TimedConnection):
-    """A connection that counts against `limit_concurrency` of uvicorn's settings, taken as a limit of connections.
+    """A connection that counts towards uvicorn's setting `limit_concurrency`, which here limits connections.
 
-    uvicorn itself would refuse requests of those that were there first.
+    uvicorn itself would refuse requests of the earlier connections too.
     """
 
     _is_above_limit = False
@@ -47,30 +47,30 @@ class LimitedConnection(TimedConnection):
             self._longest_idle().reject()
 
     def on_headers_complete(self) -> None:
-        """A request's head is here. Above the limit it is the last one of its connection."""
+        """A head is complete. Above the limit, its request is the last one of the connection."""
         super().on_headers_complete()
         if self._is_above_limit:
             self.cycle.keep_alive = False
 
     @property
     def is_idle_spare(self) -> bool:
-        """Whether it is above the limit and has asked for nothing yet."""
+        """Whether the connection is above the limit and has sent no request yet."""
         return (
             self._is_above_limit and self._stage is Stage.NONE and not self._is_answering() and not self._is_discarding
         )
 
     @property
     def idle_since(self) -> float:
-        """Since when, by the loop's time."""
+        """The time of the event loop since which the connection is idle."""
         return self._waiting_since
 
     def reject(self) -> None:
-        """Say that there are too many connections, and close this one."""
+        """Answer that the server has too many connections, and close this one."""
         self._refuse(TOO_MANY_CONNECTIONS)
         self.transport.close()
 
     def _longest_idle(self) -> "LimitedConnection":
-        # A probe asks at once.
+        # A probe sends its request at once, so a longer idle connection is no probe.
         idle = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_idle_spare]
         return min(idle, key=lambda one: one.idle_since, default=self)
 

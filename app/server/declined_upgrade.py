@@ -1,8 +1,8 @@
-"""Reads on after a head that offers another protocol, as if the head offered none (RFC 9110, 7.8).
+"""Reads the requests after a head that offers another protocol, as if it offered none (RFC 9110, 7.8).
 
 The parser ends a request that offers an upgrade with its head, and takes the body for bytes of the other protocol.
-A second parser therefore takes over. It first reads a head with the same framing, which the connection does not
-hear, then the body and the requests that follow.
+A second parser therefore takes over. It first reads a head with the same framing, which it does not pass on to the
+connection, then the body and the requests that follow.
 """
 
 from typing import Protocol
@@ -12,11 +12,11 @@ import httptools
 from app.api.http.asgi import Headers
 
 FRAMING_FIELDS = (b"content-length", b"transfer-encoding")
-"""The fields that say where a body ends (RFC 9112, 6)."""
+"""The fields that determine where a body ends (RFC 9112, 6)."""
 
 
 class ParserCallbacks(Protocol):
-    """What hears a parser."""
+    """The methods that a parser calls."""
 
     def on_message_begin(self) -> None: ...
     def on_url(self, url: bytes) -> None: ...
@@ -28,20 +28,20 @@ class ParserCallbacks(Protocol):
 
 
 def parser_after_upgrade(callbacks: ParserCallbacks) -> httptools.HttpRequestParser:
-    """A parser that tells the listener nothing of the first head it reads, and everything after it."""
+    """Return a parser that hides the first head from the callbacks, and passes on everything after it."""
     parser = httptools.HttpRequestParser(_SkipFirstHead(callbacks))
     parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
     return parser
 
 
 def head_without_upgrade(headers: Headers) -> bytes:
-    """A head after which the same body follows as after these headers, and which offers no other protocol."""
+    """Return a head with the same framing as these headers, without an offer of another protocol."""
     framing = [b"%s: %s\r\n" % header for header in headers if header[0] in FRAMING_FIELDS]
     return b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(framing or [b"content-length: 0\r\n"])
 
 
 class _SkipFirstHead:
-    """Passes on what a parser says, once the first head has ended."""
+    """Passes the calls of a parser on after the first head."""
 
     def __init__(self, callbacks: ParserCallbacks) -> None:
         self._callbacks = callbacks

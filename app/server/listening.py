@@ -1,4 +1,4 @@
-"""Opens a server's port and runs its processes on it, so that nothing is announced before it is true."""
+"""Opens a server's port and runs its processes on it. The URL is shown once all processes answer."""
 
 import os
 import resource
@@ -22,17 +22,17 @@ from app.settings import Settings
 
 MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
 KEEP_ALIVE_SECONDS = 90
-"""How long an idle connection stays open: longer than proxies keep theirs (60 to 75 s as a rule), so that no
-request is sent into a connection that is just being closed."""
+"""How long an idle connection stays open: longer than proxies keep theirs (usually 60 to 75 s), so that no proxy sends a
+request on a connection that the server is closing."""
 
 UNACKNOWLEDGED_SECONDS = 30
-"""How long a client may take in nothing of an answer before its connection is cut, and what was kept for it let go."""
+"""How long a client may acknowledge none of an answer before its connection is cut and its buffers are freed."""
 
 READY_SECONDS = 60.0
-"""How long the processes of one server may take to start before nobody is told that it listens."""
+"""How long the processes of one server may take to start. After that the server reports no URL."""
 
 RESERVED_FILES = 300
-"""Open files besides those of clients: up to 200 connections to the database, Redis, and what Python keeps open."""
+"""Open files besides client connections: up to 200 connections to the database, Redis, and files of Python."""
 
 log = structlog.get_logger("peeklock")
 
@@ -40,14 +40,14 @@ OnListening: TypeAlias = Callable[[], None]
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the port, without listening on it yet. Raises `RefusedToStart` where it cannot be had."""
+    """Bind the port, without listening on it yet. Raises `RefusedToStart` if that fails."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # A name like localhost may have an address of each kind; one port is enough, and IPv4 is always there.
+        # A name like localhost may have an address of each family. One port is enough, and IPv4 always exists.
         family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel can watch for it, connections inherit it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel has it; connections inherit it
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
         listener.bind(address)
     except OSError as error:
@@ -60,29 +60,29 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
-    """Serve on a bound port until told to stop; `welcome` hears the URL once it answers. Returns the exit status."""
+    """Serve on a bound port until a stop signal, and return the exit status. `on_ready` gets the URL once it answers."""
     port = listener.getsockname()[1]
 
-    def announce() -> None:
+    def report_ready() -> None:
         url = _url(settings.host, port)
         on_ready(url)
         log.info("listening", url=url, processes=settings.workers)
 
     _raise_file_limit(settings.max_connections + SPARE_CONNECTIONS + RESERVED_FILES)
-    # uvicorn raises the signal that has stopped it once more: an orderly end is no failure.
+    # uvicorn raises the signal that stopped it again. An orderly stop exits with status 0.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     config = _config(settings)
     try:
         if settings.workers > 1:
-            return _run_process_group(config, listener, announce)
-        _SingleProcess(config, announce).run([listener])
+            return _run_process_group(config, listener, report_ready)
+        _SingleProcess(config, report_ready).run([listener])
     except KeyboardInterrupt:
-        pass  # an orderly end too
+        pass  # an orderly stop too
     return 0
 
 
 def _raise_file_limit(wanted: int) -> None:
-    """Have the operating system allow a process as many open files, where it lets itself be asked."""
+    """Raise the limit of open files to `wanted`, or as far as the operating system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -94,34 +94,34 @@ def _raise_file_limit(wanted: int) -> None:
 
 
 class _SingleProcess(uvicorn.Server):
-    """The only server process; says when it listens."""
+    """The only server process; calls `on_listening` once it listens."""
 
     def __init__(self, config: uvicorn.Config, on_listening: OnListening) -> None:
         super().__init__(config)
         self._on_listening = on_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and announce it."""
+        """Start, and call `on_listening`."""
         await super().startup(sockets)
         self._on_listening()
 
 
 class _ProcessGroup(Multiprocess):
-    """The parent of several server processes; says when all of them listen."""
+    """The parent of several server processes; calls `on_listening` once all of them listen."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> None:
         super().__init__(config, [listener])
         self._on_listening = on_listening
 
     def init_processes(self) -> None:
-        """Start them, and announce it."""
+        """Start the processes, and call `on_listening` once all are ready."""
         super().init_processes()
         if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
             self._on_listening()
 
     def terminate_all(self) -> None:
-        """Tell them to stop. Nobody may come any more: whoever came to this process's share of the port would wait
-        for an answer until the last of them has ended."""
+        """Stop the processes, and close the port here: a client that connected to the parent's socket would wait for an
+        answer until the last process has ended."""
         super().terminate_all()
         for listener in self.sockets:
             listener.close()
@@ -141,7 +141,7 @@ def _run_process_group(config: uvicorn.Config, listener: socket.socket, on_liste
 
 @contextmanager
 def _shared_metrics() -> Generator[None]:
-    """A directory in which the processes of this server add up their meters."""
+    """Provide a directory in which the processes of this server add up their metrics."""
     directory = tempfile.mkdtemp(prefix="peeklock-metrics-")
     os.environ[MULTIPROC_DIR] = directory
     try:
@@ -163,7 +163,7 @@ def _config(settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Nothing here asks where a request came from; a proxy's word for it need not be read.
+        # Nothing uses the address of a client, so the headers of proxies are not read.
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.shutdown_grace_seconds),

@@ -1,4 +1,4 @@
-"""What must hold before a server starts; each refusal is a sentence that says why and what to do."""
+"""The checks before a server starts. Each refusal states the reason and the remedy."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ MIN_BOOTSTRAP_KEY_LENGTH = 32
 
 
 class RefusedToStart(Exception):
-    """The server would not be safe, or would not work, with these settings."""
+    """The server would be unsafe, or would not work, with these settings."""
 
 
 async def prepare(settings: Settings) -> bool:
@@ -41,7 +41,7 @@ async def prepare(settings: Settings) -> bool:
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncGenerator[Store]:
-    """Open the database of the settings, its tables up to date. Raises `RefusedToStart`."""
+    """Open the database of the settings, with its tables up to date. Raises `RefusedToStart`."""
     try:
         await _check_tables(settings)
         store = await open_store(settings.store_url, SystemClock(), 2)
@@ -50,7 +50,7 @@ async def open_database(settings: Settings) -> AsyncGenerator[Store]:
         finally:
             await store.close()
     except StoreUnavailable as error:
-        # The driver's own words are for whoever starts a server, and for nobody who asks it.
+        # The driver's message is for the operator only, never for clients.
         why = f" ({error.__cause__})" if error.__cause__ is not None else ""
         raise RefusedToStart(f"{error}{why}") from error
     except (BadStoreUrl, DatabaseInUse, FileInUse) as error:
@@ -62,17 +62,17 @@ def _check_processes(settings: Settings) -> None:
         return
     if settings.store_url.startswith("sqlite"):
         raise RefusedToStart(
-            "SQLite is written by one process only. Use PEEKLOCK_WORKERS=1, or PostgreSQL or MariaDB with Redis."
+            "Only one process may write SQLite. Use PEEKLOCK_WORKERS=1, or PostgreSQL or MariaDB with Redis."
         )
     if settings.redis_url is None:
         raise RefusedToStart(
-            "More than one process needs Redis: without it a waiting receiver in one process would not hear of "
-            "messages sent to another. Set PEEKLOCK_REDIS_URL, or PEEKLOCK_WORKERS=1."
+            "More than one process needs Redis: without it a message sent to one process would not wake a receiver "
+            "that waits in another. Set PEEKLOCK_REDIS_URL, or PEEKLOCK_WORKERS=1."
         )
 
 
 async def _check_redis_url(settings: Settings) -> None:
-    """Redis itself need not answer: a server does without it until it does."""
+    """Redis itself need not answer: until then a server works without it."""
     from app.locks.connect import BadLockUrl, connect  # noqa: PLC0415  # a third of a second for commands without it
 
     if settings.redis_url is None:
@@ -84,7 +84,7 @@ async def _check_redis_url(settings: Settings) -> None:
 
 
 async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
-    """Make sure that no other broker uses the prefix in Redis; where Redis is away, each process asks once it is back."""
+    """Refuse a prefix that another broker uses in Redis. While Redis is away, each process checks later."""
     if settings.redis_url is None:
         return
     from app.locks.backend import RedisOptions, acquire_prefix  # noqa: PLC0415  # a third of a second for commands without it
@@ -99,15 +99,18 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
 
 
 def _ignore_error(_name: str, _error: BaseException) -> None:
-    """Each process reports a Redis that is away."""
+    """Ignore it: each process reports a Redis that is away."""
 
 
 async def _check_tables(settings: Settings) -> None:
-    """An older server goes on serving what a newer one has migrated, so that a new version can be taken back."""
+    """Check the tables, and migrate those of an embedded database.
+
+    An older server may serve a newer schema, so that a new version can be rolled back.
+    """
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     if is_in_memory(settings.store_url):
-        raise RefusedToStart("A database in memory would be gone with the server; name a file: sqlite:///peeklock.db")
+        raise RefusedToStart("A database in memory would end with the server; name a file: sqlite:///peeklock.db")
     if await is_current(settings.store_url):
         return
     from app.store.migrate import SchemaStatus, migrate, schema_status  # noqa: PLC0415  # a second and 30 MiB few need pay
@@ -115,9 +118,7 @@ async def _check_tables(settings: Settings) -> None:
     if await asyncio.to_thread(schema_status, settings.store_url) is not SchemaStatus.BEHIND:
         return
     if not settings.is_embedded:
-        raise RefusedToStart(
-            "The tables of this database are not there yet, or of an older version. Run: peeklock migrate"
-        )
+        raise RefusedToStart("The tables of this database are missing or of an older version. Run: peeklock migrate")
     await asyncio.to_thread(migrate, settings.store_url)
 
 
@@ -142,7 +143,7 @@ async def _check_access(settings: Settings, store: Store) -> None:
     if settings.is_loopback or settings.insecure_no_auth or await store.keys.has_live():
         return
     raise RefusedToStart(
-        f"Anybody who can reach {settings.host} could read and delete messages: there is no API key yet. "
-        "Make one with `peeklock key create --principal admin` on this machine, or set PEEKLOCK_BOOTSTRAP_KEY, "
+        f"No API key exists yet: every client that can reach {settings.host} could read and delete messages. "
+        "Make a key with `peeklock key create --principal admin` on this machine, or set PEEKLOCK_BOOTSTRAP_KEY, "
         "or, if you are sure, use --insecure-no-auth."
     )

@@ -1,28 +1,28 @@
-"""Hangs up on clients that stop or drip in the middle of a request, and on those that never begin one."""
+"""Closes connections whose clients stop or slow down within a request, or never begin one."""
 
 import asyncio
 
 from app.server.connection import Connection, RequestError, Stage
 
 MIN_BYTES_PER_SECOND = 8 << 10
-"""Bytes a second at which a body comes at least. It reserves all the bytes that it announces, however slowly they come."""
+"""Minimum speed of a body. A body reserves all the bytes that it announces, however slowly they arrive."""
 
 TOO_SLOW: RequestError = (
-    408, f"The rest of this request did not come in time. A body may take 30 seconds, and one more for every {MIN_BYTES_PER_SECOND} bytes."
+    408, f"The rest of this request did not arrive in time. A body may take 30 seconds, and one more for every {MIN_BYTES_PER_SECOND} bytes."
 )  # fmt: skip
 
 
 class TimedConnection(Connection):
-    """A connection whose client is waited for, but not for ever.
+    """A connection with a read timeout.
 
-    A head has to be whole within `seconds` of its first byte, and a body within as many of its head and those that it
-    takes at `MIN_BYTES_PER_SECOND`. No time runs while a client waits for the server: for an answer, to be told to go on, or to
-    have its bytes taken. A request that comes whole in one read sets no timer.
+    A head must be complete within `timeout_seconds` of its first byte. A body must be complete within `timeout_seconds` of
+    its head, plus its size divided by `MIN_BYTES_PER_SECOND`. No time runs while a client waits for the server: for an
+    answer, for 100 Continue, or for its bytes to be read. A request that arrives in one read sets no timer.
     """
 
     timeout_seconds = 30.0
     _waiting_since = 0.0
-    """Since when the client owes what comes next; each byte of a body puts that off."""
+    """Since when the client owes the next part of its request; each byte of a body postpones it."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -32,12 +32,12 @@ class TimedConnection(Connection):
         self._set_timer(self.timeout_seconds)
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of what the client sends, and wait for more from now on."""
+        """Read a piece of the client's bytes, and start to wait for more."""
         newest, before = self.scope, self._stage
         super().feed(data)
         if self._stage is Stage.NONE:
             if self._timer is None and self.timeout_keep_alive_task is None and not self._is_answering():
-                # Blank lines between requests have ended uvicorn's watch over an idle connection.
+                # A blank line between requests has cancelled uvicorn's timeout of an idle connection.
                 self._set_timer(self.timeout_seconds)
             return
         if self.scope is not newest or self._stage is not before:
@@ -48,7 +48,7 @@ class TimedConnection(Connection):
             self._set_timer(self.timeout_seconds)
 
     def on_response_complete(self) -> None:
-        """An answer has ended. What its client has begun to send behind it is waited for from now on."""
+        """An answer has ended. The time of the next request starts now, if the client has begun to send it."""
         super().on_response_complete()
         self._waiting_since = self.loop.time()
 
@@ -62,7 +62,7 @@ class TimedConnection(Connection):
         self._timer = self.loop.call_later(seconds, self._check_timeout)
 
     def _check_timeout(self) -> None:
-        """Refuse the rest of a request that is overdue; look again when the next could be."""
+        """Refuse a request whose rest is overdue, or check again when it could be."""
         self._timer = None
         if self._is_discarding:
             return
@@ -79,7 +79,7 @@ class TimedConnection(Connection):
             self._refuse(TOO_SLOW)
 
     def _close_if_idle(self) -> None:
-        """Close an idle connection that uvicorn does not watch: one without an answer since its last byte."""
+        """Close an idle connection without a timeout of uvicorn: one without an answer since its last byte."""
         if not self._is_answering() and self.timeout_keep_alive_task is None:
             self.transport.close()
 

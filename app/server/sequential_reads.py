@@ -1,15 +1,15 @@
-"""Reads one request at a time: what a client sends ahead stays bytes until the requests before it are answered.
+"""Reads one request at a time: requests sent ahead stay bytes until the requests before them are answered.
 
-uvicorn makes objects of every request in a read, which take a hundred times the size of the smallest ones.
+uvicorn makes objects of every request in a read. For the smallest requests they take a hundred times the bytes.
 """
 
 from app.server.buffered_transport import BufferedWrites
 
 MIN_READ_BYTES = 1 << 10
-"""Bytes that are read at a time at least. Few requests fit, and most requests come whole."""
+"""Minimum size of a piece. Few requests fit into it together, and most requests fit into it alone."""
 
 MAX_LINE_ENDS = 64
-"""Line ends in a larger piece. A request has two at least, so a large body without many is read in few pieces."""
+"""Maximum line ends in a larger piece. A request has at least two, so a large body with few is read in few pieces."""
 
 
 class SequentialReads(BufferedWrites):
@@ -26,11 +26,11 @@ class SequentialReads(BufferedWrites):
             self._feed_unread()
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of what the client sends."""
+        """Read a piece of the client's bytes."""
         raise NotImplementedError
 
     def on_response_complete(self) -> None:
-        """An answer has ended; the request behind it may be read."""
+        """An answer has ended; read the next request."""
         super().on_response_complete()
         if self._unread and not self.transport.is_closing():
             self._feed_unread()

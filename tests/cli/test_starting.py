@@ -22,7 +22,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"workers": 2}, "SQLite is written by one process only"),
+        ({"workers": 2}, "Only one process may write SQLite"),
         ({"workers": 2, "database_url": "postgresql://nobody@127.0.0.1:1/none"}, "More than one process needs Redis"),
         ({"host": "0.0.0.0"}, "there is no API key yet"),
         ({"host": "0.0.0.0", "bootstrap_key": "short"}, "fewer than 32 characters"),
