@@ -15,7 +15,8 @@ from app.domain.settlement import ABANDONED_REASON, Failure, LockedMessage, Lock
 class Abandonment:
     """The parameters of an abandon.
 
-    `counted` is false for messages that were never processed, for example when a worker drains its messages on shutdown.
+    `counted` is false for messages that were never processed, for example when a worker drains its messages on
+    shutdown.
     """
 
     reason: str | None = None
@@ -27,7 +28,8 @@ class Abandonment:
 def abandon(broker: Broker, queue: Queue, token: LockToken, abandonment: Abandonment) -> PendingSettlement:
     """The settlement that frees a message at once (S0.14, S3.22).
 
-    The message returns to its position, waits for a delay, or is dead-lettered when its failure count reaches the limit.
+    The message returns to its position, waits for a delay, or is dead-lettered when its failure count reaches the
+    limit.
     """
 
     def build(locked: LockedMessage) -> Move:

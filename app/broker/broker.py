@@ -17,9 +17,9 @@ from app.runtime.wait_queue import WaitQueue
 class Broker:
     """The backends and shared state of one process.
 
-    `random_fraction` returns a fraction in [0, 1). `new_id` returns a new message id. `response_budget` counts the bytes
-    of responses that are being read or written. The messages of one response weigh at most `max_response_bytes`, unless
-    the response is a single message.
+    `random_fraction` returns a fraction in [0, 1). `new_id` returns a new message id. `response_budget` counts the
+    bytes of responses that are being read or written. The messages of one response weigh at most `max_response_bytes`,
+    unless the response is a single message.
     """
 
     store: Store

@@ -17,7 +17,7 @@ BATCH_SIZE = 200
 MAX_BATCHES = 50
 MAX_BYTES = 64 << 20
 MAX_SECONDS = 2.0
-"""Limits of one page: statements, bytes without bodies, and seconds. They bound a filter that matches almost nothing."""
+"""Limits of one page: statements, bytes without bodies, and seconds. They bound filters that match almost nothing."""
 
 
 async def browse(
@@ -25,8 +25,8 @@ async def browse(
 ) -> tuple[list[Message], int | None]:
     """Return matching messages above sequence number `after`, ascending, and the `after` of the next page.
 
-    The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than a
-    response may, unless it is a single message.
+    The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than
+    a response may, unless it is a single message.
     """
     chosen, next_after = await _select_page(broker, queue, states, message_filter, after, limit)
     count = count_that_fit((one.weight for one in chosen), broker.max_response_bytes)

@@ -26,9 +26,9 @@ async def edit(
 ) -> Message:
     """Apply the edit that `change` builds from the current message; return the edited message.
 
-    The edit is built again after a concurrent change. Refuses with `PreconditionFailed` if the ETag is not in `if_match`
-    (None: any ETag), with `MessageLocked` while a receiver holds the message, and with `MessageNotFound`. Refuses with
-    `Conflict` a due time for a deferred or dead-lettered message: receive and redrive bring those back.
+    The edit is built again after a concurrent change. Refuses with `PreconditionFailed` if the ETag is not in
+    `if_match` (None: any ETag), with `MessageLocked` while a receiver holds the message, and with `MessageNotFound`.
+    Refuses with `Conflict` a due time for a deferred or dead-lettered message: receive and redrive bring those back.
     """
     for _ in range(MAX_TRIES):
         requested = change(await _read_unlocked(broker, queue, sequence_number, if_match))

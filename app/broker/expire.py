@@ -1,8 +1,8 @@
 """Expire: end locks and messages whose time has passed.
 
 The sweeper of every process and the settlement of a late holder both use this code. Doubled work is a no-op: a row is
-freed only while it still carries the token, and only if its time has passed or its generation is the one that expired in
-the lock store.
+freed only while it still carries the token, and only if its time has passed or its generation is the one that expired
+in the lock store.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from app.domain.settlement import (
 async def release_expired(broker: Broker, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
     """Free rows whose lock has ended, each with its expired generation; return whether each was freed.
 
-    A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of a
-    deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
+    A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
+    a deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
     """
     moves: list[Move] = []
     for locked, expired_generation in ended:

@@ -17,7 +17,7 @@ Read = Callable[[], Awaitable[Sequence[MessageMetadata]]]
 
 @dataclass(frozen=True, slots=True)
 class FilteredBatch:
-    """The result of one read: the matches, the number of messages read, their weight without bodies, and the last one."""
+    """The result of one read: the matches, and the number, weight without bodies and last one of all messages read."""
 
     matches: list[SelectedMessage]
     count: int

@@ -26,7 +26,7 @@ BATCH_SIZE = 5
 and 3 ms in the worst case: 32 KiB of properties and a filter that reads dozens of them."""
 
 MAX_COMPILED = 256
-"""Compiled filters that are cached. One takes up to 4 ms to compile, and every poll of a receiver sends its filter again."""
+"""Compiled filters in the cache. Compiling takes up to 4 ms, and every poll of a receiver sends its filter again."""
 
 MAX_ERROR_LENGTH = 500
 """Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""

@@ -73,8 +73,8 @@ async def revoke_key(keys: ApiKeyStore, key_id: str) -> None:
 class Authenticator:
     """Identifies callers by the secret of their API key and caches each result for a few seconds.
 
-    With `anonymous_without_keys` (a server on loopback), callers without a secret are `ANONYMOUS` until the first key is
-    created. An expired or revoked key does not reopen the server.
+    With `anonymous_without_keys` (a server on loopback), callers without a secret are `ANONYMOUS` until the first key
+    is created. An expired or revoked key does not reopen the server.
     """
 
     def __init__(self, keys: ApiKeyStore, clock: Clock, *, anonymous_without_keys: bool) -> None:

@@ -89,8 +89,8 @@ async def redrive(
     A redrive that has found no message continues past the timeout, as a purge does. It moves at most `rate` messages a
     second (None: no limit). The limit also holds over successive calls, because the response waits until the next
     message may move. Another queue receives only as many messages as it has room for, and none that is too large for
-    it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as a
-    send does, and with `QueueFull` if the target has no room.
+    it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as
+    a send does, and with `QueueFull` if the target has no room.
     """
     check_send_enabled(to_queue)
     if to_queue.id != queue.id:

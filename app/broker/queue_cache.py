@@ -59,7 +59,7 @@ class QueueCache:
         return queue
 
     async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
-        """Create the queue, as `QueueStore.create` does. Refuses with `TooManyQueues` above the limit of this server."""
+        """Create the queue as `QueueStore.create` does. Refuses with `TooManyQueues` above the limit of this server."""
         queue, created = await self._queues.create(name, settings, self._max_queues)
         if created:
             self.forget(queue)

@@ -1,7 +1,7 @@
 """Queues: create, change and delete them, under the precondition of the request.
 
-A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return uncounted,
-and the holders get `lock-lost` with the cause `entity_changed` (S3.33).
+A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return
+uncounted, and the holders get `lock-lost` with the cause `entity_changed` (S3.33).
 
 Crash window: the process may die after the commit of the change. The queue then records the revocation until all of its
 locks are revoked; the sweeper of any process revokes the rest.
@@ -87,7 +87,8 @@ async def change_queue(
     """Replace the queue's settings with the result of `change`; return the changed queue.
 
     After a concurrent change, `change` is applied again to the settings that it left. Refuses with `PreconditionFailed`
-    if the precondition does not hold, or no longer holds. Refuses with `QueueNotFound` if the queue was deleted meanwhile.
+    if the precondition does not hold, or no longer holds. Refuses with `QueueNotFound` if the queue was deleted
+    meanwhile.
     """
     for _ in range(MAX_TRIES):
         precondition.check(queue)

@@ -1,8 +1,8 @@
 """Receive: lock the next messages; only the lock token can settle each of them.
 
-Crash windows: before the claim's commit nothing has happened. After it the messages are locked; if no receiver gets them,
-they come back when their locks expire. If the receiver disconnects before its response begins, they are released at
-once, uncounted. A waiting receive holds no transaction and no row.
+Crash windows: before the claim's commit nothing has happened. After it the messages are locked; if no receiver gets
+them, they come back when their locks expire. If the receiver disconnects before its response begins, they are released
+at once, uncounted. A waiting receive holds no transaction and no row.
 """
 
 import asyncio
@@ -67,9 +67,9 @@ async def receive_once(
 ) -> AttemptResult[list[Message]]:
     """Receive once for each Idempotency-Key.
 
-    A repeat returns the same messages with the same tokens, if their locks are still live, and renews the locks that were
-    renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an attempt that
-    was interrupted while waiting waits again.
+    A repeat returns the same messages with the same tokens, if their locks are still live, and renews the locks that
+    were renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an
+    attempt that was interrupted while waiting waits again.
     """
     check_receive_enabled(queue)
     deadline = broker.clock.monotonic() + request.wait_seconds
@@ -79,8 +79,8 @@ async def receive_once(
                 once = await broker.store.claim_once(_claim(broker, queue, request), attempt)
             if once.replayed:
                 # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
-                # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens cannot
-                # settle here.
+                # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens
+                # cannot settle here.
                 own_messages = [message for message in once.result if message.queue_id == queue.id]
                 return AttemptResult(await _live_messages(broker, queue, request, own_messages), replayed=True)
             _pass_on_wake_up(waiter, request, once.result, _spare_bytes(broker, queue))

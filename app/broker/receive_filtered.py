@@ -210,8 +210,8 @@ class FilteredReceive:
     async def _claim_matches(self, matches: Sequence[SelectedMessage]) -> DeliveryPosition | None:
         """Claim matches; return the position of the last claimed message if the request is full, else None.
 
-        The claim names all matches, so that another match replaces one that another receiver claimed first. Matches that
-        were not claimed although the request had room are read again.
+        The claim names all matches, so that another match replaces one that another receiver claimed first. Matches
+        that were not claimed although the request had room are read again.
         """
         if not matches:
             return None

@@ -13,8 +13,8 @@ from app.domain.settlement import undelivered_release
 async def release_undelivered(broker: Broker, queue: Queue, messages: Sequence[Message]) -> None:
     """Release these messages, uncounted and in their old positions, and wake waiting receivers.
 
-    A message that another request holds is tried again, as in every settlement. A message that the store cannot release,
-    or whose process dies, comes back when its lock expires.
+    A message that another request holds is tried again, as in every settlement. A message that the store cannot
+    release, or whose process dies, comes back when its lock expires.
     """
     try:
         await settle(broker, queue, [undelivered_release(message) for message in messages])

@@ -2,15 +2,15 @@
 
 With a shared lock store most renewals complete there, within a bound that SQL has granted in advance; only about one in
 four writes SQL. `asked_at` is the lock store's clock, read *before* the SQL write. It sets the bound and the promised
-`locked_until`. The expiry of the record is set from the lock store's clock, read *after* the SQL write. So a process that
-pauses between the two can neither promise more than SQL holds nor expire a promise that is still live. A record is not
-written after its own promise has ended: the row may have been freed by then, and no write may revive a dead token.
+`locked_until`. The expiry of the record is set from the lock store's clock, read *after* the SQL write. So a process
+that pauses between the two can neither promise more than SQL holds nor expire a promise that is still live. A record is
+not written after its own promise has ended: the row may have been freed by then, and no write may revive a dead token.
 
-A record holds the queue version for which it was written, and counts for no other. So a record that survives a change or
-purge that revoked its lock extends nothing: the renewal goes to SQL, where the token is gone. A process that misses both
-the deletion of the record and the notification uses its cached version, for at most `CACHE_SECONDS` of the queue cache.
-During that time it can still grant a renewal of a revoked lock, but no settlement succeeds with it. SQL never extends a
-lock that a change of its queue is about to revoke.
+A record holds the queue version for which it was written, and counts for no other. So a record that survives a change
+or purge that revoked its lock extends nothing: the renewal goes to SQL, where the token is gone. A process that misses
+both the deletion of the record and the notification uses its cached version, for at most `CACHE_SECONDS` of the queue
+cache. During that time it can still grant a renewal of a revoked lock, but no settlement succeeds with it. SQL never
+extends a lock that a change of its queue is about to revoke.
 
 Crash windows: before the SQL write, nothing has changed. After it, the lock lasts until its bound and no record
 contradicts it; the message comes back later, never earlier.
@@ -88,9 +88,10 @@ async def _record_renewal(
 ) -> Instant:
     """Write the renewal to the lock store; return the `locked_until` that the holder is promised.
 
-    The expiry of the record is not before the end of any earlier promise: SQL's previous `locked_until` was the bound of
-    every promise by the claim or by a longer renewal. The SQL write reads it, and SQL writes follow one another. So of two
-    concurrent renewals the later one includes the earlier, even if the earlier one's record is written later or never.
+    The expiry of the record is not before the end of any earlier promise: SQL's previous `locked_until` was the bound
+    of every promise by the claim or by a longer renewal. The SQL write reads it, and SQL writes follow one another. So
+    of two concurrent renewals the later one includes the earlier, even if the earlier one's record is written later or
+    never.
     """
     duration = renewal.duration
     if answer.asked_at is None:

@@ -31,8 +31,8 @@ MAX_TIME_SHARE = 0.5
 """The share of its time that a process may spend on filtered reads: receives, pages, purges and redrives together."""
 
 MAX_BATCH_SIZE = 200
-"""Messages per read, without their bodies. Each has at most 32 KiB of properties, so one read has less than 8 MiB. At most
-one filtered and one unfiltered read run at a time."""
+"""Messages per read, without their bodies. Each has at most 32 KiB of properties, so one read has less than 8 MiB. At
+most one filtered and one unfiltered read run at a time."""
 
 
 class SearchState:
@@ -126,8 +126,8 @@ class SearchRegistry:
     def turn(self, message_filter: Filter) -> AbstractAsyncContextManager[None]:
         """Return the lock for one read through this filter: reads run one at a time, for every operation.
 
-        Unfiltered reads are fast and wait only for each other. Without their turns, the bytes that all of them hold would
-        have no bound.
+        Unfiltered reads are fast and wait only for each other. Without their turns, the bytes that all of them hold
+        would have no bound.
         """
         return self._unfiltered if isinstance(message_filter, MatchAll) else self._share
 

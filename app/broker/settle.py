@@ -1,14 +1,14 @@
 """Settle: the one path by which a holder ends its delivery, for every operation.
 
-The settlement is first tried as if the lock had never been renewed: the lock store then has no record of it and need not
-be asked. If that fails, a second try finds out why. If SQL holds a renewed lock, the lock store says whether it ended
-early, and the settlement is tried again above the expired generation. Otherwise the tombstone of the delivery decides: a
-repeat of the same settlement gets its first result, a different settlement learns how the delivery ended, and an expired
-lock is lost for good. A row that another transaction holds is tried again for about a second; then only its own
-settlement fails.
+The settlement is first tried as if the lock had never been renewed: the lock store then has no record of it and need
+not be asked. If that fails, a second try finds out why. If SQL holds a renewed lock, the lock store says whether it
+ended early, and the settlement is tried again above the expired generation. Otherwise the tombstone of the delivery
+decides: a repeat of the same settlement gets its first result, a different settlement learns how the delivery ended,
+and an expired lock is lost for good. A row that another transaction holds is tried again for about a second; then only
+its own settlement fails.
 
-Crash windows: before the commit nothing has changed. After it, the tombstone answers a repeat. A lock record left in the
-lock store belongs to a token that no receiver holds.
+Crash windows: before the commit nothing has changed. After it, the tombstone answers a repeat. A lock record left in
+the lock store belongs to a token that no receiver holds.
 """
 
 import asyncio

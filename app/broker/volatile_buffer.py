@@ -1,8 +1,8 @@
 """The volatile buffer: messages that were answered already and are stored shortly after.
 
 A crash of the process loses the messages in the buffer; that is the price of the speed of `volatile` (S1.8, S3.9). An
-orderly shutdown stores all of them first. If the store's response to a batch is lost, the batch is stored again, because
-it is not known whether it was stored: a message may arrive twice.
+orderly shutdown stores all of them first. If the store's response to a batch is lost, the batch is stored again,
+because it is not known whether it was stored: a message may arrive twice.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ class VolatileBuffer:
 
     It retries while the store is unavailable.
 
-    If the store refuses a batch, its drafts are stored one by one: only the bad draft is dropped and passed to `report`.
-    A draft whose queue is deleted goes into the queue that has its name now (`look_up`). `on_stored` is called with the
-    stored drafts and their receipts.
+    If the store refuses a batch, its drafts are stored one by one: only the bad draft is dropped and passed to
+    `report`. A draft whose queue is deleted goes into the queue that has its name now (`look_up`). `on_stored` is
+    called with the stored drafts and their receipts.
     """
 
     def __init__(

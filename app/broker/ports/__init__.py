@@ -1,9 +1,8 @@
-"""What the verbs need of the rooms, in as few words as possible.
+"""The interfaces of the backends, as the broker needs them.
 
-Every method of a store port takes effect durably before it returns, raises `StoreUnavailable` when
-its room cannot answer, and never lets an exception of a driver through. Lists are answered in the
-order of what was asked. Callers of one method in one process share statements; each gets its own
-outcome.
+Every method of a store port takes effect durably before it returns. It raises `StoreUnavailable` if the backend cannot
+answer, and never an exception of a driver. Lists of results have the order of the arguments. Concurrent calls of one
+method in one process share statements; each call gets its own result.
 """
 
 from app.broker.ports.archive_store import ArchiveStore

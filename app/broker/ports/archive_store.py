@@ -1,4 +1,4 @@
-"""What has ended: sealed into batches, removed as such."""
+"""The archive of ended messages, which are sealed and removed in batches."""
 
 from typing import Protocol
 
@@ -16,13 +16,13 @@ from app.domain.instant import Instant
 
 
 class ArchiveStore(Protocol):
-    """Messages as they ended, in batches that never change once they are sealed.
+    """Ended messages, in batches that never change once they are sealed.
 
-    A batch is removed as a whole, and only after it was sealed, so nobody ever reads half of one.
+    A batch is removed as a whole, and only after it was sealed, so no reader ever gets half of one.
     """
 
     async def first_unsealed(self, since: Instant) -> UnsealedMessage | None:
-        """Of the messages in no batch, and not to be removed before `since`, the one to be removed first."""
+        """Return the unsealed message with the earliest `remove_at` that is not before `since`."""
         ...
 
     async def seal(
@@ -31,22 +31,25 @@ class ArchiveStore(Protocol):
         limits: BatchLimits = DEFAULT_BATCH_LIMITS,
         version: DigestVersion = CURRENT_DIGEST_VERSION,
     ) -> ArchiveBatch | None:
-        """Make a batch of this message and those that follow it within a `BATCH_SPAN`, in one transaction and within bounds.
+        """Seal a batch of this message and those that follow it within `BATCH_SPAN` and the limits, in one transaction.
 
-        Its number follows the last one, and is seen only when that one is. None where somebody else is sealing or
-        has sealed the message meanwhile.
+        The batch has the next number; it becomes visible only after all lower numbers. Returns None if another process
+        is sealing or has sealed the message.
         """
         ...
 
     async def list_batches(self, after: int, limit: int) -> list[ArchiveBatch]:
-        """Sealed batches with numbers above `after`, ascending, also those that were removed."""
+        """Return sealed batches with numbers above `after`, ascending, including removed ones."""
         ...
 
     async def trim(self, copy: CopiedBatch) -> TrimResult:
-        """Remove the messages of a batch, if in the same transaction they are those of the copy and those that were
-        sealed, by a digest of the batch's version, and have ended an hour ago: until then they are tombstones."""
+        """Remove the messages of a batch if they equal both the copy and the sealed batch, and ended over an hour ago.
+
+        The same transaction compares a digest of the batch's digest version. Younger messages stay: for an hour they
+        serve as tombstones.
+        """
         ...
 
     async def delete_expired(self, limit: int) -> int:
-        """Remove batches past their time, until there is none or so many messages went; how many did."""
+        """Remove batches whose retention has passed, up to about `limit` messages; return how many messages."""
         ...

@@ -1,4 +1,4 @@
-"""The lock store: promises that were given without SQL, and what is known of them."""
+"""The lock store: records of renewed locks, which it can extend without SQL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.domain.settlement import LockToken
 
 @dataclass(frozen=True, slots=True)
 class QueueVersion:
-    """Which queue is meant, and as of which `lock_version`: a queue that is made again has another id."""
+    """A queue id and its `lock_version`. A queue that is deleted and created again has another id."""
 
     queue_id: int
     version: int
@@ -18,7 +18,7 @@ class QueueVersion:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lock store prolonged the lock itself, inside its bound."""
+    """The lock store extended the lock itself, within its bound."""
 
     locked_until: Instant
     remaining: Duration
@@ -26,8 +26,11 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class NotRenewed:
-    """The lock store could not: SQL must. `asked_at` is its clock, None when it cannot be reached;
-    `evidence` the generation of an expired record or `NO_EXPIRED_GENERATION`."""
+    """The lock store could not extend the lock, so SQL must.
+
+    `asked_at` is the lock store's clock, or None if it is unreachable. `expired_generation` is the generation of an
+    expired record, or `NO_EXPIRED_GENERATION`.
+    """
 
     asked_at: Instant | None
     expired_generation: int
@@ -35,11 +38,10 @@ class NotRenewed:
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """What a renewal in SQL tells the lock store.
+    """What a renewal in SQL writes to the lock store.
 
-    `bound` is how far the lock store may prolong the lock by itself, `promised_until` how far the
-    renewal itself promises; both come from `asked_at`. Only a renewal for the same edition of the
-    queue may be prolonged by it.
+    `bound` is how far the lock store may extend the lock without SQL. `promised_until` is the end that the renewal
+    promises. Both are computed from `asked_at`. The record serves only renewals for the same queue version.
     """
 
     generation: int
@@ -50,51 +52,50 @@ class LockRecord:
 
 
 class LockStore(Protocol):
-    """The lock store. It only refines what SQL decides: every failure here is an answer, never an error.
+    """The lock store. It only refines what SQL decides: its methods return a result on failure and never raise.
 
-    An unreachable lock store answers as if it knew nothing (`NotRenewed(None, NO_EVIDENCE)`, no
-    evidence, nothing expired) and reports itself as degraded.
+    An unreachable lock store answers as if it were empty (`NotRenewed(None, NO_EXPIRED_GENERATION)`, no expired
+    generations, no expired records) and reports itself as degraded.
     """
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes share it and it answers now; decides the lead of renewals."""
+        """Whether several processes share it and it answers now. Decides the lead time of renewals."""
         ...
 
     @property
     def state(self) -> str:
-        """`ok`, `degraded`, or `none` for a process on its own."""
+        """`ok`, `degraded`, or `none` for a single process without a shared lock store."""
         ...
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
-        """Prolong a lock to its own now + duration, only inside the bound of a record of this edition.
+        """Extend a lock to the lock store's now + duration, within the bound of its record.
 
-        This is step 1 of "Renew" in docs/protocol.md.
-
-        A record of another queue, or of the queue before it was changed, cannot know of locks that were taken since.
+        This is step 1 of "Renew" in docs/protocol.md. The record must have this queue version: an older record does not
+        know of locks that were revoked since.
         """
         ...
 
     async def write_record(self, token: LockToken, record: LockRecord) -> None:
         """Write the record after a renewal in SQL (step 6 of "Renew" in docs/protocol.md).
 
-        The deadline is its own clock now + duration, read now. Nothing is written where a higher
-        generation is stored, or once that clock has passed the promise that the renewal gave.
+        The record expires at the lock store's clock, read now, plus `duration`. Nothing is written if a higher
+        generation is stored, or if that clock has passed `promised_until`.
         """
         ...
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
-        """For each token the generation of its *expired* record, else `NO_EXPIRED_GENERATION`."""
+        """Return for each token the generation of its *expired* record, else `NO_EXPIRED_GENERATION`."""
         ...
 
     async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:
-        """Forget records of deliveries that have ended, each unless it is of a higher generation than this one."""
+        """Delete records of ended deliveries, each only up to the given generation."""
         ...
 
     async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
-        """Tokens whose records have expired, with the generation; the sweeper's positive evidence."""
+        """Return tokens with expired records, and their generations: these allow the sweeper to free a lock early."""
         ...
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         ...

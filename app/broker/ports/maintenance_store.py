@@ -1,4 +1,4 @@
-"""What background passes and administrators ask of the message store."""
+"""The message store as background loops and administrators use it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.domain.settlement import LockedMessage, Outcome, Removal
 
 @dataclass(frozen=True, slots=True)
 class UnlockedRow:
-    """An unlocked row as it was seen; acts on it take effect only while it is still so."""
+    """An unlocked row as it was read. Changes take effect only while it is still in this queue and state."""
 
     sequence_number: int
     queue_id: int
@@ -31,7 +31,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """A dead-lettered message that goes back to work, in its queue or another, with counts anew."""
+    """A dead-lettered message that becomes available in its queue or another, with counts of 0."""
 
     row: UnlockedRow
     to_queue_id: int
@@ -39,7 +39,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change to an unlocked message; None leaves a field as it is. Takes effect only in the edition that was seen."""
+    """A change to an unlocked message; None keeps a field. Takes effect only if the ETag is still that of `expected`."""
 
     expected: Message
     available_at: Instant | None = None
@@ -50,66 +50,66 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The numbers of scheduled messages that became available, by queue, and when the next one is due."""
+    """The sequence numbers of messages that became available, by queue, and the time until the next one is due."""
 
     by_queue: Mapping[int, Sequence[int]]
     next_due_in: Duration | None
 
 
 class MaintenanceStore(Protocol):
-    """The message store as background passes and administrators see it. Batches are bounded by the caller."""
+    """The operations of background loops and administrators. The caller bounds each batch."""
 
     async def read(self, queue_id: int, sequence_number: int) -> Message | None:
-        """One message in any state, untouched."""
+        """Return one message in any state, unchanged."""
         ...
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
-        """Messages in these states with sequence numbers above `after`, ascending, untouched."""
+        """Return messages in these states with sequence numbers above `after`, ascending, unchanged."""
         ...
 
     async def browse_metadata(
         self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> list[MessageMetadata]:
-        """`browse` for whoever chooses among many: no body is read."""
+        """Browse without reading bodies, for a caller that selects among many messages."""
         ...
 
     async def last_sequence_number(self) -> int:
-        """The highest sequence number of any message of any queue, 0 where there is none: all later ones are above."""
+        """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
         ...
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-        """Those of these messages that are still in the queue, ascending, untouched."""
+        """Return those of these messages that are still in the queue, ascending, unchanged."""
         ...
 
     async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """Locked rows whose `locked_until` has passed, oldest first; nothing is locked or changed."""
+        """Return locked rows whose `locked_until` has passed, oldest first, unchanged."""
         ...
 
     async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
-        """Locked rows of one queue that were locked until then, for an administrator's change that takes them."""
+        """Return rows of one queue whose lock was given up to `granted_until`, for a change that revokes them."""
         ...
 
     async def promote(self, limit: int) -> Promoted:
-        """Make due scheduled messages available, in their place by due time."""
+        """Make due scheduled messages available, in the order of their due times."""
         ...
 
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """Unlocked, not dead-lettered messages past their time to live."""
+        """Return messages past their time to live that are neither locked nor dead-lettered."""
         ...
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        """Move unlocked messages to the archive (or nowhere with retention 0), fenced by state."""
+        """Move unlocked messages to the archive, fenced by state; with a retention of 0 they are deleted."""
         ...
 
     async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        """`withdraw` messages that are still past their time to live: an edit or a redrive may have prolonged it."""
+        """Withdraw messages that are still past their time to live: an edit or redrive may have extended it."""
         ...
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
-        """`remove`, for an administrator who takes locks of one queue.
+        """Remove locked messages of one queue for an administrator, as `remove` does.
 
-        Where one took effect, `lock_purges` of the queue grows in the same transaction, so that no lock record that was
-        written before prolongs anything.
+        If any removal takes effect, the same transaction increments the queue's `lock_purges`, so that no earlier lock
+        record extends a lock.
         """
         ...
 
@@ -118,21 +118,23 @@ class MaintenanceStore(Protocol):
         ...
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
-        """Make dead-lettered messages available again: counts, lock traces and reasons cleared, TTL lifted.
+        """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
 
-        Nothing leaves a queue that is gone. Raises `QueueGone` where the target is, and then nothing has moved.
+        Messages of a deleted queue stay. Raises `QueueGone` if the target is deleted; then nothing has moved.
         """
         ...
 
     async def edit(self, edit: Edit) -> Message | None:
-        """Apply an edit; None when the message is locked or no longer in the edition that was seen."""
+        """Apply an edit; return None if the message is locked or its ETag has changed."""
         ...
 
     async def cancel(self, expected: Message, queue: Queue) -> bool:
-        """Move a message of the queue to the archive as cancelled, fenced as an edit is; whether it took effect."""
+        """Move a message to the archive as cancelled, fenced as an edit is; return whether it took effect."""
         ...
 
     async def delete_expired(self, limit: int) -> int:
-        """Remove tombstones, attempts and duplicate marks past their time, and move messages whose queue is gone,
-        locked ones too, to the archive as purged; how many rows went."""
+        """Delete expired tombstones, attempts and duplicate records; return the number of rows.
+
+        Messages of deleted queues, locked ones too, move to the archive as purged and count as well.
+        """
         ...

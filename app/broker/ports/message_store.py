@@ -1,4 +1,4 @@
-"""What is asked of the message store for every message: send, receive, settle."""
+"""The message store as send, receive and settle use it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Result = TypeVar("Result")
 
 
 class QueueGone(Exception):
-    """The queue of a send or redrive does not exist any more; nothing was stored. It may have been made again."""
+    """The queue of a send or redrive was deleted; nothing was stored. A new queue may have its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One try of a request that carries an Idempotency-Key.
 
-    `key` (32 bytes) names principal, verb, queue and key; `fingerprint` (32 bytes) the payload.
+    `key` (32 bytes) identifies principal, operation, queue and Idempotency-Key; `fingerprint` (32 bytes) the payload.
     """
 
     key: bytes
@@ -30,7 +30,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult(Generic[Result]):
-    """The answer of an attempt, and whether an earlier try had already given it."""
+    """The result of an attempt, and whether it is the stored result of an earlier try."""
 
     result: Result
     replayed: bool
@@ -38,10 +38,9 @@ class AttemptResult(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A wish to prolong a lock in SQL to at least now + `by`, unless its generation has expired.
+    """A request to extend a lock in SQL to at least now + `duration`, unless its generation has expired.
 
-    Takes effect where the token matches, `locked_until` lies ahead and the generation is above
-    `evidence`.
+    Takes effect if the token matches, `locked_until` is in the future and the generation is above `expired_generation`.
     """
 
     token: LockToken
@@ -52,9 +51,9 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """A lock as a renewal left it in SQL, the store's clock when it did, and the end that the lock had before.
+    """A lock after its renewal in SQL, the store's clock at that time, and the previous end of the lock.
 
-    `read_after` is this process's monotonic clock, in seconds, before the store was asked.
+    `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent.
     """
 
     generation: int
@@ -65,98 +64,100 @@ class Extended:
 
 
 class MessageStore(Protocol):
-    """The message store as the verbs of senders and receivers see it."""
+    """The operations of senders and receivers."""
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Store all drafts in one transaction, each with the next sequence number in order.
 
-        They are stored only where every queue among them is there. Raises `QueueGone` otherwise.
+        They are stored only if all their queues exist. Raises `QueueGone` otherwise.
 
-        A draft whose queue looks for duplicates and whose message id came within the window is not
-        stored: its receipt is the first one's with `duplicate` set. Refuses with `Overloaded` where as many bytes as
-        this process may hold wait to be stored.
+        If the queue detects duplicates and the message id was sent within the window, the draft is not stored: its
+        receipt is that of the first message, with `duplicate` set. Refuses with `Overloaded` if the drafts that wait to
+        be stored already have as many bytes as this process may hold.
         """
         ...
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """`send`, remembered under the attempt in the same transaction.
+        """Send and store the result under the attempt, in one transaction.
 
-        Refuses with `KeyReused` (another fingerprint) or `RequestInProgress` (the first try holds
-        the attempt for longer than a caller should wait).
+        Refuses with `KeyReused` if the fingerprint differs. Refuses with `RequestInProgress` if the first try holds the
+        attempt for longer than a caller should wait.
         """
         ...
 
     async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
-        """What `send_once` has answered this attempt, None where it has not. Refuses with `KeyReused`. Changes nothing."""
+        """Return the stored result of `send_once`, or None. Refuses with `KeyReused`. Changes nothing."""
         ...
 
     async def claim(self, claim: Claim) -> list[Message]:
-        """Lock the next messages in order of `delivery_position`, count the delivery, answer them in order.
+        """Lock the next messages in order of `delivery_position`, count the delivery, and return them in order.
 
-        Skips what other statements hold; sets token, `locked_until` = now + duration, generation 0,
-        `home_state` = the state it was in, and the first and last delivery times. What was claimed for
-        a caller that was cancelled meanwhile is given back by the store (outcome released, uncounted).
+        Skips rows that other statements hold. Sets the token, `locked_until` = now + duration, generation 0,
+        `home_state` = the previous state, and the first and last delivery times. If the caller was cancelled meanwhile,
+        the store releases its messages (outcome released, uncounted).
         """
         ...
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """`claim`, remembered under the attempt in the same transaction.
+        """Claim and store the result under the attempt, in one transaction.
 
-        A repeat answers the same messages with the same tokens where those locks still live, with
-        no delivery counted; `locked_until` is as it now stands. Refuses as `send_once` does.
+        A repeat returns the same messages with the same tokens if their locks are still live, and counts no delivery;
+        `locked_until` is the current one. Refuses as `send_once` does.
         """
         ...
 
     async def check_attempt(self, attempt: Attempt) -> None:
-        """Refuse with `KeyReused` what `claim_once` would, for whoever does something else first. Changes nothing."""
+        """Refuse with `KeyReused` as `claim_once` would, before the caller does other work. Changes nothing."""
         ...
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        """`claim`, but of these sequence numbers, in this order; those that others hold, or not in `claim.source`, are
-        passed over and the next ones taken instead."""
+        """Claim messages with these sequence numbers, in this order.
+
+        Skips messages that other statements hold or that are not in `claim.source`, and takes the next ones instead.
+        """
         ...
 
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
     ) -> list[MessageMetadata]:
-        """What a claim from this state could take now from behind a place, in its order, untouched; no body is read."""
+        """Return messages that a claim could take after a position, in its order, unchanged; no body is read."""
         ...
 
     async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """Those of these messages that are still in the queue, in any state, ascending, untouched; no body is read."""
+        """Return those of these messages that are in the queue, in any state, ascending, unchanged; no body is read."""
         ...
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
-        """The facts of the rows that still carry these tokens; None where a token is gone."""
+        """Return the rows that still carry these tokens; None where a token is gone."""
         ...
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
-        """Settle locked rows out of the queue, each under its fence; whether each took effect.
+        """Settle locked rows and remove them from the queue, each under its fence; return whether each took effect.
 
-        In the same transaction the row moves to the archive with its token, or leaves a tombstone
-        where the queue's retention is 0.
+        The same transaction moves the row to the archive with its token, or leaves a tombstone if the retention is 0.
         """
         ...
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
-        """Settle locked rows into another state, each under its fence; leaves tombstones."""
+        """Settle locked rows and move them to another state, each under its fence; leave tombstones."""
         ...
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """Prolong locks; the generation grows by one. None where the lock is lost."""
+        """Extend locks and increment their generations; None where the lock is lost."""
         ...
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
-        """Free rows whose lock has ended: the token matches and either `locked_until` has passed or
-        the row's generation is the one in `move.fence.above` (positive evidence). Leaves tombstones
-        that say when the lock ended: where its time has passed, that was then.
+        """Free rows whose lock has ended; leave tombstones with the time when it ended.
+
+        The token must match. `locked_until` must have passed, or the row's generation must be the expired one in
+        `move.fence.generation_above`. If `locked_until` has passed, it is the time when the lock ended.
         """
         ...
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """What is remembered of these deliveries, from the archive or the settlement table."""
+        """Return the tombstones of these deliveries, from the archive or the settlement table."""
         ...
 
     async def delivered_since(self, tombstone: Tombstone) -> bool:
-        """Whether the message was handed out again after this delivery ended, wherever it is by now."""
+        """Return whether the message was delivered again after this delivery ended, in any state or the archive."""
         ...

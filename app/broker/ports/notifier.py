@@ -1,32 +1,32 @@
-"""Who is told that something has happened."""
+"""Notifications to receivers, background loops and other processes, and the counters of events."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class Notifier(Protocol):
-    """Wake-ups for waiting receivers, in this process and in the others. Losing one is harmless."""
+    """Notifies this process and the others. A lost notification is harmless."""
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
-        """Wake up to `count` receivers of the queue, those that wait longest first, in this process and in others.
+        """Wake up to `count` receivers of the queue, longest-waiting first, in this process and in others.
 
-        `passed_numbers` are those of the messages that may stand where searches have been already, by sequence number: the
-        searches of other processes hear of them also where all are woken here.
+        `passed_numbers` are the sequence numbers of messages that searches may already have passed. The searches of
+        other processes are notified of them even if all wake-ups go to receivers here.
         """
         ...
 
     def schedule_changed(self) -> None:
-        """Something may be due sooner than the schedule pass knows."""
+        """Wake the schedule loop: a message may be due sooner than it expects."""
         ...
 
     def queues_changed(self) -> None:
-        """Other processes should forget what they remember of queues."""
+        """Tell other processes to clear their queue caches."""
         ...
 
 
 class Counters(Protocol):
-    """Where things that happened are counted for whoever watches."""
+    """Counts events for the metrics."""
 
     def count(self, event: str, amount: int = 1) -> None:
-        """`amount` more of this event (a word of the metrics guide)."""
+        """Add `amount` to the counter of this event (a name from docs/metrics.md)."""
         ...

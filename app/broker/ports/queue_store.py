@@ -1,4 +1,4 @@
-"""What the store keeps beside messages: queues and API keys."""
+"""The store of queues and API keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.domain.queue import Queue, QueueCounts, QueueSettings
 
 @dataclass(frozen=True, slots=True)
 class LockRevocation:
-    """Locks that a change of their queue takes: those that were given until then."""
+    """The locks that a change of their queue revokes: those given up to `granted_until`."""
 
     queue_id: int
     granted_until: Instant
@@ -19,7 +19,7 @@ class LockRevocation:
 
 @dataclass(frozen=True, slots=True)
 class DeletedQueue:
-    """What the messages of a deleted queue need: its name (empty if unknown) and how long to archive them."""
+    """What the archive needs of a deleted queue: its name (empty if unknown) and its archive retention."""
 
     name: str
     archive_retention: Duration
@@ -29,53 +29,54 @@ class QueueStore(Protocol):
     """The queues and their settings."""
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
-        """The queue of this name, made with these settings if there was none; whether it was made.
+        """Return the queue of this name and whether it was created; create it with these settings if none exists.
 
-        Refuses with `TooManyQueues` to make one where there are `most` already, also of several who make some at once.
+        Refuses with `TooManyQueues` if `limit` queues exist. The limit also holds for concurrent calls.
         """
         ...
 
     async def by_name(self, name: str) -> Queue | None:
-        """The queue of this name."""
+        """Return the queue of this name, or None."""
         ...
 
     async def by_id(self, queue_id: int) -> Queue | None:
-        """The queue of this id."""
+        """Return the queue of this id, or None."""
         ...
 
     async def page(self, after: str, limit: int) -> list[Queue]:
-        """Queues with names above `after`, ascending by code point."""
+        """Return queues with names above `after`, ascending by code point."""
         ...
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
-        """New settings for the queue as it was seen; None when its version has moved on.
+        """Replace the settings of the queue; return None if its version has changed since it was read.
 
-        In the same transaction it is noted if this takes locks (see `revokes_locks`): a `LockRevocation` until `end_revocation`.
+        If this revokes locks (see `revokes_locks`), the same transaction stores a `LockRevocation` until
+        `end_revocation`.
         """
         ...
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
-        """Which locks are still to be taken, earliest change first."""
+        """Return the revocations that are not complete, earliest change first."""
         ...
 
     async def end_revocation(self, revocation: LockRevocation) -> None:
-        """Note that these locks are taken; those of a later change of the queue stay to be taken."""
+        """Delete a completed revocation; that of a later change of the queue remains."""
         ...
 
     async def delete(self, queue: Queue) -> bool:
-        """Remove the queue as it was seen; its messages go to the archive after it. False when its version moved on."""
+        """Delete the queue; return False if its version has changed. Its messages move to the archive later."""
         ...
 
     async def find_deleted(self, queue_id: int) -> DeletedQueue:
-        """What is known of a queue that is gone."""
+        """Return what is stored about a deleted queue."""
         ...
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
-        """Exact counts per state of these queues."""
+        """Return the exact counts per state of these queues."""
         ...
 
     async def total(self, queue_id: int) -> int:
-        """How many messages the queue holds, in whatever state, exactly; cheaper than its counts."""
+        """Return the exact number of messages in the queue, in all states; cheaper than `counts`."""
         ...
 
 
@@ -83,28 +84,29 @@ class ApiKeyStore(Protocol):
     """The API keys."""
 
     async def add(self, key: ApiKey, max_live: int) -> bool:
-        """Store a key unless its principal already has `most_live` live ones; whether its secret is stored now.
+        """Store a key unless its principal has `max_live` live keys; return whether its secret is stored now.
 
-        A secret that is there already stays as it is, live or ended: of several servers that adopt one, all succeed.
+        A secret that is already stored stays unchanged, live or not: if several servers adopt the same one, all
+        succeed.
         """
         ...
 
     async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
-        """The key whose secret has this SHA-256."""
+        """Return the key whose secret has this SHA-256, or None."""
         ...
 
     async def list_all(self) -> list[ApiKey]:
-        """Every key, oldest first."""
+        """Return every key, oldest first."""
         ...
 
     async def revoke(self, key_id: str) -> bool:
-        """End a key now; whether there was such a live key."""
+        """Revoke a key now; return whether a live key of this id existed."""
         ...
 
     async def record_use(self, key_ids: Sequence[str]) -> None:
-        """Note that these keys were used now."""
+        """Store the current time as the last use of these keys."""
         ...
 
     async def has_live(self) -> bool:
-        """Whether there is a live key at all."""
+        """Return whether any live key exists."""
         ...

@@ -1,4 +1,4 @@
-"""A message store as a whole."""
+"""The complete store: messages, archive, queues and keys."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,50 +14,50 @@ from app.domain.settlement import Move
 class Store(MessageStore, MaintenanceStore, Protocol):
     """An open message store. `archive`, `queues` and `keys` share its connections.
 
-    `on_moved` hears of moves that the store makes by itself, to give back what was claimed for a caller that has
-    gone, and of which of them took effect.
+    When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
+    whether each took effect.
     """
 
     on_moved: Callable[[Sequence[Move], Sequence[bool]], None]
 
     @property
     def archive(self) -> ArchiveStore:
-        """What has ended."""
+        """The archive."""
         ...
 
     @property
     def queues(self) -> QueueStore:
-        """The queues it keeps."""
+        """The queues."""
         ...
 
     @property
     def keys(self) -> ApiKeyStore:
-        """The API keys it keeps."""
+        """The API keys."""
         ...
 
     async def now(self) -> Instant:
-        """The store's clock; also the cheapest proof that it answers."""
+        """Return the store's clock; this is also the cheapest check that the store answers."""
         ...
 
     async def database_id(self) -> str:
-        """What tells this database from every other one, except from its own copies."""
+        """Return an id that is unique to this database, except for copies of it."""
         ...
 
     async def schema_revision(self) -> str | None:
-        """The migration that made its tables what they are; None where it has no tables yet."""
+        """Return the last migration of its tables, or None if it has no tables yet."""
         ...
 
     async def acquire_exclusive(self) -> list[str]:
-        """Serve the database as the only process, for one without a shared lock store; refused beside another.
+        """Register as the only process on the database (no shared lock store); refused if another is registered.
 
-        Answers a warning for each way in which the database is set to lose what it has acknowledged.
+        Returns a warning for each database setting that may lose acknowledged messages.
         """
         ...
 
     async def acquire_shared(self) -> list[str]:
-        """Serve the database beside others that share the lock store; refused beside one that is alone."""
+        """Register as one of several processes with a shared lock store; refused if one is registered as exclusive."""
         ...
 
     async def close(self) -> None:
-        """Finish what is gathered and let the connections go."""
+        """Run the gathered statements and close the connections."""
         ...
