@@ -1,1 +1,1 @@
-"""The rules: pure, synchronous, standard library only; time, randomness and ids come in as values."""
+"""The rules: pure, synchronous, standard library only; time, randomness and ids are parameters."""

@@ -1,4 +1,4 @@
-"""Who may do what: rights on name patterns, denied unless granted."""
+"""Access control: rights on patterns of queue names, denied unless granted."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +31,7 @@ class Grant:
     patterns: tuple[str, ...] = ("*",)
 
     def allows(self, right: Right, name: str | None) -> bool:
-        """Whether the right is granted on the name; None asks for it on everything (`*`)."""
+        """Return whether the right is granted on the name; None asks for every name (`*`)."""
         if right not in self.rights:
             return False
         if "*" in self.patterns:
@@ -41,7 +41,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever a request speaks for: a name and what it was granted."""
+    """The caller of a request: a name and its grant."""
 
     name: str
     grant: Grant
@@ -50,7 +50,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is stored of an API key: never the secret itself, only its SHA-256."""
+    """An API key as it is stored: never the secret itself, only its SHA-256."""
 
     id: str
     principal: str
@@ -62,9 +62,9 @@ class ApiKey:
     revoked_at: Instant | None = None
 
     def is_live(self, now: Instant) -> bool:
-        """Neither revoked nor past its expiry."""
+        """Return whether the key is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
 ANONYMOUS = Principal("anonymous", Grant(ALL_RIGHTS))
-"""Who speaks on a loopback server that has no keys."""
+"""The caller on a loopback server without API keys."""

@@ -1,4 +1,4 @@
-"""The archive in batches: each is sealed once and never changes, so whoever copies it can say exactly what they have."""
+"""The archive in batches: each is sealed once and never changes, so that a copy can be compared with it exactly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from enum import IntEnum, StrEnum
 from app.domain.instant import MINUTE, Duration, Instant
 
 BATCH_SPAN: Duration = MINUTE
-"""The messages of a batch are to be removed within so long of each other, for they go together."""
+"""The removal times of the messages in a batch differ by at most this, because the batch is removed as a whole."""
 
 
 class DigestVersion(IntEnum):
-    """What the digest of a batch is taken of."""
+    """What the digest of a batch covers."""
 
     NUMBERS = 1
     """The sequence numbers of its messages (`digest_of_numbers`)."""
@@ -20,33 +20,33 @@ class DigestVersion(IntEnum):
 
 
 CURRENT_DIGEST_VERSION = DigestVersion.ROWS
-"""What new batches are sealed with; batches of both are served."""
+"""The digest version of new batches; batches of both versions are served."""
 
 
 class RemovalCause(StrEnum):
-    """Why the messages of a batch are gone."""
+    """Why the messages of a batch were removed."""
 
     TRIMMED = "trimmed"
-    """Somebody proved to have a copy."""
+    """A client proved that it has a copy."""
     EXPIRED = "expired"
     """Their retention has passed."""
 
 
 class TrimResult(StrEnum):
-    """What came of a wish to remove a batch before its time."""
+    """The result of a request to remove a batch before its retention ends."""
 
     TRIMMED = "trimmed"
     ALREADY_REMOVED = "already_removed"
     DIFFERS = "differs"
-    """The messages that are here are not those of the copy."""
+    """The stored messages differ from the copy or from the sealed batch."""
     UNKNOWN = "unknown"
     TOO_YOUNG = "too_young"
-    """Their lock tokens must still be known to whoever repeats a settlement."""
+    """The messages ended recently: their lock tokens must stay known, to answer a repeated settlement."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnsealedMessage:
-    """An archived message in no batch: when it is to be removed, and how long ago it ended."""
+    """An archived message in no batch: when to remove it, and how long ago it ended."""
 
     sequence_number: int
     remove_at: Instant
@@ -55,7 +55,7 @@ class UnsealedMessage:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a batch holds at most, because it is sealed, read and removed as one; a single message always fits."""
+    """The limits of a batch, because it is sealed, read and removed as a whole. A single message always fits."""
 
     max_messages: int = 10_000
     max_body_bytes: int = 64 << 20
@@ -75,7 +75,7 @@ class BatchCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CopiedBatch:
-    """What somebody says they have of a batch."""
+    """A client's copy of a batch: its number, row count and digest."""
 
     number: int
     row_count: int
@@ -84,7 +84,7 @@ class CopiedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveBatch:
-    """A sealed batch. `remove_at` is that of its last message; `removed_at` is None while its messages are there."""
+    """A sealed batch. `remove_at` is that of its last message; `removed_at` is None until its messages are removed."""
 
     number: int
     row_count: int
@@ -98,7 +98,7 @@ class ArchiveBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchContents:
-    """What the rows of a batch give when they are counted and digested again, and how long ago the youngest ended."""
+    """The current row count and digest of a batch, and how long ago its youngest message ended."""
 
     row_count: int
     digest: str
@@ -106,7 +106,7 @@ class BatchContents:
 
 
 def fit_in_batch(candidates: Sequence[BatchCandidate], max_body_bytes: int) -> Sequence[BatchCandidate]:
-    """The first of these messages, as far as their bodies have so many bytes together: at least one if there is any."""
+    """Return the first messages whose bodies fit into `max_body_bytes` together: at least one, if any is given."""
     remaining = max_body_bytes
     for index, candidate in enumerate(candidates):
         remaining -= candidate.body_bytes
@@ -115,8 +115,8 @@ def fit_in_batch(candidates: Sequence[BatchCandidate], max_body_bytes: int) -> S
     return candidates
 
 
-def trim_result(copy: CopiedBatch, sealed_digest: str, found: BatchContents, min_age: Duration) -> TrimResult:
-    """Whether a batch may go because there is this copy: copy, rows and seal must agree, and no row be too young."""
-    if (copy.row_count, copy.digest) != (found.row_count, found.digest) or found.digest != sealed_digest:
+def trim_result(copy: CopiedBatch, sealed_digest: str, contents: BatchContents, min_age: Duration) -> TrimResult:
+    """Decide whether a batch may be trimmed: copy, rows and sealed digest must agree, and no row may be too young."""
+    if (copy.row_count, copy.digest) != (contents.row_count, contents.digest) or contents.digest != sealed_digest:
         return TrimResult.DIFFERS
-    return TrimResult.TOO_YOUNG if found.youngest_age < min_age else TrimResult.TRIMMED
+    return TrimResult.TOO_YOUNG if contents.youngest_age < min_age else TrimResult.TRIMMED

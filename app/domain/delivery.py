@@ -1,4 +1,4 @@
-"""Who is next, and what a receiver asks for."""
+"""The order of delivery, and the claims of receivers."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,11 +11,11 @@ from app.domain.weight import MAX_RESPONSE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A wish for at most `most` messages of one queue, each locked for `lock_duration`.
+    """A request for at most `max_messages` of one queue, each locked for `lock_duration`.
 
-    Together they weigh at most `budget` bytes, or it is only one message.
+    Together they weigh at most `max_bytes`, unless it is a single message.
 
-    `source` is the state to take from: available (the queue) or dead_lettered (its dead-letter queue).
+    `source` is the state to claim from: available (the queue), dead_lettered (its dead-letter queue) or deferred.
     """
 
     queue_id: int
@@ -27,37 +27,40 @@ class Claim:
 
 
 def wait_key_of(queue_id: int, source: MessageState) -> int:
-    """Where those wait who receive from this state: for the queue, or apart from them for its dead-letter queue."""
+    """Return the wait key: receivers of a queue and those of its dead-letter queue wait separately."""
     return -queue_id if source is MessageState.DEAD_LETTERED else queue_id
 
 
 DeliveryPosition: TypeAlias = tuple[int, Instant, int]
-"""Where a message stands in the order of delivery; the lower is handed out first."""
+"""The position of a message in the order of delivery; lower positions are delivered first."""
 
 START_POSITION: DeliveryPosition = (-MAX_PRIORITY - 1, 0, 0)
-"""Where no message stands, and behind which all do."""
+"""A position before every message."""
 
 
 def delivery_position(message: Message | SelectedMessage) -> DeliveryPosition:
-    """The key by which available messages are handed out: priority, then since when, then number.
+    """Return the sort key of available messages: priority, then `available_at`, then sequence number.
 
     The store restates this in SQL; a test compares the two over random messages (S1.79, S1.85,
-    S1.88, S2.14). Dead-lettered messages go by sequence number alone.
+    S1.88, S2.14). Dead-lettered messages are ordered by sequence number alone.
     """
     return (-message.priority, message.available_at, message.sequence_number)
 
 
 def is_redelivered(message: Message | MessageMetadata) -> bool:
-    """Whether it was handed out before the delivery that it is in, if it is in one."""
+    """Return whether the message was delivered before, not counting a delivery in progress."""
     return message.delivery_count > int(message.state is MessageState.LOCKED)
 
 
 def is_deliverable(message: Message, now: Instant) -> bool:
-    """Available, and not past its time to live. The state alone says that it is due; a clock may be set back."""
+    """Return whether the message is available and not past its time to live.
+
+    The state alone says that it is due, because a clock may be set back.
+    """
     return message.state is MessageState.AVAILABLE and (message.expires_at is None or message.expires_at > now)
 
 
 def time_to_live(requested: Duration | None, settings: QueueSettings) -> Duration | None:
-    """The shorter of what the sender asked for and what the queue allows by default."""
-    lives = [ttl for ttl in (requested, settings.default_ttl) if ttl is not None]
-    return min(lives, default=None)
+    """Return the shorter of the sender's time to live and the queue's default."""
+    limits = [ttl for ttl in (requested, settings.default_ttl) if ttl is not None]
+    return min(limits, default=None)

@@ -1,9 +1,9 @@
-"""Expressions: which CEL a filter may use, so that no filter costs much more than another.
+"""Filter expressions: the subset of CEL that a filter may use, so that no filter costs much more than another.
 
-The library that evaluates has no limits of its own and copies values at every step. So a filter only compares fields
-of a message: a value never grows beyond a few times the largest property, and none is copied but single values.
+The CEL library has no limits of its own and copies values at every step. So a filter only compares fields of a message:
+a value never grows beyond a few times the largest property, and only single values are copied.
 
-The library is given the tokens that were judged here, so the two cannot read one text in two ways.
+The library compiles the tokens that this module has checked, so the two cannot parse one text in two ways.
 """
 
 import re
@@ -23,8 +23,8 @@ TIME_ACCESSORS = (
 )  # fmt: skip
 CONVERSIONS = ("double", "duration", "int", "string", "timestamp", "uint")
 ALLOWED_FUNCTIONS = (*CONVERSIONS, "contains", "endsWith", "has", "size", "startsWith", *TIME_ACCESSORS)
-"""What a filter can call. Macros go through lists; `matches` reads its pattern for every message; `bytes` and what
-is not named here copies its argument, also in a long chain of calls."""
+"""The functions that a filter can call. Macros iterate over lists, and `matches` compiles its pattern for every
+message. `bytes` and other functions copy their argument, even in a long chain of calls."""
 
 TOKEN_PATTERN = re.compile(
     r"""
@@ -41,11 +41,11 @@ TOKEN_PATTERN = re.compile(
     ),
     re.VERBOSE | re.DOTALL,
 )
-"""The tokens of CEL's grammar (cel-spec, langdef), but those of maps and messages."""
+"""The tokens of CEL's grammar (cel-spec, langdef), except those of maps and messages."""
 
 
 class Token(NamedTuple):
-    """A word of an expression and what kind of word it is, by the names of the groups of `TOKEN`."""
+    """A token of an expression; `kind` is a group name of `TOKEN_PATTERN`."""
 
     kind: str
     text: str
@@ -56,20 +56,21 @@ NO_TOKEN = Token("", "")
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that may be evaluated: its text, and the fields of the message that it names."""
+    """A valid expression: its text, and the fields of the message that it reads."""
 
     text: str
     fields: frozenset[str]
 
 
 def parse_expression(source: str) -> Expression:
-    """The expression of a filter, without comments. Refuses with `ValueError`, in a sentence, what may cost too much.
+    """Return the expression of a filter, without comments.
 
-    The library has the last word on the syntax.
+    Raises `ValueError`, with a full sentence, for an expression that may cost too much. The library makes the final
+    check of the syntax.
     """
-    reader = _Validator(list(_tokenize(source)))
-    reader.check()
-    return Expression(" ".join(token.text for token in reader.tokens), frozenset(reader.fields))
+    validator = _Validator(list(_tokenize(source)))
+    validator.check()
+    return Expression(" ".join(token.text for token in validator.tokens), frozenset(validator.fields))
 
 
 def _tokenize(source: str) -> Iterator[Token]:
@@ -86,7 +87,7 @@ def _tokenize(source: str) -> Iterator[Token]:
 
 
 class _Validator:
-    """Looks at every token once, with those beside it."""
+    """Checks every token once, together with its neighbours."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -107,7 +108,7 @@ class _Validator:
                 self._check_name(index, token.text)
 
     def _check_dot(self, index: int) -> None:
-        """A dot stands between a value and a name. So no other way leads to `message` than its plain name."""
+        """Check that a dot is between a value and a name, so that `message` is reached only by its plain name."""
         before, after = self._token(index - 1), self._token(index + 1)
         if (before.kind not in {"name", "text"} and before.text not in {")", "]"}) or after.kind != "name":
             raise ValueError("This is no CEL expression for a filter: a dot stands between a value and a name.")
@@ -136,16 +137,16 @@ class _Validator:
         if name not in ALLOWED_FUNCTIONS:
             raise ValueError(f"A filter cannot call {name}. It can call {', '.join(sorted(ALLOWED_FUNCTIONS))}.")
         if name == "duration" and (self._token(index + 2).kind != "text" or self._text(index + 3) != ")"):
-            # Reading a duration of 32 KiB takes milliseconds.
+            # Parsing a duration of 32 KiB takes milliseconds.
             raise ValueError("In a filter, duration takes a text that is written there, such as duration('1h').")
 
     def _field(self, index: int) -> str:
-        """The field that is named after `message`: one value, or one property, or a look for the name of a property."""
+        """Return the field that follows `message`: one value, one property, or a test for the name of a property."""
         field = self._text(index + 2) if self._is_read_by_name(index) else ""
         if field == "properties":
-            is_one = self._text(index + 3) == "[" or self._is_read_by_name(index + 2)
-            is_looked_through = self._text(index - 1) == "in" and self._text(index + 3) != "."
-            if not is_one and not is_looked_through:
+            is_single = self._text(index + 3) == "[" or self._is_read_by_name(index + 2)
+            is_name_test = self._text(index - 1) == "in" and self._text(index + 3) != "."
+            if not is_single and not is_name_test:
                 raise ValueError(
                     "A filter reads single properties, as in message.properties.name or 'name' in message.properties."
                 )
@@ -154,7 +155,7 @@ class _Validator:
         return field
 
     def _is_read_by_name(self, index: int) -> bool:
-        """Whether a dot and the name of a field follow, rather than a call on the whole value."""
+        """Return whether a dot and a field name follow, rather than a call on the whole value."""
         return self._text(index + 1) == "." and self._text(index + 3) != "("
 
     def _is_message(self, index: int) -> bool:

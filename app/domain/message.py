@@ -1,4 +1,4 @@
-"""What a message is: what a sender gives, what the store keeps, and the names of its states."""
+"""Messages: drafts from senders, stored messages, and their states."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -23,7 +23,7 @@ MAX_BATCH_COUNT = 1000
 
 
 class MessageState(IntEnum):
-    """Where a message is. The numbers are stored; 6 is kept for messages of an open transaction."""
+    """The state of a message. The numbers are stored; 6 is reserved for messages of an open transaction."""
 
     AVAILABLE = 1
     LOCKED = 2
@@ -33,12 +33,12 @@ class MessageState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The word used on the wire and in metrics."""
+        """The name in JSON and in metrics."""
         return self.name.lower()
 
 
 class BodyKind(IntEnum):
-    """How a body was given: not at all, as a JSON value, or as bytes."""
+    """The kind of a body: none, a JSON value, or bytes."""
 
     NONE = 0
     JSON = 1
@@ -54,9 +54,9 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a sender writes on the outside; carried unchanged to every delivery.
+    """The sender's metadata, delivered unchanged.
 
-    `properties` is the sender's JSON object as bytes (scalars only, checked at the door), or empty.
+    `properties` is the sender's JSON object as bytes, or empty. Requests are checked to have only scalar properties.
     """
 
     message_id: str
@@ -72,11 +72,11 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message on its way into a queue, checked and with every default of the queue applied.
+    """A checked message that is not stored yet, with the defaults of its queue applied.
 
-    At most one of `available_at` and `delay` is set. A message due later than the store's now is
-    scheduled; one that is due already takes its place in the order as if it had none of the two.
-    `duplicate_window` is the queue's window for recognising a repeated `message_id`, 0 for none.
+    At most one of `available_at` and `delay` is set. A message due later than the store's now is scheduled. A message
+    that is already due gets its position as if neither was set. `duplicate_window` is the queue's window for
+    recognising a repeated `message_id`, or 0.
     """
 
     queue_id: int
@@ -92,7 +92,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the store answers to one draft; for a duplicate it describes the message already there."""
+    """The result of storing one draft; for a duplicate it describes the message that is already stored."""
 
     sequence_number: int
     message_id: str
@@ -105,9 +105,9 @@ class Receipt:
 class Message:
     """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
 
-    `home_state` is where a release returns a locked message. `read_at` is the store's clock when the row was read, and
-    `read_after` this process's monotonic clock, in seconds, before the store was asked; None where no lock is answered
-    from what was read.
+    `home_state` is the state to which a release returns a locked message. `read_at` is the store's clock when the row
+    was read. `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent; it is None
+    if the read does not report a lock.
     """
 
     sequence_number: int
@@ -136,10 +136,9 @@ class Message:
     read_started_at: float | None = None
 
     def lock_remaining(self, now: float) -> Duration | None:
-        """What is certainly left of the lock at `now` of the monotonic clock; None where it is not known.
+        """Return how long the lock certainly lasts from `now` on the monotonic clock, or None if unknown.
 
-        The store read its clock after it was asked, so the time that has passed since then is counted too long and never
-        too short.
+        The store read its clock after `read_started_at`, so the elapsed time is overestimated and never underestimated.
         """
         if self.locked_until is None or self.read_started_at is None:
             return None
@@ -147,9 +146,9 @@ class Message:
 
     @property
     def etag(self) -> str:
-        """This message as it stands, of all that can change about it; its ETag.
+        """The ETag: a digest of every field of the message that can change.
 
-        A store compares the same before it edits or cancels a message (`hold_seen`).
+        A store compares the same fields before it edits or cancels a message.
         """
         parts = (
             self.sequence_number,
@@ -167,7 +166,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SelectedMessage:
-    """What is kept of a message that was chosen among many: as little of a large one as of a small one."""
+    """A summary of a selected message, with the same small size for large and small messages."""
 
     sequence_number: int
     queue_id: int
@@ -180,7 +179,7 @@ class SelectedMessage:
 
 @dataclass(frozen=True, slots=True)
 class MessageMetadata:
-    """A message without its body: what whoever chooses among many needs of each."""
+    """A message without its body, for selection among many messages."""
 
     sequence_number: int
     queue_id: int

@@ -1,4 +1,4 @@
-"""What a queue is: its name, its settings and the limits they keep."""
+"""Queues: names, settings and the limits of settings."""
 
 import re
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ MAX_LEAD_TIME: Duration = 10 * MINUTE
 
 
 class QueueStatus(StrEnum):
-    """Whether the queue takes messages and hands them out."""
+    """Whether the queue accepts sends and receives."""
 
     ACTIVE = "active"
     SEND_DISABLED = "send_disabled"
@@ -44,7 +44,7 @@ class QueueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Everything about a queue that its owner chooses; durations are in microseconds."""
+    """The settings of a queue; durations are in microseconds."""
 
     lock_duration: Duration = DEFAULT_LOCK_DURATION
     max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
@@ -61,10 +61,10 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as it stands: settings plus what the store knows of it.
+    """A stored queue.
 
-    `version` grows by one at every change, and begins again with a queue that is deleted and made again.
-    `lock_purges` counts the purges that took locks of it.
+    `version` grows by one at every change; a queue that is deleted and created again starts over. `lock_purges` counts
+    the purges that removed locked messages.
     """
 
     id: int
@@ -77,18 +77,18 @@ class Queue:
 
     @property
     def lock_version(self) -> int:
-        """The version for which a lock record counts: it also grows with each purge of locked messages."""
+        """The version for which a lock record is valid: it also grows with each purge of locked messages."""
         return self.version + self.lock_purges
 
     @property
     def etag(self) -> str:
-        """This queue as it stands, and no other queue that ever had its name; its ETag."""
+        """The ETag of this version of the queue; no other queue of this name ever has the same."""
         return f"{self.id}-{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many messages are in each state, and since when the oldest available one has waited."""
+    """The number of messages in each state, and how long the oldest available one has waited."""
 
     available: int = 0
     scheduled: int = 0
@@ -100,31 +100,31 @@ class QueueCounts:
 
 
 def is_valid_name(name: str) -> bool:
-    """1 to 128 of letters, digits, `.`, `_`, `-`; beginning and ending with a letter or digit."""
+    """Return whether the name has 1 to 128 letters, digits, `.`, `_` or `-`, with a letter or digit at both ends."""
     return NAME_PATTERN.fullmatch(name) is not None
 
 
 def check_send_enabled(queue: Queue) -> None:
-    """Refuse with `SendDisabled` where the queue takes no messages."""
+    """Refuse with `SendDisabled` if the queue accepts no sends."""
     if queue.settings.status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
         raise SendDisabled
 
 
 def is_receive_enabled(settings: QueueSettings) -> bool:
-    """Whether a queue with these settings hands out messages."""
+    """Return whether a queue with these settings accepts receives."""
     return settings.status not in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED)
 
 
 def check_receive_enabled(queue: Queue) -> None:
-    """Refuse with `ReceiveDisabled` where the queue hands out no messages; settling stays allowed."""
+    """Refuse with `ReceiveDisabled` if the queue accepts no receives; settling stays allowed."""
     if not is_receive_enabled(queue.settings):
         raise ReceiveDisabled
 
 
 def revokes_locks(before: QueueSettings, after: QueueSettings) -> bool:
-    """Whether this change of settings takes the locks that receivers hold (S3.33).
+    """Return whether this change of settings revokes the locks that receivers hold (S3.33).
 
-    Only what a holder relied on counts: the lock duration, the delivery limit and the status.
+    Holders rely on the lock duration, the delivery limit and the status; only changes of these revoke locks.
     """
     return (before.lock_duration, before.max_delivery_count, before.status) != (
         after.lock_duration,
@@ -134,11 +134,11 @@ def revokes_locks(before: QueueSettings, after: QueueSettings) -> bool:
 
 
 def lead_time(lock_duration: Duration, *, shared_locks: bool) -> Duration:
-    """How far ahead a renewal moves `locked_until` in SQL.
+    """Return how far ahead a renewal moves `locked_until` in SQL.
 
-    With a shared lock store that is four lock durations (at least a minute, at most ten), so that
-    most renewals need not write SQL; without one it is the lock duration itself. Never below the
-    lock duration, or the promise would pass its own bound.
+    With a shared lock store this is four lock durations (at least a minute, at most ten), so that most renewals need
+    not write SQL. Without one it is the lock duration. It is never below the lock duration: otherwise the promise would
+    exceed its own bound.
     """
     if not shared_locks:
         return lock_duration

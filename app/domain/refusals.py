@@ -1,8 +1,8 @@
-"""Every way the broker says no, drawn as one tree.
+"""The errors of the broker, as one tree.
 
-A `Refusal` was understood and will not be done; its docstring is the sentence the caller reads when
-no better detail is given. `BackendUnavailable` means that a room behind the broker cannot answer now
-and that the same request may well succeed later. Anything else that is raised is a bug.
+A `Refusal` means that the request was understood and is not carried out. Its docstring is the default detail that the
+caller reads. `BackendUnavailable` means that a backend cannot answer now and that the same request may succeed later.
+Any other exception is a bug.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from app.domain.instant import Instant
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing wrong with a request: where it is (a JSON pointer) and what it is."""
+    """One error in a request: a JSON pointer and a description."""
 
     pointer: str
     detail: str
 
 
 class Refusal(Exception):
-    """The request was understood and will not be done."""
+    """The request was understood and is not carried out."""
 
     code: ClassVar[str] = "refused"
     retryable: ClassVar[bool] = False
@@ -33,36 +33,36 @@ class Refusal(Exception):
 
     @property
     def detail(self) -> str:
-        """The sentence a person reads."""
+        """The sentence for the caller."""
         return str(self.args[0])
 
 
 class InvalidRequest(Refusal):
-    """The request does not have the shape that this call asks for."""
+    """The request does not have the form that this operation needs."""
 
     code = "invalid-request"
 
 
 class NotFound(Refusal):
-    """There is no such thing here."""
+    """The resource does not exist."""
 
     code = "not-found"
 
 
 class QueueNotFound(NotFound):
-    """There is no queue of this name."""
+    """No queue has this name."""
 
     code = "queue-not-found"
 
 
 class MessageNotFound(NotFound):
-    """There is no such message in this queue."""
+    """This queue does not hold this message."""
 
     code = "message-not-found"
 
 
 class KeyNotFound(NotFound):
-    """There is no API key of this id."""
+    """No API key has this id."""
 
     code = "key-not-found"
 
@@ -135,7 +135,7 @@ class LockLost(Refusal):
 
 
 class PreconditionFailed(Refusal):
-    """The thing has changed since the version named in If-Match."""
+    """The resource has changed since the version named in If-Match."""
 
     code = "precondition-failed"
 
@@ -147,7 +147,7 @@ class MessageTooLarge(Refusal):
 
 
 class UnsupportedContentEncoding(Refusal):
-    """A body is taken as it is only: this request has a Content-Encoding other than identity."""
+    """Only the Content-Encoding identity is accepted: send the body uncompressed."""
 
     code = "unsupported-content-encoding"
 
@@ -173,43 +173,43 @@ class QueueFull(Refusal):
 
 
 class SendDisabled(Refusal):
-    """This queue does not take messages at present."""
+    """This queue does not accept sends at present."""
 
     code = "send-disabled"
 
 
 class ReceiveDisabled(Refusal):
-    """This queue does not hand out messages at present."""
+    """This queue does not accept receives at present."""
 
     code = "receive-disabled"
 
 
 class Forbidden(Refusal):
-    """This API key does not hold the right that the call needs."""
+    """This API key does not have the right that the request needs."""
 
     code = "forbidden"
 
 
 class Unauthenticated(Refusal):
-    """The call needs a valid API key: Authorization: Bearer <key>."""
+    """The request needs a valid API key: Authorization: Bearer <key>."""
 
     code = "unauthenticated"
 
 
 class BackendUnavailable(Exception):
-    """A room behind the broker cannot answer now; the request may be repeated as it is."""
+    """A backend of the broker cannot answer now; the request may be repeated unchanged."""
 
     code: ClassVar[str] = "unavailable"
 
 
 class StoreUnavailable(BackendUnavailable):
-    """The message store cannot be reached at present. Whether this request took effect is not known."""
+    """The message store cannot be reached at present. It is not known whether this request took effect."""
 
     code = "store-unavailable"
 
 
 class Overloaded(BackendUnavailable):
-    """This server holds as many bytes as it may. Nothing was done; try again after the time in Retry-After."""
+    """This server has reached its memory limit. The request had no effect; try again after the time in Retry-After."""
 
     code = "overloaded"
 
@@ -219,6 +219,6 @@ class MessageBusy(StoreUnavailable):
 
 
 class ShuttingDown(BackendUnavailable):
-    """This server is stopping; another one will take the request."""
+    """This server is stopping; send the request to another server."""
 
     code = "shutting-down"

@@ -1,7 +1,7 @@
-"""How long a message waits before it is delivered again after a failure.
+"""Retry delays: how long a message waits after a failure before it is delivered again.
 
-The delay follows the number of failures so far; a queue's `RetryPolicy` says how. Jitter takes its
-random fraction as a value, so that the same inputs always give the same delay.
+The delay depends on the number of failures and on the queue's `RetryPolicy`. The random fraction for jitter is a
+parameter, so that the same inputs always give the same delay.
 """
 
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class LinearDelay:
 class ExponentialDelay:
     """`first`, then `factor` times the one before, never above `longest`.
 
-    `jitter` is the share of the delay (0 to 1) that chance may take away, so that messages which
-    failed together do not all come back together.
+    `jitter` is the largest share of the delay (0 to 1) that is subtracted at random, so that messages that failed
+    together do not all come back together.
     """
 
     first: Duration = SECOND
@@ -59,7 +59,7 @@ RetryPolicy: TypeAlias = NoDelay | FixedDelay | LinearDelay | ExponentialDelay |
 
 
 def retry_delay(policy: RetryPolicy, failures: int, random_fraction: float) -> Duration:
-    """The delay after failure number `failures` (1 is the first); `chance` is a fraction in [0, 1)."""
+    """Return the delay after failure number `failures` (1 is the first); `random_fraction` is in [0, 1)."""
     match policy:
         case NoDelay():
             return 0

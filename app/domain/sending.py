@@ -1,4 +1,4 @@
-"""From what a sender gives to what a queue keeps."""
+"""Sending: turn a sender's message into a draft for a queue."""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ from app.domain.refusals import MessageTooLarge
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message as its sender gave it; an empty message id asks for one to be made."""
+    """A message as its sender gave it; the server creates a message id if it is empty."""
 
     envelope: Envelope
     body: bytes = b""
@@ -24,9 +24,9 @@ class NewMessage:
 
 
 def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draft:
-    """The draft of a letter, with the queue's defaults applied.
+    """Return the draft of a message, with the queue's defaults applied.
 
-    Refuses with `MessageTooLarge` where body and properties together pass the queue's limit.
+    Refuses with `MessageTooLarge` if body and properties together exceed the queue's limit.
     """
     settings = queue.settings
     size = len(new_message.body) + len(new_message.envelope.properties)

@@ -1,8 +1,8 @@
-"""How a delivery ends: lock tokens, the fence that guards them, and what each ending does.
+"""Settlements: lock tokens, the fence that guards them, and the effect of each settlement.
 
-A locked row is settled or freed only by a statement that names the lock token and takes it away
-(the fence), so at most one ending takes effect for one delivery. The rules here decide *what* the
-ending does; the store applies it only if the fence still holds.
+A locked row is settled or freed only by a statement that names the lock token and removes it (the fence), so at most
+one settlement takes effect for one delivery. The rules here decide *what* the settlement does; the store applies it
+only if the fence still holds.
 """
 
 import re
@@ -17,10 +17,9 @@ from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
 TOKEN_PATTERN = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})")
-"""A token as it was given out. Eighteen digits are more than any sequence number will ever have, and never more
-than a store's 64 bits hold."""
+"""The form of a token. Eighteen digits are enough for every sequence number and always fit into a store's 64 bits."""
 NO_EXPIRED_GENERATION = -1
-"""The evidence generation where the lock store knows of no expired record."""
+"""The expired generation if the lock store has no expired record."""
 
 MAX_DELIVERY_COUNT_REASON = "max_delivery_count_exceeded"
 TTL_EXPIRED_REASON = "ttl_expired"
@@ -29,16 +28,16 @@ LOCK_EXPIRED_REASON = "lock_expired"
 
 
 class Outcome(StrEnum):
-    """How a delivery, or a message, ended: the word in answers, tombstones and the archive."""
+    """How a delivery or a message ended: the value in responses, tombstones and the archive."""
 
     COMPLETED = "completed"
     ABANDONED = "abandoned"
     DEAD_LETTERED = "dead_lettered"
     DEFERRED = "deferred"
     RECEIVED = "received"
-    """Handed out by receive-and-delete."""
+    """Delivered by receive-and-delete."""
     RELEASED = "released"
-    """Given back uncounted, because its receiver had gone before the answer began."""
+    """Returned uncounted, because its receiver disconnected before the response began."""
     LOCK_EXPIRED = "lock_expired"
     ENTITY_CHANGED = "entity_changed"
     EXPIRED = "expired"
@@ -58,14 +57,11 @@ class LockToken:
 
     @classmethod
     def parse(cls, text: str) -> "LockToken":
-        """Read `<sequence_number>.<32 hex digits>`; anything else was never given out here.
-
-        Refuses with `MessageNotFound`.
-        """
-        written = TOKEN_PATTERN.fullmatch(text)
-        if written is None:
+        """Parse `<sequence_number>.<32 hex digits>`. Refuses with `MessageNotFound`: no other form was ever issued."""
+        match = TOKEN_PATTERN.fullmatch(text)
+        if match is None:
             raise MessageNotFound("This is not a lock token.")
-        number, secret = written.groups()
+        number, secret = match.groups()
         return cls(int(number), bytes.fromhex(secret))
 
 
@@ -73,10 +69,10 @@ class LockToken:
 class Fence:
     """What must still be true of a locked row for its holder to settle it.
 
-    The token must match, `locked_until` must lie ahead, and the row's lock generation must be above
-    `above` and at most `up_to`. `NEVER_RENEWED` lets a row through that no renewal has touched:
-    there can be no evidence against it, so the lock store need not be asked. Once it was asked,
-    `cleared(evidence)` lets every generation above the expired one through. `ANY_LOCK` asks for the token alone.
+    The token must match, `locked_until` must be in the future, and the row's lock generation must be above
+    `generation_above` and at most `max_generation`. `NEVER_RENEWED` matches rows without a renewal: the lock store has
+    no record of them and need not be asked. `fence_above` matches every generation above the one that expired in the
+    lock store. `ANY_LOCK` requires only the token.
     """
 
     generation_above: int
@@ -86,17 +82,17 @@ class Fence:
 MAX_GENERATION = 2**31 - 1
 NEVER_RENEWED = Fence(NO_EXPIRED_GENERATION, 0)
 ANY_LOCK = Fence(NO_EXPIRED_GENERATION - 1, MAX_GENERATION)
-"""Lets a row through while its token is there, also when its time has passed: an administrator's fence."""
+"""Matches a row while it carries the token, even after its time has passed: the fence of administrators."""
 
 
 def fence_above(expired_generation: int) -> Fence:
-    """The fence after the lock store was asked: `evidence` is the generation of an expired record."""
+    """Return the fence for the expired generation that the lock store has reported."""
     return Fence(expired_generation, MAX_GENERATION)
 
 
 @dataclass(frozen=True, slots=True)
 class LockedMessage:
-    """What the rules need to know of a locked row; its counts cannot change under one token."""
+    """A locked row as the rules need it; its counts cannot change under one token."""
 
     token: LockToken
     queue_id: int
@@ -110,13 +106,13 @@ class LockedMessage:
 
     @property
     def is_live(self) -> bool:
-        """Whether the upper bound of the lock still lies ahead."""
+        """Whether `locked_until`, the upper bound of the lock, is in the future."""
         return self.locked_until > self.read_at
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The end of a locked message: out of the queue and into the archive, or to a tombstone."""
+    """A settlement that moves a locked message from the queue to the archive, or leaves a tombstone."""
 
     token: LockToken
     queue_id: int
@@ -128,10 +124,10 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The end of a lock that keeps the message: where it goes and what is noted on it.
+    """A settlement that keeps the message in the queue: its new state and the fields to set.
 
-    `delay` None keeps its place in the order; otherwise it is due after that delay. `failures` is
-    added to the failure count. `properties` None leaves them as they are.
+    With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
+    failure count. `properties` None leaves them unchanged.
     """
 
     token: LockToken
@@ -148,12 +144,12 @@ class Move:
 
 
 TOMBSTONE_RETENTION: Duration = HOUR
-"""How long a tombstone in `settlement` is kept: longer than anybody repeats a request."""
+"""How long a tombstone in `settlement` is kept: longer than any client repeats a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """What is remembered of a delivery that has ended, so that a repeat hears the first answer."""
+    """The record of an ended delivery, so that a repeated settlement gets the first result."""
 
     token: LockToken
     queue_id: int
@@ -164,7 +160,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to a settlement; `replayed` when it had already taken effect before."""
+    """The result of a settlement; `replayed` if it had already taken effect."""
 
     sequence_number: int
     outcome: Outcome
@@ -174,7 +170,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a release says of itself: its outcome, a reason to note, whether it counts, any delay."""
+    """The end of a delivery without success: outcome, reason, whether it counts, and an optional delay."""
 
     outcome: Outcome
     reason: str | None = None
@@ -184,15 +180,15 @@ class Failure:
 
 
 def release(row: LockedMessage, settings: QueueSettings, failure: Failure, random_fraction: float) -> Move:
-    """Where a message goes when its lock ends without success (S3.17, S3.18, S2.7, S2.8).
+    """Return the move of a message when its lock ends without success (S3.17, S3.18, S2.7, S2.8).
 
-    A message taken from the dead-letter queue goes back there. A counted failure that reaches the
-    limit dead-letters the message. Otherwise the delay asked for, or else the queue's retry policy,
-    makes it wait; without a delay it keeps its original place. An uncounted release never waits
-    unless it asks to (messages drained by a stopping worker).
+    A message received from the dead-letter queue returns there. A counted failure that reaches the limit dead-letters
+    the message. Otherwise the message waits for the requested delay, or for that of the queue's retry policy. Without a
+    delay it keeps its original position. An uncounted release waits only if it requests a delay (messages that a
+    stopping worker returns).
     """
     failures = int(failure.counted and row.home_state is not MessageState.DEAD_LETTERED)
-    back = Move(
+    move = Move(
         token=row.token,
         queue_id=row.queue_id,
         outcome=failure.outcome,
@@ -201,29 +197,29 @@ def release(row: LockedMessage, settings: QueueSettings, failure: Failure, rando
         last_failure=failure.reason,
         properties=failure.properties,
     )
-    failed = row.failure_count + failures
-    if failures and failed >= settings.max_delivery_count:
+    failure_count = row.failure_count + failures
+    if failures and failure_count >= settings.max_delivery_count:
         return replace(
-            back,
+            move,
             state=MessageState.DEAD_LETTERED,
             dead_letter_reason=MAX_DELIVERY_COUNT_REASON,
-            dead_letter_description=f"Failed {failed} times.",
+            dead_letter_description=f"Failed {failure_count} times.",
         )
     delay = failure.delay
     if delay is None and failures:
-        delay = retry_delay(settings.retry, failed, random_fraction)
+        delay = retry_delay(settings.retry, failure_count, random_fraction)
     if delay and row.home_state is MessageState.AVAILABLE:
-        return replace(back, state=MessageState.SCHEDULED, delay=delay)
-    return back
+        return replace(move, state=MessageState.SCHEDULED, delay=delay)
+    return move
 
 
 def token_of(message: Message | SelectedMessage) -> LockToken:
-    """By what a locked message is held. Raises `ValueError` where nobody holds it."""
+    """Return the token of a locked message. Raises `ValueError` if it is not locked."""
     if message.lock_token is None:
         raise ValueError(f"message {message.sequence_number} is not locked")
     return LockToken(message.sequence_number, message.lock_token)
 
 
 def undelivered_release(message: Message) -> Move:
-    """The end of a delivery that its receiver never heard of: uncounted, and in its old place."""
+    """Return the release of a message that never reached its receiver: uncounted, in its old position."""
     return Move(token_of(message), message.queue_id, Outcome.RELEASED, message.home_state)

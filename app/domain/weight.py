@@ -1,23 +1,23 @@
-"""What messages weigh: the bytes by which answers, statements and buffers are bounded."""
+"""Message weights: the bytes that bound responses, statements and buffers."""
 
 from collections.abc import Iterable
 
 from app.domain.message import Draft, Message, MessageMetadata, SelectedMessage
 
 MESSAGE_OVERHEAD_BYTES = 2 << 10
-"""What a message takes beside its body and properties: its other fields, and the objects that hold them."""
+"""Bytes of a message besides its body and properties: its other fields, and the objects that hold them."""
 
 MAX_RESPONSE_BYTES = 8 << 20
-"""What the messages of one answer, and of one statement that claims, weigh at most: a thousand of 6 KiB fit."""
+"""The largest weight of the messages in one response, and in one claiming statement: a thousand of 6 KiB fit."""
 
 
 def weight_of(message: Draft | Message) -> int:
-    """The bytes that a message counts for."""
+    """Return the bytes that a message counts for."""
     return MESSAGE_OVERHEAD_BYTES + len(message.body) + len(message.envelope.properties)
 
 
 def select_message(metadata: MessageMetadata) -> SelectedMessage:
-    """What is kept of a message of which only the outline was read, with the weight of the whole message."""
+    """Summarise a message whose metadata was read, with the weight of the whole message."""
     return SelectedMessage(
         metadata.sequence_number,
         metadata.queue_id,
@@ -30,9 +30,9 @@ def select_message(metadata: MessageMetadata) -> SelectedMessage:
 
 
 def count_that_fit(weights: Iterable[int], budget: int) -> int:
-    """How many of these messages, in order, an answer has room for: at least one, where there is one.
+    """Return how many of these messages, in order, fit into the budget: at least one, if any is given.
 
-    The statements that claim restate this.
+    The SQL of claims restates this rule.
     """
     count = total = 0
     for weight in weights:

@@ -1,4 +1,4 @@
-"""All background passes of one process, each in a loop of its own, started and stopped together."""
+"""The background loops of one process, started and stopped together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,19 +18,19 @@ POLL_SECONDS = 1.0
 KEY_USE_SECONDS = 10.0
 
 OnPassEnd = Callable[[str, str], None]
-"""Hears the name of a pass that has ended, and `ok` or `failed`."""
+"""Called with the name of a loop whose pass has ended, and `ok` or `failed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often ended locks and lives are looked for, and how long ended messages gather before they are sealed."""
+    """How often to sweep expired locks and messages, and how long ended messages gather before they are sealed."""
 
     sweep_seconds: float
     seal_seconds: float
 
 
 class BackgroundLoops:
-    """The loops of one process."""
+    """The background loops of one process."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class BackgroundLoops:
             self._loops.append(self._loop("key use", partial(_record_key_use, authenticator), KEY_USE_SECONDS))
 
     def start(self) -> None:
-        """Begin all of them."""
+        """Start all loops."""
         for loop in self._loops:
             loop.start()
 
     async def stop(self) -> None:
-        """Let the passes under way finish."""
+        """Stop all loops once their current passes have finished."""
         await asyncio.gather(*(loop.stop() for loop in self._loops))
 
     def wake_schedule(self) -> None:
-        """Something may be due sooner than the schedule's rest."""
+        """Start the next schedule pass: a message may be due before its rest is over."""
         self._schedule.wake()
 
     def _loop(self, name: str, run_pass: Callable[[], Awaitable[float | None]], seconds: float) -> BackgroundLoop:

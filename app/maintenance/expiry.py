@@ -1,4 +1,4 @@
-"""The sweeper: frees messages whose lock has ended, in every replica at once and without a leader."""
+"""The sweeper: frees messages whose lock has ended. It runs in every replica, without a leader."""
 
 import asyncio
 
@@ -12,18 +12,18 @@ BATCH_SIZE = 500
 
 
 async def expire_locks(broker: Broker) -> float | None:
-    """Free what SQL says has ended, what the lock store knows to have ended earlier, and what a change of a queue takes.
+    """Free locks that have ended by SQL, locks that ended earlier by the lock store, and locks that a change revokes.
 
-    Replicas that see the same locks do the same work twice; the second finds nothing left to free. A part that fails
-    keeps no other part from its work: the first failure is raised when all of them are done.
+    Replicas that read the same locks do the same work twice; the second finds nothing left to free. A failing part does
+    not stop the others: the first failure is raised when all are done.
     """
     parts = (_release_by_time(broker), _release_by_lock_store(broker), revoke_locks(broker))
-    ended = await asyncio.gather(*parts, return_exceptions=True)
+    results = await asyncio.gather(*parts, return_exceptions=True)
     swept = 0
-    for part in ended:
-        if isinstance(part, BaseException):
-            raise part
-        swept += part
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        swept += result
     return 0.0 if swept >= BATCH_SIZE else None
 
 
@@ -33,10 +33,10 @@ async def _release_by_time(broker: Broker) -> int:
 
 
 async def _release_by_lock_store(broker: Broker) -> int:
-    """An expired record counts only for the generation it was written for.
+    """Free the rows of expired records, each only in the generation of its record.
 
-    It is dropped when it has served, or never will. A row that somebody changed at the same moment is not freed yet:
-    without its record it would stay locked for the whole lead.
+    A record is deleted once its row is freed, or if the row no longer matches. It remains if a concurrent change kept
+    its row from being freed: without the record the row would stay locked for the whole lead time.
     """
     expired = await broker.lock_store.expired_records(BATCH_SIZE)
     if not expired:

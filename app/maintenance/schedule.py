@@ -9,14 +9,14 @@ BATCH_SIZE = 1000
 """Messages made available per statement."""
 
 MAX_REST_SECONDS = 1.0
-"""Another replica may have scheduled something sooner without our hearing of it."""
+"""Another replica may have scheduled a message whose notification was lost."""
 
 MIN_REST_SECONDS = 0.005
-"""What falls due one after the other is awoken together, and jitter does not cut the last stretch to pieces."""
+"""Messages that become due shortly after each other are promoted together. Jitter does not split the last rest."""
 
 
 async def promote_scheduled(broker: Broker) -> float | None:
-    """Make due messages available and wake their receivers; rests until the next one is due."""
+    """Make due messages available and wake their receivers; return the seconds until the next one is due."""
     promoted = await broker.store.promote(BATCH_SIZE)
     notify_receivers(
         broker,

@@ -1,4 +1,4 @@
-"""Seals the archive: ended messages gather for some seconds, then become a batch that never changes."""
+"""Seals the archive: ended messages gather for some seconds and then become a batch that never changes."""
 
 from app.broker.broker import Broker
 from app.domain.archive import BATCH_SPAN, UnsealedMessage
@@ -7,13 +7,13 @@ from app.domain.instant import from_seconds, to_seconds
 START = 0
 
 MIN_REST_SECONDS = 0.1
-"""What comes of age one after the other is sealed together."""
+"""Messages that reach the minimum age shortly after each other are sealed together."""
 
 
 class ArchiveSealer:
-    """Walks over the unsealed messages in the order in which they will be removed, a stretch at a time, in every replica.
+    """Scans the unsealed messages in the order of their removal, one `BATCH_SPAN` at a time, in every replica.
 
-    Messages of queues with different retentions stand far apart in that order: none of them waits for the others.
+    Messages of queues with different retentions are far apart in that order, so they do not wait for each other.
     """
 
     def __init__(self, broker: Broker, seal_seconds: float) -> None:
@@ -26,7 +26,7 @@ class ArchiveSealer:
         self._rest = self._min_age
 
     async def step(self) -> float | None:
-        """Look at the next stretch and seal what has gathered there; rests at the end of the walk."""
+        """Seal the messages in the next span once they are old enough; return a rest at the end of the scan."""
         first = await self._broker.store.archive.first_unsealed(self._since)
         if first is None:
             rest = to_seconds(self._rest)
@@ -41,7 +41,10 @@ class ArchiveSealer:
         return 0.0
 
     async def _seal(self, first: UnsealedMessage) -> None:
-        """Go on where the batch ends, for it may have been full; past the stretch where somebody else is sealing it."""
+        """Seal a batch and continue at its end, because it may have been full.
+
+        If another process is sealing these messages, continue after the span.
+        """
         batch = await self._broker.store.archive.seal(first)
         self._since = batch.remove_at if batch else first.remove_at + BATCH_SPAN + 1
         self._broker.counters.count("messages_sealed", batch.row_count if batch else 0)

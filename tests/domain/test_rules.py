@@ -145,7 +145,7 @@ def test_a_refusal_says_its_detail_or_else_its_first_fault_or_else_its_own_sente
     faults = (FieldError("/a", "A is wrong."), FieldError("/b", "B is wrong."))
     assert Forbidden("No.", faults).detail == "No."
     assert Forbidden(field_errors=faults).detail == "A is wrong."
-    assert Forbidden().detail == "This API key does not hold the right that the call needs."
+    assert Forbidden().detail == "This API key does not have the right that the request needs."
 
 
 def test_an_edition_changes_with_the_queue_and_the_message() -> None:
