@@ -10,10 +10,9 @@ from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
 from app.settings import Settings
-from app.store.advisory_lock import DatabaseInUse
+from app.store.in_use import DatabaseInUse, FileInUse
 from app.store.open import BadStoreUrl, open_store
 from app.store.schema_check import is_current
-from app.store.sqlite_file import FileInUse
 from app.store.url import is_in_memory
 
 BOOTSTRAP_PRINCIPAL = "bootstrap"

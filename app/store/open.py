@@ -1,12 +1,11 @@
 """Opens the message store that a URL names; only the engine that is named is imported."""
 
-from importlib import import_module
+import sqlite3
 
 from app.broker.ports import Store
 from app.runtime.clock import Clock
-from app.store.database import BatchObserver
-from app.store.statements import Engine
-from app.store.url import BadStoreUrl, read_url
+from app.store.records.database import BatchObserver
+from app.store.url import BadStoreUrl, Engine, read_url
 
 __all__ = ["BadStoreUrl", "open_store"]
 
@@ -24,11 +23,25 @@ async def open_store(url: str, clock: Clock, connections: int = 8, observe: Batc
     another process serves the SQLite file, `FileInUse`.
     """
     store_url = read_url(url)
-    engine = import_module(f"app.store.{store_url.engine}")
+    # Imported here, so that only the driver of the engine that is named is loaded.
     match store_url.engine:
         case Engine.SQLITE:
-            return await engine.open_sqlite(store_url.path, clock, observe)
+            from app.store.sqlite.store import open_sqlite
+
+            return await open_sqlite(store_url.path, clock, observe, create_tables)
         case Engine.POSTGRESQL:
-            return await engine.open_postgresql(url, clock, connections, observe)
+            from app.store.postgresql.store import open_postgresql
+
+            return await open_postgresql(url, clock, connections, observe)
         case Engine.MYSQL:
-            return await engine.open_mysql(url, clock, connections, observe)
+            from app.store.mysql.store import open_mysql
+
+            return await open_mysql(url, clock, connections, observe)
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of a database in memory."""
+    # Imported here, because Alembic takes longer to load than most commands take to run.
+    from app.store.migrate import migrate_sqlite
+
+    migrate_sqlite(connection)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.statements import Engine
-from app.store.url import read_url
+from app.store.url import Engine, read_url
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 

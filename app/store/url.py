@@ -1,10 +1,18 @@
 """How a database is named: one URL, read in one place by whoever opens or migrates it."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from app.store.statements import Engine
+
+class Engine(StrEnum):
+    """The databases that a store can be on."""
+
+    POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    SQLITE = "sqlite"
+
 
 EXAMPLES = "sqlite:///peeklock.sqlite3, postgresql://user:password@host/database or mysql://user:password@host/database"
 IN_MEMORY = ":memory:"
@@ -14,12 +22,6 @@ SERVER_SCHEMES = {
     "mysql": Engine.MYSQL,
     "mariadb": Engine.MYSQL,
 }
-
-NEEDS_CRYPTOGRAPHY = (
-    "This user's password (caching_sha2_password or sha256_password, as MySQL 8 makes them) may not travel without TLS: "
-    "put ?ssl_ca=... into the database URL, or install the Python package cryptography beside the server."
-)
-"""What both drivers of MySQL want to say where they would have to encrypt the password by themselves."""
 
 
 class BadStoreUrl(ValueError):

@@ -34,7 +34,7 @@ from app.domain.access import ANONYMOUS, Grant, Right
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
-from app.store.mysql_templates import literal
+from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
@@ -172,7 +172,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "1" * n, lambda n: "1." + "a" * n, lambda n: "1." * n],
     ),
-    "app.store.mysql_templates.INSERT": (
+    "app.store.mysql.templates.INSERT": (
         "fullmatch",
         [
             lambda n: b"a" * n,
@@ -181,20 +181,26 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\nVALUES " * n + b"\nON DUPLICATE KEY " * n + b"\n",
         ],
     ),
-    "app.store.statements.HEADING": (
+    "app.store.records.statements.HEADING": (
         "findall",
         [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
     ),
-    "app.store.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
-    "app.store.statements.OUTLINES_MACRO": ("findall", [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n]),
-    "app.store.statements.MESSAGE_MACRO": (
+    "app.store.records.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
+    "app.store.records.statements.OUTLINES_MACRO": (
+        "findall",
+        [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n],
+    ),
+    "app.store.records.statements.MESSAGE_MACRO": (
         "findall",
         [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n],
     ),
-    "app.store.statements.WEIGHT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
-    "app.store.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.statements.PARAMETER": ("findall", [lambda n: ":" * n, lambda n: ":" + "a" * n, lambda n: ":a" * n]),
+    "app.store.records.statements.WEIGHT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.records.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
+    "app.store.records.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.records.statements.PARAMETER": (
+        "findall",
+        [lambda n: ":" * n, lambda n: ":" + "a" * n, lambda n: ":a" * n],
+    ),
     "app.wire.decode_errors.PATH_PATTERN": (
         "match",
         [

@@ -14,7 +14,8 @@ from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetada
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
-from app.store import digest_columns, json_columns, rows, tables
+from app.store import tables
+from app.store.records import digest_columns, json_columns, rows
 
 MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
 ENVELOPE = Envelope(MESSAGE_ID, "type", "correlation", "subject", "reply to", "to", GROUP_ID, "trace", PROPERTIES)

@@ -5,10 +5,10 @@ from typing import Any
 
 from app.domain.queue import Queue
 from app.runtime.clock import SystemClock
-from app.store import postgresql_receiving as receiving
-from app.store.postgresql import PostgresqlStore
-from app.store.rows import Row
-from app.store.scan_floors import ScanFloors
+from app.store.postgresql import receiving
+from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.store import PostgresqlStore
+from app.store.records.rows import Row
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim
 
 

@@ -21,7 +21,7 @@ from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import LockToken, Move, Outcome, Removal
 from app.store.open import open_store
-from app.store.sqlite import SqliteStore
+from app.store.sqlite.store import SqliteStore
 from app.store.tables import SQLModel
 from tests.bounds import bounded
 from tests.virtual_clock import VirtualClock

@@ -3,7 +3,8 @@
 import pytest
 
 from app.domain.queue import Queue
-from app.store import mysql_accepted_counts, postgresql
+from app.store.mysql import accepted_counts
+from app.store.postgresql import store
 from tests.contract.store_fixture import PostgresqlFixture, StoreFixture
 
 CHANGES = 7
@@ -11,8 +12,8 @@ CHANGES = 7
 
 @pytest.fixture(autouse=True)
 def fold_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for store in (mysql_accepted_counts, postgresql):
-        monkeypatch.setattr(store, "MAX_FOLD_ROWS", 2)
+    for module in (accepted_counts, store):
+        monkeypatch.setattr(module, "MAX_FOLD_ROWS", 2)
 
 
 async def test_one_pass_adds_up_all_changes_of_accepted_messages(store_fixture: StoreFixture, queue: Queue) -> None:

@@ -18,9 +18,10 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
 from app.domain.sending import NewMessage
 from app.domain.settlement import Outcome
-from app.store import mysql_sending, postgresql_sending
-from app.store.mysql import MysqlStore
-from app.store.postgresql import PostgresqlStore
+from app.store.mysql import sending as mysql_sending
+from app.store.mysql.store import MysqlStore
+from app.store.postgresql import sending as postgresql_sending
+from app.store.postgresql.store import PostgresqlStore
 from tests.brokers import build_broker
 from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, draft, token
 from tests.virtual_clock import VirtualClock

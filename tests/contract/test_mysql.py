@@ -19,15 +19,15 @@ from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageTooLarge, StoreUnavailable
 from app.runtime.clock import SystemClock
-from app.store.advisory_lock import DatabaseInUse
+from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
-from app.store.mysql import UNSAFE_SETTINGS, MysqlStore, ServerTooOld, check_version
-from app.store.mysql_connect import Connector, driver_options
-from app.store.mysql_session import MysqlSession
-from app.store.mysql_templates import literal, numbers_json, rows_json, templates
+from app.store.mysql.connect import Connector, driver_options
+from app.store.mysql.session import MysqlSession
+from app.store.mysql.store import UNSAFE_SETTINGS, MysqlStore, ServerTooOld, check_version
+from app.store.mysql.templates import literal, numbers_json, rows_json, templates
 from app.store.open import open_store
-from app.store.pool import Pool
-from app.store.rows import ARCHIVED_COLUMNS, Row
+from app.store.records.rows import ARCHIVED_COLUMNS, Row
+from app.store.server.pool import Pool
 from tests.bounds import bounded
 from tests.contract.store_fixture import MariadbFixture, abandonment, draft, numbers
 from tests.databases import RunResources

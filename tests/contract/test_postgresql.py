@@ -16,13 +16,13 @@ from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.pool import Pool
-from app.store.postgresql import PostgresqlStore
-from app.store.postgresql_attempts import receive
-from app.store.postgresql_session import PostgresqlSession, connect, parse_address
-from app.store.rows import Row
-from app.store.scan_floors import ScanFloor, ScanFloors
-from app.store.statements import Engine, load
+from app.store.postgresql import dialect
+from app.store.postgresql.attempts import receive
+from app.store.postgresql.scan_floors import ScanFloor, ScanFloors
+from app.store.postgresql.session import PostgresqlSession, connect, parse_address
+from app.store.postgresql.store import PostgresqlStore
+from app.store.records.rows import Row
+from app.store.server.pool import Pool
 from tests.bounds import bounded
 from tests.contract.claim_recorder import ClaimRecorder
 from tests.contract.store_fixture import (
@@ -87,7 +87,7 @@ async def test_every_plan_finds_rows_by_an_index_whatever_the_planner_believes(
     for sql in STATISTICS[past]:
         await store_fixture.execute(sql)
     connection = await connect(parse_address(store_fixture._url))
-    for name, statement in load(Engine.POSTGRESQL).items():
+    for name, statement in dialect.statements().items():
         text, parameters = statement.with_numbered_params()
         await connection.execute(f"PREPARE {name} AS {text}")
         values = f"({', '.join(['NULL'] * len(parameters))})" if parameters else ""

@@ -10,8 +10,8 @@ from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.postgresql import PostgresqlStore
-from app.store.scan_floors import COSTLY_SCAN
+from app.store.postgresql.scan_floors import COSTLY_SCAN
+from app.store.postgresql.store import PostgresqlStore
 from tests.contract.claim_recorder import ClaimRecorder
 from tests.contract.store_fixture import LOCK_DURATION, PostgresqlFixture, abandonment, bodies, claim, completion
 

@@ -14,13 +14,13 @@ import pytest
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
-from app.store.advisory_lock import DatabaseInUse
+from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
 from app.store.open import open_store
-from app.store.pool import TransactionConflict
-from app.store.postgresql import PostgresqlStore
-from app.store.postgresql_session import UNSAFE_SETTINGS, LockWaitTimeout, parse_address, translate_errors
-from app.store.server_store import POOLER_WARNING
+from app.store.postgresql.session import UNSAFE_SETTINGS, LockWaitTimeout, parse_address, translate_errors
+from app.store.postgresql.store import PostgresqlStore
+from app.store.server.batching import POOLER_WARNING
+from app.store.server.pool import TransactionConflict
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim, completion, draft
 from tests.servers import PostgresServer, ServerProcess
 
@@ -142,7 +142,7 @@ def test_the_statement_cache_is_on_or_off() -> None:
 
 
 async def test_a_server_that_is_silent_counts_as_gone(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.postgresql_session.ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("app.store.postgresql.session.ANSWER_SECONDS", 3.0)
     async with opened(postgres_url) as store:
         ((backend,),) = await ask(store, "SELECT pg_backend_pid()")
         os.kill(backend, signal.SIGSTOP)

@@ -27,10 +27,11 @@ from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_RETENTION, 
 from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.settings import Settings
 from app.store import tables
-from app.store.archive_records import BATCH_KEEP
-from app.store.message_records import DELETED_QUEUE_KEEP
-from app.store.server_store import IN_USE_DELAYS
-from app.store.statements import Engine, load
+from app.store.records.archive import BATCH_KEEP
+from app.store.records.messages import DELETED_QUEUE_KEEP
+from app.store.server.batching import IN_USE_DELAYS
+from app.store.url import Engine
+from tests.dialects import statements as statements_of
 from tests.guides import after_each, blocks, check_shown, run_blocks, table
 from tests.model.rules import Rules
 from tests.model.runs import ABLATIONS
@@ -38,7 +39,7 @@ from tests.peeklock_process import PeeklockProcess
 
 ROOT = Path(app.__file__).parents[1]
 PAGE = (ROOT / "docs/protocol.md").read_text()
-SQL = ROOT / "app/store/sql"
+STORE = ROOT / "app/store"
 SCRIPTS = ROOT / "app/locks/scripts"
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -59,7 +60,7 @@ ARGUMENTS_OF_SQL = re.compile(r"'([a-z_]+)'|@@([a-z_]+)")
 @cache
 def statements() -> set[str]:
     """The names of the statements of all engines."""
-    return {name for engine in Engine for name in load(engine)}
+    return {name for engine in Engine for name in statements_of(engine)}
 
 
 @cache
@@ -73,7 +74,7 @@ def words() -> set[str]:
     """What a single word in code may be, if it is neither a path nor a test."""
     assert tables  # or the metadata would be empty
     found = {*statements(), *scripts(), *SQLModel.metadata.tables, *Rules.__dataclass_fields__}
-    found |= set(load(Engine.POSTGRESQL)["remove"].with_numbered_params()[1])
+    found |= set(statements_of(Engine.POSTGRESQL)["remove"].with_numbered_params()[1])
     found |= {column.name for column in SQLModel.metadata.tables["message"].columns}
     found |= {state.label for state in MessageState} | {*Outcome, *LossCause, *TrimResult}
     found |= {kind.code for kind in (*below(Refusal), *below(BackendUnavailable))}
@@ -99,7 +100,7 @@ def names_in_document() -> set[str]:
 
 def settings_of_servers() -> set[str]:
     """What the statements that look for weak settings name."""
-    texts = (load(engine)["unsafe_settings"].text for engine in (Engine.POSTGRESQL, Engine.MYSQL))
+    texts = (statements_of(engine)["unsafe_settings"].text for engine in (Engine.POSTGRESQL, Engine.MYSQL))
     return {name for text in texts for found in ARGUMENTS_OF_SQL.findall(text) for name in found}
 
 
@@ -178,7 +179,9 @@ def test_an_excerpt_stands_in_the_code(kind: str, text: str) -> None:
     if kind == "lua":
         assert excerpt in (SCRIPTS / f"{name}.lua").read_text()
     else:
-        whole = (SQL / f"{engine.strip('()')}.sql").read_text()
+        folder = engine.strip("()")
+        file = "records/common.sql" if folder == "common" else f"{folder}/statements.sql"
+        whole = (STORE / file).read_text()
         assert excerpt in re.split(r"\n-- [a-z_]+: ", whole.partition(f"\n-- {name}: ")[2])[0]
 
 

@@ -29,7 +29,7 @@ import uvicorn
 from app import main
 from app.api.http.asgi import Receive, Scope, Send
 from app.settings import Settings
-from app.store.sqlite import SqliteStore
+from app.store.sqlite.store import SqliteStore
 from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, wait_until
 from tests.servers import ServerFailed, free_port
 
@@ -171,7 +171,7 @@ class ForkedServers:
     def __init__(self, directory: Path, **environment: str) -> None:
         self._fork_context = multiprocessing.get_context("forkserver")
         self._fork_context.set_forkserver_preload(
-            [__name__, "app.store.sqlite", "app.store.postgresql", "app.store.mysql"]
+            [__name__, "app.store.sqlite.store", "app.store.postgresql.store", "app.store.mysql.store"]
         )
         self._log = str(directory / "log")
         port = free_port()

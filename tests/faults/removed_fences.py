@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from app.store.statements import Engine, Statement, parse
+from app.store.records.statements import Statement, parse
+from app.store.url import Engine
+from tests.dialects import DIALECTS
 
 FENCE_PATTERN = re.compile(
     r"^(?P<before>\s*(?:WHERE |AND |OR )?)(?P<condition>.*?)(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)"
@@ -51,8 +53,12 @@ def _without_each_fence(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _load(engine: Engine, texts: Mapping[str, str]) -> dict[str, Statement]:
-    return {statement.name: statement for text in texts.values() for statement in parse(text, engine)}
+    return {statement.name: statement for text in texts.values() for statement in parse(text, DIALECTS[engine])}
 
 
 def _text(name: str) -> str:
-    return (files("app.store") / "sql" / f"{name}.sql").read_text("utf-8")
+    return (
+        (files("app.store.records") / "common.sql").read_text("utf-8")
+        if name == "common"
+        else DIALECTS[Engine(name)].statements
+    )

@@ -13,8 +13,10 @@ from app.domain.instant import HOUR, MINUTE, Duration
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import LockToken
-from app.store.database import Database
-from app.store.statements import Engine, Statement, parse
+from app.store.records.database import Database
+from app.store.records.statements import Statement, parse
+from app.store.url import Engine
+from tests.dialects import DIALECTS
 
 QUEUE_NUMBERS = itertools.count(1)
 
@@ -43,7 +45,7 @@ UPDATE message SET state = :state WHERE sequence_number = :sequence_number;
 
 def with_test_statements(engine: Engine, statements: Mapping[str, Statement]) -> dict[str, Statement]:
     """The statements, and those by which scenarios make things happen."""
-    return {**statements, **{statement.name: statement for statement in parse(TEST_STATEMENTS, engine)}}
+    return {**statements, **{statement.name: statement for statement in parse(TEST_STATEMENTS, DIALECTS[engine])}}
 
 
 @dataclass(frozen=True, slots=True)

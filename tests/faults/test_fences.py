@@ -5,23 +5,24 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
-from importlib.resources import files
 from typing import Any
 
 import pytest
 
 from app.runtime.clock import SystemClock
-from app.store.advisory_lock import AdvisoryLock
-from app.store.mysql import MysqlStore
-from app.store.mysql_connect import Connector
-from app.store.mysql_templates import template
+from app.store.mysql.connect import Connector
+from app.store.mysql.store import MysqlStore
+from app.store.mysql.templates import template
 from app.store.open import ignore_batches
-from app.store.pool import Pool
-from app.store.postgresql import PostgresqlStore
-from app.store.postgresql_session import PostgresqlSession, PreparedStatement, connect, parse_address
-from app.store.sqlite import SqliteStore
-from app.store.sqlite_database import SqliteDatabase
-from app.store.statements import Engine, Statement, load, parse
+from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.store import PostgresqlStore
+from app.store.records.statements import Statement, parse
+from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.pool import Pool
+from app.store.sqlite.database import SqliteDatabase
+from app.store.sqlite.store import SqliteStore
+from app.store.url import Engine
+from tests.dialects import DIALECTS, statements
 from tests.faults.fence_scenarios import SCENARIOS, Scenario
 from tests.faults.removed_fences import RemovedFence, removed_fences
 from tests.faults.store_setup import StoreSetup, with_test_statements
@@ -104,7 +105,7 @@ def url(engine: Engine, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_with_every_fence(engine: Engine, url: str, scenario: Scenario) -> None:
-    async with open_setup(engine, url, load(engine)) as (setup, _):
+    async with open_setup(engine, url, statements(engine)) as (setup, _):
         await scenario(setup)
 
 
@@ -130,8 +131,8 @@ async def unused_statements(engine: Engine, url: str) -> set[str]:
     """Those of common.sql that this engine does without, but SQLite does not; each of its own must be used."""
     if engine is Engine.SQLITE:
         return set()
-    async with open_setup(engine, url, load(engine)) as (setup, recording):
+    async with open_setup(engine, url, statements(engine)) as (setup, recording):
         for scenario in SCENARIOS:
             await scenario(setup)
-    own = {statement.name for statement in parse((files("app.store") / "sql" / f"{engine}.sql").read_text(), engine)}
+    own = {statement.name for statement in parse(DIALECTS[engine].statements, DIALECTS[engine])}
     return set(recording) - recording.used - own

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from app.domain.digest import content_digest, digest_of_rows, row_digest
-from app.store.digest_columns import DIGESTED_COLUMNS
 from app.store.migrate import run_on_connection
+from app.store.records.digest_columns import DIGESTED_COLUMNS
 from tests.faults.database_access import execute
 from tests.server_drivers import run_in_thread
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
-from app.store.advisory_lock import AdvisoryLock, DatabaseInUse
-from app.store.database import Work
+from app.store.in_use import DatabaseInUse
+from app.store.records.database import Work
+from app.store.server.advisory_lock import AdvisoryLock
 
 
 class Connection:

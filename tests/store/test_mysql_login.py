@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from app.store.migrate import schema_status
-from app.store.mysql_connect import Connector
-from app.store.url import NEEDS_CRYPTOGRAPHY, BadStoreUrl
+from app.store.mysql.connect import NEEDS_CRYPTOGRAPHY, Connector
+from app.store.url import BadStoreUrl
 
 SALT = b"01234567890123456789"
 PLUGIN = b"caching_sha2_password"

@@ -4,10 +4,10 @@ import pytest
 from asyncmy import errors
 
 from app.domain.refusals import StoreUnavailable
-from app.store.mysql_session import NullViolation, StatementFailed, as_store_error, translate_errors
-from app.store.mysql_templates import literal, template, templates
-from app.store.pool import LockWaitTimeout, TransactionConflict
-from app.store.statements import Statement
+from app.store.mysql.session import NullViolation, StatementFailed, as_store_error, translate_errors
+from app.store.mysql.templates import literal, template, templates
+from app.store.records.statements import Statement
+from app.store.server.pool import LockWaitTimeout, TransactionConflict
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
-from app.store.pool import MAX_TRIES, Pool, TransactionConflict
+from app.store.server.pool import MAX_TRIES, Pool, TransactionConflict
 
 
 class Connection:
@@ -76,7 +76,7 @@ async def test_never_more_connections_than_allowed() -> None:
 
 
 async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.pool.ACQUIRE_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.server.pool.ACQUIRE_SECONDS", 0.01)
     server = Server("not asked")
     pool, done = server.pool(most=1), asyncio.Event()
     holder = asyncio.create_task(pool.run(lambda _connection: done.wait()))

@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-from app.store.pool import LockWaitTimeout, TransactionConflict
-from app.store.postgresql_session import parse_address, translate_errors
+from app.store.postgresql.session import parse_address, translate_errors
+from app.store.server.pool import LockWaitTimeout, TransactionConflict
 
 
 @pytest.mark.parametrize(("options", "is_pooled"), [("", False), ("?statement_cache_size=0", True)])

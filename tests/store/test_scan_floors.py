@@ -1,6 +1,6 @@
 """Where claims begin to look, by the rules alone: a look from the bottom is dear or cheap, floors rise, sink and grow stale."""
 
-from app.store.scan_floors import (
+from app.store.postgresql.scan_floors import (
     COSTLY_SCAN,
     MAX_SHARE_WHEN_SHORT,
     PRIORITIES,

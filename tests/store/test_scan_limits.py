@@ -1,6 +1,6 @@
 """How far a claim looks ahead: less where messages are large, twice as far once they fit again."""
 
-from app.store.scan_limits import MAX_KEYS, MAX_SCAN, ScanLimits
+from app.store.mysql.scan_limits import MAX_KEYS, MAX_SCAN, ScanLimits
 
 KEY = "line"
 

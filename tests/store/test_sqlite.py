@@ -22,11 +22,14 @@ from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
+from app.store.in_use import FileInUse
 from app.store.migrate import migrate
-from app.store.sqlite import SqliteStore, open_sqlite
-from app.store.sqlite_database import WRITE_LIMITS, Step, Transaction
-from app.store.sqlite_file import FileInUse, FileLock, translate_errors
-from app.store.statements import Engine, Statement, load
+from app.store.open import create_tables
+from app.store.records.statements import Statement
+from app.store.sqlite import dialect
+from app.store.sqlite.database import WRITE_LIMITS, Step, Transaction
+from app.store.sqlite.file import FileLock, translate_errors
+from app.store.sqlite.store import SqliteStore, open_sqlite
 from tests.contract.store_fixture import LOCK_DURATION, bodies, claim, completion, draft, token
 from tests.databases import RunResources
 from tests.servers import TIMEOUT_SECONDS
@@ -50,7 +53,9 @@ def batches() -> Batches:
 @pytest.fixture
 async def store(path: Path, batches: Batches) -> AsyncIterator[SqliteStore]:
     """A store on the file."""
-    store = await open_sqlite(path, VirtualClock(), lambda name, entries: batches.append((name, entries)))
+    store = await open_sqlite(
+        path, VirtualClock(), lambda name, entries: batches.append((name, entries)), create_tables
+    )
     yield store
     await store.close()
 
@@ -74,7 +79,7 @@ async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_pat
     before = os.umask(0)
     try:
         migrate(f"sqlite:///{path}")
-        store = await open_sqlite(path, VirtualClock(), lambda *_: None)
+        store = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
         await store.queues.create("queue", QueueSettings())
         files = modes(tmp_path)
         await store.close()
@@ -86,7 +91,7 @@ async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_pat
 async def test_a_file_that_is_made_as_it_is_opened_is_readable_to_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        store = await open_sqlite(tmp_path / "new.sqlite3", VirtualClock(), lambda *_: None)
+        store = await open_sqlite(tmp_path / "new.sqlite3", VirtualClock(), lambda *_: None, create_tables)
         await store.close()
     finally:
         os.umask(before)
@@ -116,11 +121,11 @@ def count_in_other_process(path: Path) -> int:
 
 async def test_a_file_has_one_store(store: SqliteStore, path: Path) -> None:
     with pytest.raises(FileInUse, match=r"in use by process .* one process at a time"):
-        await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
     await store.close()
-    again = await open_sqlite(path, VirtualClock(), lambda *_: None)
+    again = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
     with pytest.raises(FileInUse, match=rf"in use by process {os.getpid()}\."):
-        await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
     await again.close()
 
 
@@ -138,9 +143,10 @@ def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from app.runtime.clock import SystemClock\n"
-        "from app.store.sqlite import open_sqlite\n"
+        "from app.store.open import create_tables\n"
+        "from app.store.sqlite.store import open_sqlite\n"
         "async def main():\n"
-        "    await open_sqlite(Path(sys.argv[1]), SystemClock(), lambda *_: None)\n"
+        "    await open_sqlite(Path(sys.argv[1]), SystemClock(), lambda *_: None, create_tables)\n"
         "    print('open', flush=True)\n"
         "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
@@ -305,7 +311,7 @@ async def test_reads_that_follow_each_other_use_one_connection(
 
 async def test_time_comes_from_the_clock_it_was_given(path: Path) -> None:
     clock = VirtualClock()
-    store = await open_sqlite(path, clock, lambda *_: None)
+    store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     assert await store.now() == clock.now()
     await clock.advance(3600)
     assert await store.now() == clock.now()
@@ -322,7 +328,7 @@ async def test_the_work_of_a_transaction_may_wait_for_nothing_else(store: Sqlite
 
 @pytest.mark.parametrize("place", ["in a file", "in memory"])
 async def test_a_full_disk_is_told_and_passes(path: Path, place: str) -> None:
-    store = await open_sqlite(path if place == "in a file" else None, VirtualClock(), lambda *_: None)
+    store = await open_sqlite(path if place == "in a file" else None, VirtualClock(), lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
     await store.send([draft(queue, b"before")])
 
@@ -370,10 +376,10 @@ def damage(path: Path, start: int) -> None:
 async def test_a_damaged_file_is_told_when_it_is_opened(path: Path, start: int) -> None:
     damage(path, start)
     with pytest.raises(StoreUnavailable, match="damaged"):
-        await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
     # The refusal gives the file free again.
     with pytest.raises(StoreUnavailable, match="damaged"):
-        await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
 
 
 class WithoutWal(sqlite3.Connection):
@@ -386,7 +392,7 @@ class WithoutWal(sqlite3.Connection):
 async def test_a_file_system_without_a_write_ahead_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutWal))
     with pytest.raises(StoreUnavailable, match="allows no write-ahead log, only delete"):
-        await open_sqlite(path, VirtualClock(), lambda *_: None)
+        await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
 
 
 def test_each_variant_of_a_trouble_of_the_file_is_told() -> None:
@@ -405,7 +411,7 @@ async def test_a_mistake_in_a_statement_is_not_taken_for_trouble(store: SqliteSt
 
 async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path: Path) -> None:
     clock = VirtualClock()
-    store = await open_sqlite(path, clock, lambda _what, _how_many: None)
+    store = await open_sqlite(path, clock, lambda _what, _how_many: None, create_tables)
     queue, _ = await store.queues.create("orders", QueueSettings())
     await store.send([draft(queue)])
     notified: list[Sequence[bool]] = []
@@ -418,7 +424,7 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     slow.may_end.set()
     await others
     assert notified == [[True]]
-    again = await open_sqlite(path, clock, lambda _what, _how_many: None)
+    again = await open_sqlite(path, clock, lambda _what, _how_many: None, create_tables)
     (message,) = await again.browse(queue.id, list(MessageState), 0, 10)
     await again.close()
     assert message.state is MessageState.AVAILABLE
@@ -435,20 +441,20 @@ async def test_a_closed_store_does_nothing_and_says_so(store: SqliteStore, queue
 
 async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
     clock = VirtualClock()
-    store = await open_sqlite(path, clock, lambda *_: None)
+    store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
     sends = [asyncio.ensure_future(store.send([draft(queue)])) for _ in range(20)]
     await asyncio.sleep(0)
     await store.close()
     assert all(receipt.sequence_number for (receipt,) in await asyncio.gather(*sends))
-    again = await open_sqlite(path, clock, lambda *_: None)
+    again = await open_sqlite(path, clock, lambda *_: None, create_tables)
     assert len(await again.claim(claim(queue))) == 20
     await again.close()
 
 
 async def test_a_closed_store_leaves_no_thread_and_no_connection(path: Path) -> None:
     threads = set(threading.enumerate())
-    store = await open_sqlite(path, VirtualClock(), lambda *_: None)
+    store = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
     await store.read(queue.id, 1)
     await store.close()
@@ -484,13 +490,13 @@ async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_close
 @pytest.mark.behaviour("S3.32")
 async def test_everything_is_there_after_a_restart(path: Path) -> None:
     clock = VirtualClock()
-    store = await open_sqlite(path, clock, lambda *_: None)
+    store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
     await store.send([draft(queue, b"locked"), draft(queue, b"available"), draft(queue, b"scheduled", delay=HOUR)])
     (locked,) = await store.claim(claim(queue, 1))
     before = await store.browse(queue.id, list(MessageState), 0, 10)
     await store.close()
-    again = await open_sqlite(path, clock, lambda *_: None)
+    again = await open_sqlite(path, clock, lambda *_: None, create_tables)
     assert await again.browse(queue.id, list(MessageState), 0, 10) == before
     assert (await again.locked_messages([token(locked)]))[0] is not None
     assert locked.locked_until == clock.now() + LOCK_DURATION
@@ -511,7 +517,7 @@ IN_ORDER = {
 }
 
 
-@pytest.mark.parametrize("statement", load(Engine.SQLITE).values(), ids=lambda statement: statement.name)
+@pytest.mark.parametrize("statement", dialect.statements().values(), ids=lambda statement: statement.name)
 async def test_no_statement_reads_all_messages(store: SqliteStore, statement: Statement) -> None:
     def plan(connection: sqlite3.Connection) -> list[str]:
         _, names = statement.with_numbered_params()

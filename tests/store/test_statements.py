@@ -4,7 +4,10 @@ import re
 
 import pytest
 
-from app.store.statements import Engine, Statement, load, parse, render
+from app.store.records.statements import Statement, parse, render
+from app.store.url import Engine
+from tests.dialects import DIALECTS
+from tests.dialects import statements as statements_of
 
 MACRO = re.compile(
     r"@(now|in\(|for_update|skip_locked|outlines\(|([a-z]+\.)?(message|outline|archived|held|tombstone|queue|api_key))|--"
@@ -26,7 +29,7 @@ UPDATE t SET e = @now WHERE f LIKE '%';
 
 
 def test_a_file_is_a_row_of_named_statements() -> None:
-    first, second = parse(TEXT, Engine.SQLITE)
+    first, second = parse(TEXT, DIALECTS[Engine.SQLITE])
     assert (first.name, first.purpose) == ("first", "does one thing")
     assert first.text == "SELECT a, :b\nFROM t\nWHERE c = :c\n  AND d = :b"
     assert second.text == "UPDATE t SET e = :now WHERE f LIKE '%'"
@@ -34,18 +37,18 @@ def test_a_file_is_a_row_of_named_statements() -> None:
 
 def test_a_name_stands_for_one_statement_of_a_file() -> None:
     with pytest.raises(ValueError, match="named twice"):
-        parse(TEXT + TEXT, Engine.SQLITE)
+        parse(TEXT + TEXT, DIALECTS[Engine.SQLITE])
 
 
 def test_numbered_parameters_are_named_once() -> None:
-    assert parse(TEXT, Engine.POSTGRESQL)[0].with_numbered_params() == (
+    assert parse(TEXT, DIALECTS[Engine.POSTGRESQL])[0].with_numbered_params() == (
         "SELECT a, $1\nFROM t\nWHERE c = $2\n  AND d = $1",
         ("b", "c"),
     )
 
 
 def test_formatted_parameters_are_named_as_often_as_they_stand() -> None:
-    first, second = parse(TEXT, Engine.MYSQL)
+    first, second = parse(TEXT, DIALECTS[Engine.MYSQL])
     assert first.with_format_params() == ("SELECT a, %s\nFROM t\nWHERE c = %s\n  AND d = %s", ("b", "c", "b"))
     assert second.with_format_params()[0].endswith("f LIKE '%%'")
 
@@ -57,25 +60,25 @@ def test_a_cast_is_no_parameter() -> None:
 
 @pytest.mark.parametrize("engine", list(Engine))
 def test_every_word_is_spelled_out(engine: Engine) -> None:
-    statements = load(engine)
+    statements = statements_of(engine)
     assert not [name for name, statement in statements.items() if MACRO.search(statement.text)]
     assert not [name for name, statement in statements.items() if ";" in statement.text]
 
 
 def test_columns_may_be_those_of_a_table_by_its_name() -> None:
-    assert render("SELECT @q.queue FROM queue AS q", Engine.SQLITE).startswith("SELECT q.id, q.name")
-    assert render("SELECT @held", Engine.SQLITE).endswith("properties, :now AS read_at")
+    assert render("SELECT @q.queue FROM queue AS q", DIALECTS[Engine.SQLITE]).startswith("SELECT q.id, q.name")
+    assert render("SELECT @held", DIALECTS[Engine.SQLITE]).endswith("properties, :now AS read_at")
 
 
 def test_the_weight_of_a_message_may_be_that_of_a_table_by_its_name() -> None:
     weight = "2048 + LENGTH({0}body) + COALESCE(LENGTH(CAST({0}properties AS BLOB)), 0)"
-    assert render("SELECT @weight", Engine.SQLITE) == f"SELECT {weight.format('')}"
-    assert render("SELECT @m.weight", Engine.SQLITE) == f"SELECT {weight.format('m.')}"
+    assert render("SELECT @weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('')}"
+    assert render("SELECT @m.weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('m.')}"
 
 
 @pytest.mark.parametrize("engine", list(Engine))
 def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> None:
-    browse, outlines = (load(engine)[name] for name in ("browse", "browse_metadata"))
+    browse, outlines = (statements_of(engine)[name] for name in ("browse", "browse_metadata"))
     assert re.findall(r"\bbody\b", outlines.text) == ["body"]
     assert "LENGTH(body)" in outlines.text
     assert outlines.text.partition("FROM")[2] == browse.text.partition("FROM")[2]
@@ -83,12 +86,12 @@ def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> 
 
 @pytest.mark.parametrize("engine", list(Engine))
 def test_the_statements_of_an_engine_stand_in_for_the_common_ones(engine: Engine) -> None:
-    statements = load(engine)
+    statements = statements_of(engine)
     assert {"read", "browse", "unlocked_for_update", "find_queue", "send"} <= set(statements)
     assert ("FOR UPDATE" in statements["unlocked_for_update"].text) is (engine is not Engine.SQLITE)
 
 
 def test_what_only_looks_may_run_beside_a_writer() -> None:
-    reads = {name for name, statement in load(Engine.SQLITE).items() if statement.is_read_only}
+    reads = {name for name, statement in statements_of(Engine.SQLITE).items() if statement.is_read_only}
     assert {"read", "browse", "locked_messages", "now", "count_messages", "find_queue"} <= reads
     assert not reads & {"send", "lock", "end_lock", "extend", "create_queue", "forget_orphans"}

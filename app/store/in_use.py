@@ -1,0 +1,18 @@
+"""Refusals of a database that another process serves."""
+
+from pathlib import Path
+
+
+class FileInUse(Exception):
+    """Another process serves this file already."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        process = f"process {owner}" if owner else "another process"
+        super().__init__(
+            f"{path} is in use by {process}. A SQLite file is served by one process at a time: "
+            "stop that one, or use PostgreSQL or MariaDB for several."
+        )
+
+
+class DatabaseInUse(Exception):
+    """Processes that do not know of each other would serve one database."""

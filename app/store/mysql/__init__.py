@@ -1,0 +1,1 @@
+"""The message store on MariaDB and MySQL."""

@@ -1,0 +1,86 @@
+"""How a connection to MariaDB or MySQL comes about: its address, its settings, and what is asked of the server."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from asyncmy.constants.CLIENT import FOUND_ROWS
+from sqlalchemy.engine import make_url
+
+from app.store.mysql.session import DriverConnection, MysqlSession, translate_errors
+from app.store.mysql.templates import Template, templates
+from app.store.url import BadStoreUrl
+
+CONNECT_SECONDS = 5
+
+NEEDS_CRYPTOGRAPHY = (
+    "This user's password (caching_sha2_password or sha256_password, as MySQL 8 makes them) may not travel without TLS: "
+    "put ?ssl_ca=... into the database URL, or install the Python package cryptography beside the server."
+)
+"""What both drivers of MySQL want to say where they would have to encrypt the password by themselves."""
+
+TLS_FILES = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key"})
+TLS_OPTIONS = TLS_FILES | {"ssl_cipher", "ssl_check_hostname"}
+
+
+class Connector:
+    """Opens connections to one database; what it returns is set up and nobody's yet.
+
+    Other `statements` than those of the engine are for a test that weakens one to see its absence noticed.
+    """
+
+    def __init__(self, url: str, statements: Mapping[str, Template] | None = None) -> None:
+        self._options = driver_options(url)
+        self._statements = statements or templates()
+
+    async def __call__(self) -> MysqlSession:
+        """A new connection. Raises `StoreUnavailable` where there is none to be had."""
+        connection = DriverConnection(**self._options)
+        try:
+            with translate_errors():
+                await connection.connect()
+        except RuntimeError as error:
+            if "cryptography" not in str(error):
+                raise
+            raise BadStoreUrl(NEEDS_CRYPTOGRAPHY) from error
+        session = MysqlSession(connection, self._statements)
+        try:
+            await session.configure()
+        except BaseException:
+            session.terminate()
+            raise
+        return session
+
+
+def driver_options(url: str) -> Mapping[str, Any]:
+    """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
+
+    Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
+    so on. Refuses with `BadStoreUrl` what it does not know, since an option that is not heeded is worse than none, and a
+    file that cannot be read.
+    """
+    address = make_url(url)
+    query = {key: str(value) for key, value in address.query.items()}
+    tls: dict[str, Any] = {key.removeprefix("ssl_"): query.pop(key) for key in TLS_OPTIONS & query.keys()}
+    for key in sorted(TLS_FILES & address.query.keys()):
+        if not os.access(str(address.query[key]), os.R_OK):
+            raise BadStoreUrl(f"The database URL names a file that cannot be read: {key}={address.query[key]}.")
+    if "check_hostname" in tls:
+        tls["check_hostname"] = tls["check_hostname"].lower() == "true"
+    socket = query.pop("unix_socket", None)
+    if query:
+        raise BadStoreUrl(f"The database URL has an option that is not known here: {', '.join(sorted(query))}.")
+    return {
+        "host": address.host,
+        "port": address.port or 0,
+        "user": address.username,
+        "password": address.password or "",
+        "database": address.database,
+        "unix_socket": socket,
+        "ssl": tls or None,
+        "connect_timeout": CONNECT_SECONDS,
+        "autocommit": True,
+        # An UPDATE that changes nothing still counts the rows it found.
+        "client_flag": FOUND_ROWS,
+        "program_name": "peeklock",
+    }

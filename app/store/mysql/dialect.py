@@ -1,0 +1,31 @@
+"""How MariaDB or MySQL writes what the engines write differently, and its own statements."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from app.store.records.digest_columns import DigestKind
+from app.store.records.statements import Dialect, Statement, load
+
+DIALECT = Dialect(
+    name="mysql",
+    statements=(files("app.store.mysql") / "statements.sql").read_text("utf-8"),
+    # Exact, and independent of the session's time zone, unlike UNIX_TIMESTAMP.
+    now="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    in_list=r"IN \1",
+    for_update="FOR UPDATE",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    digest_terms={
+        DigestKind.NUMBER: "COALESCE(CONCAT(LENGTH({0}), ':', {0}), '-')",
+        DigestKind.TEXT: "COALESCE(CONCAT(LENGTH({0}), ':', CAST({0} AS BINARY)), '-')",
+        DigestKind.BYTES: "COALESCE(CONCAT(2 * LENGTH({0}), ':', LOWER(HEX({0}))), '-')",
+        DigestKind.BODY: "CONCAT('64:', SHA2({0}, 256))",
+    },
+    row_digest=("SHA2(CONCAT(", ", ", "), 256)"),
+)
+
+
+@cache
+def statements() -> Mapping[str, Statement]:
+    """All statements of this engine by their names."""
+    return load(DIALECT)

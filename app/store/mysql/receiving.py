@@ -1,0 +1,220 @@
+"""Receiving on MariaDB and MySQL: rows are locked and read, then given to their receivers."""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
+
+from app.domain.delivery import Claim
+from app.domain.instant import Instant
+from app.domain.message import Message, MessageState
+from app.domain.settlement import SECRET_BYTES, LockToken
+from app.runtime.clock import Clock
+from app.runtime.coalescer import RequeueEntryError
+from app.store.mysql.scan_limits import ScanLimits
+from app.store.mysql.session import Execute, MysqlSession
+from app.store.mysql.templates import numbers_json, rows_json
+from app.store.records import rows
+from app.store.records.rows import MESSAGE_COLUMNS, Row
+
+NEXT_STATEMENTS: Mapping[MessageState, str] = {
+    MessageState.AVAILABLE: "next_available",
+    MessageState.DEAD_LETTERED: "next_dead_lettered",
+}
+"""The statement that finds the next messages in a state; deferred ones are only asked for by number."""
+
+COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_COLUMNS)}
+WEIGHT = len(MESSAGE_COLUMNS)
+"""Where a row that was looked at has the weight of its message."""
+
+SourceKey: TypeAlias = tuple[int, MessageState]
+"""A queue, and the state that is claimed from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A row that this transaction has locked and read, and the claim that gets it."""
+
+    row: Row
+    claim: Claim
+    secret: bytes
+    asked_at: float
+    """The monotonic clock before the row was asked for."""
+
+    @property
+    def sequence_number(self) -> int:
+        return self.row[COLUMN["sequence_number"]]
+
+    @property
+    def read_at(self) -> Instant:
+        return self.row[COLUMN["read_at"]]
+
+    @property
+    def locked_until(self) -> Instant:
+        return self.read_at + self.claim.lock_duration
+
+    def lock_params(self) -> Mapping[str, Any]:
+        """What the statement `lock` makes of the row."""
+        return {
+            "sequence_number": self.sequence_number,
+            "home_state": self.claim.source.value,
+            "lock_token": self.secret,
+            "read_at": self.read_at,
+            "locked_until": self.locked_until,
+            "receiver_id": self.claim.receiver_id,
+        }
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the row came without its body and properties."""
+        return self.row[COLUMN["body"]] is None
+
+    def message(self, omitted: tuple[str, bytes] | None) -> Message:
+        """The message as it is once that statement has run, with what the row came without."""
+        row = list(self.row)
+        if omitted is not None:
+            row[COLUMN["properties"]], row[COLUMN["body"]] = omitted
+        row[COLUMN["state"]] = MessageState.LOCKED.value
+        row[COLUMN["home_state"]] = self.claim.source.value
+        row[COLUMN["delivery_count"]] += 1
+        row[COLUMN["lock_token"]] = self.secret
+        row[COLUMN["locked_until"]] = self.locked_until
+        row[COLUMN["lock_generation"]] = 0
+        row[COLUMN["receiver_id"]] = self.claim.receiver_id
+        row[COLUMN["last_delivered_at"]] = self.read_at
+        return rows.message(row, self.asked_at)
+
+
+async def claim(
+    session: MysqlSession, clock: Clock, claims: Sequence[Claim], execute: Execute, scan_limits: ScanLimits[SourceKey]
+) -> list[list[Message] | Exception]:
+    """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
+
+    A claim is answered with `RequeueEntryError` where its line has a message that the budget had no room for. The first
+    one never is. Rows behind the budget are locked until the transaction ends; `pace` keeps them few.
+    """
+    asked: defaultdict[SourceKey, int] = defaultdict(int)
+    for wanted_claim in claims:
+        asked[wanted_claim.queue_id, wanted_claim.source] += wanted_claim.max_messages
+    budget = max(wanted_claim.max_bytes for wanted_claim in claims)
+    asked_at = clock.monotonic()
+    found = await _find(session, asked, budget, scan_limits)
+    allocations = _allocate(claims, found, budget, asked_at)
+    truncated = _truncated(claims, found, allocations)
+    for source_key, fitted in truncated.items():
+        if fitted:
+            scan_limits.shrink(source_key, fitted)
+    delivered = await _deliver(session, allocations, execute)
+    return [
+        RequeueEntryError() if not messages and (wanted_claim.queue_id, wanted_claim.source) in truncated else messages
+        for wanted_claim, messages in zip(claims, delivered, strict=True)
+    ]
+
+
+async def claim_one(
+    session: MysqlSession, clock: Clock, wanted_claim: Claim, execute: Execute, scan_limits: ScanLimits[SourceKey]
+) -> list[Message]:
+    """Lock the next messages for one claim."""
+    (answer,) = await claim(session, clock, [wanted_claim], execute, scan_limits)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+async def claim_by_number(
+    session: MysqlSession, clock: Clock, wanted_claim: Claim, numbers: Sequence[int]
+) -> list[Message]:
+    """Lock these messages as far as they are where the claim takes from, in this order."""
+    wanted = list(dict.fromkeys(numbers))
+    asked_at = clock.monotonic()
+    found = await session.fetch(
+        "by_number",
+        numbers=numbers_json(wanted),
+        queue_id=wanted_claim.queue_id,
+        source=wanted_claim.source.value,
+        most=wanted_claim.max_messages,
+    )
+    by_number = {row[COLUMN["sequence_number"]]: row for row in found}
+    in_order = [by_number[number] for number in wanted if number in by_number]
+    allocations = _allocate(
+        [wanted_claim], {(wanted_claim.queue_id, wanted_claim.source): in_order}, wanted_claim.max_bytes, asked_at
+    )
+    (messages,) = await _deliver(session, allocations, session.commit)
+    return messages
+
+
+async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
+    """The messages of these deliveries whose locks still live, in order."""
+    if not tokens:
+        return []
+    asked = clock.monotonic()
+    found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+    return rows.messages_locked_by(tokens, found, asked)
+
+
+async def _find(
+    session: MysqlSession, asked: Mapping[SourceKey, int], budget: int, scan_limits: ScanLimits[SourceKey]
+) -> dict[SourceKey, Sequence[Row]]:
+    """What is next in each line: all that is asked for, or more than the budget has room for."""
+    limits = {source_key: scan_limits.limit(source_key, most) for source_key, most in asked.items()}
+    while True:
+        texts = [
+            session.render(NEXT_STATEMENTS[source], queue_id=queue_id, most=most)
+            for (queue_id, source), most in limits.items()
+        ]
+        answers = await session.execute(*texts)
+        found = {source_key: answer.rows for source_key, answer in zip(limits, answers, strict=True)}
+        incomplete = [
+            source_key
+            for source_key, rows_found in found.items()
+            if len(rows_found) == limits[source_key] < asked[source_key]
+            and sum(row[WEIGHT] for row in rows_found) <= budget
+        ]
+        if not incomplete:
+            return found
+        for source_key in incomplete:
+            limits[source_key] = min(asked[source_key], scan_limits.grow(source_key))
+
+
+def _allocate(
+    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], budget: int, asked: float
+) -> list[list[Delivery]]:
+    """What each claim gets. Nothing follows the first message that the budget has no room for."""
+    rows_by_source = {source_key: iter(rows_found) for source_key, rows_found in found.items()}
+    allocations: list[list[Delivery]] = [[] for _ in claims]
+    total = 0
+    for wanted_claim, allocation in zip(claims, allocations, strict=True):
+        for row in islice(rows_by_source[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages):
+            if total and total + row[WEIGHT] > budget:
+                return allocations
+            total += row[WEIGHT]
+            allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), asked))
+    return allocations
+
+
+def _truncated(
+    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], allocations: Sequence[Sequence[Delivery]]
+) -> dict[SourceKey, int]:
+    """The lines with a message that the budget had no room for, and how many of each fitted."""
+    fitted = dict.fromkeys(found, 0)
+    for wanted_claim, allocation in zip(claims, allocations, strict=True):
+        fitted[wanted_claim.queue_id, wanted_claim.source] += len(allocation)
+    return {source_key: count for source_key, count in fitted.items() if count < len(found[source_key])}
+
+
+async def _deliver(
+    session: MysqlSession, deliveries: Sequence[Sequence[Delivery]], execute: Execute
+) -> list[list[Message]]:
+    """Write who has what; the messages of each claim, once their rows say so."""
+    all_deliveries = [delivery for of_one in deliveries for delivery in of_one]
+    if not all_deliveries:
+        return [[] for _ in deliveries]
+    texts = [session.render("lock", rows=rows_json([delivery.lock_params() for delivery in all_deliveries]))]
+    # Large bodies are only read now that they are known to be delivered, in the same round trip.
+    if large := [delivery.sequence_number for delivery in all_deliveries if delivery.is_light]:
+        texts.append(session.render("large_bodies", numbers=large))
+    answers = await execute(*texts)
+    omitted = {number: (properties, body) for number, properties, body in answers[1].rows} if large else {}
+    return [[delivery.message(omitted.get(delivery.sequence_number)) for delivery in of_one] for of_one in deliveries]

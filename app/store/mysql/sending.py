@@ -1,0 +1,140 @@
+"""Sending on MariaDB and MySQL: drafts become rows, and receipts tell their numbers."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Any, TypeAlias
+
+from app.broker.ports import QueueGone
+from app.domain.instant import Instant
+from app.domain.message import Draft, MessageState, Receipt
+from app.domain.refusals import MessageTooLarge
+from app.store.mysql.session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
+from app.store.mysql.templates import rows_json
+from app.store.records.rows import DRAFT_COLUMNS, STATES, draft_row
+from app.store.server.pool import LockWaitTimeout, MessageIdInUse
+
+MessageIdKey: TypeAlias = tuple[int, str]
+"""A queue, and a message id in it."""
+
+
+async def send(session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Store the drafts and commit."""
+    return await store(session, drafts, session.commit)
+
+
+async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
+    """Store the drafts, but none whose message id is known within its window; receipts in order.
+
+    Refuses with `MessageTooLarge` where a message is larger than the server takes at a time.
+    """
+    if not any(draft.duplicate_window for draft in drafts):
+        return await _insert(session, drafts, execute)
+    first_receipts = await _first_receipts(session, drafts)
+    is_new = _first_occurrences(drafts, first_receipts)
+    new_drafts = list(compress(drafts, is_new))
+    stored = await _insert(session, new_drafts, session.execute)
+    first_receipts |= {
+        _message_id_key(draft): receipt
+        for draft, receipt in zip(new_drafts, stored, strict=True)
+        if draft.duplicate_window
+    }
+    await execute(session.render("save_receipts", rows=rows_json(_receipt_rows(new_drafts, stored))))
+    in_order = iter(stored)
+    return [
+        next(in_order) if new else replace(first_receipts[_message_id_key(draft)], duplicate=True)
+        for draft, new in zip(drafts, is_new, strict=True)
+    ]
+
+
+async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
+    """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
+    if not drafts:
+        return []
+    queue_ids = sorted({draft.queue_id for draft in drafts})
+    *inserts, last = session.render_inserts(
+        "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
+    )
+    # The clock is taken once, so that all rows are of one day.
+    clock_statements = [session.render("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
+    stored: list[StatementResult] = []
+    try:
+        for insert in inserts:
+            stored.append((await session.execute(*clock_statements, insert))[-1])
+            clock_statements = []
+        *_, inserted, _, clock = await execute(
+            *clock_statements, last, _count_statement(session, drafts), session.render("read_clock")
+        )
+    except NullViolation as error:
+        raise QueueGone from error
+    except StatementTooLarge as error:
+        raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
+    ((now, step),) = clock.rows
+    numbers = (one.first_number + step * row for one in [*stored, inserted] for row in range(one.changed))
+    return [
+        Receipt(number, draft.envelope.message_id, now, _state(draft, now))
+        for draft, number in zip(drafts, numbers, strict=True)
+    ]
+
+
+def _count_statement(session: MysqlSession, drafts: Sequence[Draft]) -> bytes:
+    """The statement that counts these drafts as accepted by their queues."""
+    accepted = Counter(draft.queue_id for draft in drafts)
+    rows = [{"queue_id": queue_id, "accepted": count} for queue_id, count in sorted(accepted.items())]
+    return session.render("count_accepted", rows=rows_json(rows))
+
+
+def _state(draft: Draft, now: Instant) -> MessageState:
+    """The state that the statement gave the row, by the same clock."""
+    due = now + draft.delay if draft.available_at is None and draft.delay is not None else draft.available_at
+    return MessageState.SCHEDULED if due is not None and due > now else MessageState.AVAILABLE
+
+
+async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dict[MessageIdKey, Receipt]:
+    """What the senders of these message ids were told before; no other transaction may send one of them until the end.
+
+    Named in one order everywhere, so that two transactions never wait for each other. Raises `MessageIdInUse`.
+    """
+    ids = sorted({_message_id_key(draft) for draft in drafts if draft.duplicate_window})
+    asked = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
+    rows = rows_json(asked)
+    held, known = session.render("ids_for_update", rows=rows), session.render("first_receipts", rows=rows)
+    try:
+        *_, first_receipts = await session.execute(held, *session.render_inserts("insert_ids", asked), known)
+    except LockWaitTimeout as error:
+        raise MessageIdInUse from error
+    return {
+        (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
+        for queue_id, message_id, number, enqueued_at, state in first_receipts.rows
+    }
+
+
+def _first_occurrences(drafts: Sequence[Draft], first_receipts: Mapping[MessageIdKey, Receipt]) -> list[bool]:
+    """Which drafts are stored: of each message id that is looked for only the first, unless it was there before."""
+    seen = set(first_receipts)
+    is_first: list[bool] = []
+    for draft in drafts:
+        is_first.append(not draft.duplicate_window or _message_id_key(draft) not in seen)
+        if draft.duplicate_window:
+            seen.add(_message_id_key(draft))
+    return is_first
+
+
+def _receipt_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "queue_id": draft.queue_id,
+            "message_id": draft.envelope.message_id,
+            "sequence_number": receipt.sequence_number,
+            "enqueued_at": receipt.enqueued_at,
+            "state": receipt.state.value,
+            "duplicate_window": draft.duplicate_window,
+        }
+        for draft, receipt in zip(drafts, receipts, strict=True)
+        if draft.duplicate_window
+    ]
+
+
+def _message_id_key(draft: Draft) -> MessageIdKey:
+    return draft.queue_id, draft.envelope.message_id

@@ -1,0 +1,263 @@
+"""One connection to MariaDB or MySQL: several statements to a round trip, transactions, and what its errors mean."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from asyncmy import errors
+from asyncmy.connection import Connection
+
+from app.domain.refusals import StoreUnavailable
+from app.store.mysql.templates import Template
+from app.store.records.rows import Row
+from app.store.server.pool import LockWaitTimeout, TransactionConflict
+
+Result = TypeVar("Result")
+
+ANSWER_SECONDS = 15.0
+"""After so long without an answer the server counts as gone; no statement here takes a tenth of it."""
+
+LOCK_WAIT_SECONDS = 3
+"""How long a statement waits for a row that another transaction holds."""
+
+CLOSE_SECONDS = 2.0
+
+INITIAL_MAX_PACKET = 1024
+"""What the settings of a connection need; no server takes less at a time."""
+
+PACKET_MARGIN = 64 << 10
+"""Left free beside the drafts in a statement, also because a message grows by what it later says of its failures."""
+
+SETTINGS = (
+    b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # What does not fit is refused, not cut off; and a backslash escapes, on which the literals rely.
+    b"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    b"SET SESSION innodb_lock_wait_timeout = %d" % LOCK_WAIT_SECONDS,
+    # Connections rest as long as they like. A client that has vanished in mid-transaction must not keep its rows:
+    # MariaDB finds it out after half a minute, MySQL when TCP does.
+    b"SET SESSION wait_timeout = 2147483 /*M!100300 , idle_transaction_timeout = 30 */",
+    b"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+)
+BEGIN = b"START TRANSACTION"
+COMMIT = b"COMMIT"
+ROLLBACK = b"ROLLBACK"
+
+# The numbers of errors, from the manuals of both servers.
+CONFLICTS = frozenset({
+    1213,  # deadlock; in a Galera cluster also at commit
+    3101,  # undone by the other members of a replication group
+    1020,  # changed since it was read, where a server isolates more strictly than it was asked to
+    1062,  # a key that was free a moment ago
+})  # fmt: skip
+LOCK_WAIT_TIMEOUTS = frozenset({1205, 3572})  # 3572: MySQL, for a statement that does not wait at all
+NULL_VIOLATION = 1048
+CONNECTION_LOST = frozenset({
+    0, 2003, 2006, 2013,  # not connected, cannot connect, gone before and during a statement
+    1053, 1079, 1152, 1927, 1317,  # the server shuts down; this connection or statement was killed
+})  # fmt: skip
+ERROR_MESSAGES: Mapping[str, frozenset[int]] = {
+    "The database cannot be reached.": CONNECTION_LOST,
+    "The database does not let the store in.": frozenset({1044, 1045, 1049, 1129, 1130, 1698}),
+    "The database takes no more connections.": frozenset({1040, 1135, 1203, 1226}),
+    "The database cannot be written at present.": frozenset({1223, 1290, 1792, 1836, 3100}),
+    "The disk of the database is full.": frozenset({3, 28, 1021, 1026, 1030, 1114, 1180}),
+    "The database has no memory left.": frozenset({1037, 1038, 1041, 1206}),
+    "The database gave up a statement that took too long.": frozenset({1969, 3024}),
+    "The database has no majority in its cluster.": frozenset({1047}),
+}
+"""What the server cannot help, as the one who asked may hear it; any other error is a mistake here."""
+
+
+class StatementTooLarge(Exception):
+    """The statements are larger than the server takes at a time (max_allowed_packet); they were not sent."""
+
+    def __init__(self, size: int, max_packet: int) -> None:
+        super().__init__(f"{size} bytes of SQL; the server takes at most {max_packet}")
+        self.largest = max_packet
+
+
+class NullViolation(Exception):
+    """A column that must not be null would have been null, because the row its value comes from does not exist."""
+
+
+class StatementFailed(Exception):
+    """The server will not run a statement of ours: a mistake here or tables that are not today's."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """What came of one statement: its rows, how many rows it found to change, and the first number it gave out."""
+
+    rows: Sequence[Row]
+    changed: int
+    first_number: int
+
+
+Execute: TypeAlias = Callable[..., Awaitable[list[StatementResult]]]
+"""How the last round trip of some work is made: `finish` commits in it, `ask` leaves the transaction open."""
+
+
+class DriverConnection(Connection):
+    """The driver's connection, which keeps to itself whether the other end has gone."""
+
+    # The driver's own property, which its stubs leave out.
+    _stream_broken: bool
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing can come over it any more."""
+        return self._stream_broken
+
+
+class MysqlSession:
+    """A connection while it is lent to somebody, and what is under way on it."""
+
+    def __init__(self, connection: DriverConnection, statements: Mapping[str, Template]) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._max_packet = INITIAL_MAX_PACKET
+        self._is_synchronized = True
+        self._begin_pending = False
+        self._in_transaction = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next one may use it.
+
+        After a cancellation or a lost reply nobody knows where it stands, so it must be closed; the server then
+        undoes what was not committed.
+        """
+        return self._is_synchronized and not self._in_transaction and not self._connection.is_broken
+
+    def render(self, name: str, /, **values: Any) -> bytes:
+        """A named statement with its values, to be asked together with others."""
+        return self._statements[name].render(values)
+
+    def render_inserts(self, name: str, values: Iterable[Mapping[str, Any]]) -> list[bytes]:
+        """A named INSERT of all these rows, in as few statements as the server takes."""
+        return list(self._statements[name].render_inserts(values, self._max_packet - PACKET_MARGIN))
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """The rows of one named statement."""
+        (result,) = await self.execute(self.render(name, **values))
+        return result.rows
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run one named statement; how many rows it found to change."""
+        (result,) = await self.execute(self.render(name, **values))
+        return result.changed
+
+    async def execute(self, *texts: bytes) -> list[StatementResult]:
+        """Run statements in one round trip, in order; the first that fails is the last.
+
+        Raises `TransactionConflict`, `StatementTooLarge` or `StoreUnavailable`; `StatementFailed` is a bug.
+        """
+        if not self._begin_pending:
+            return await self._exchange(texts)
+        self._begin_pending = False
+        self._in_transaction = True
+        return (await self._exchange((BEGIN, *texts)))[1:]
+
+    async def commit(self, *texts: bytes) -> list[StatementResult]:
+        """Run the last statements of a transaction and commit it, in one round trip."""
+        results = await self.execute(*texts, COMMIT)
+        self._in_transaction = False
+        return results[:-1]
+
+    async def transact(self, work: Callable[["MysqlSession"], Awaitable[Result]]) -> Result:
+        """Run the work in one transaction, which begins with its first statement.
+
+        It is committed when the work returns, unless the work has already called `finish`; it is undone when the
+        work raises.
+        """
+        self._begin_pending = True
+        try:
+            result = await work(self)
+            if self._in_transaction:
+                await self.commit()
+            return result
+        except Exception:
+            await self.rollback()
+            raise
+        finally:
+            self._begin_pending = False
+
+    async def configure(self) -> None:
+        """Make a new connection mean what the statements here take for granted."""
+        *_, max_packet = await self.execute(*SETTINGS, b"SELECT @@max_allowed_packet")
+        self._max_packet = max_packet.rows[0][0]
+
+    def terminate(self) -> None:
+        """Close the connection at once, whatever is under way."""
+        self._connection.close()
+
+    async def close(self) -> None:
+        """Say goodbye to the server."""
+        with translate_errors():
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._connection.ensure_closed()
+
+    async def rollback(self) -> None:
+        """End a transaction as if it had never been, if one is under way and the server can still be told."""
+        if self._in_transaction and self._is_synchronized and not self._connection.is_broken:
+            await self.execute(ROLLBACK)
+            self._in_transaction = False
+
+    async def _exchange(self, texts: Sequence[bytes]) -> list[StatementResult]:
+        text = b";".join(texts)
+        if len(text) >= self._max_packet:
+            raise StatementTooLarge(len(text), self._max_packet)
+        self._is_synchronized = False
+        with translate_errors():
+            async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    results = await self._read_all(text)
+                except errors.MySQLError as error:
+                    self._is_synchronized = error_number(error) not in CONNECTION_LOST
+                    raise
+        self._is_synchronized = True
+        return results
+
+    async def _read_all(self, text: bytes) -> list[StatementResult]:
+        # The driver's stubs leave most of its types unknown.
+        cursor: Any = self._connection.cursor()
+        await cursor.execute(text)
+        results: list[StatementResult] = []
+        more: bool | None = True
+        while more:
+            results.append(StatementResult(await cursor.fetchall(), cursor.rowcount, cursor.lastrowid))
+            more = await cursor.nextset()
+        return results
+
+
+@contextmanager
+def translate_errors() -> Generator[None]:
+    """Let no exception of the driver through."""
+    try:
+        yield
+    except errors.MySQLError as error:
+        raise as_store_error(error) from error
+    except (TimeoutError, OSError) as error:
+        raise StoreUnavailable("The database does not answer.") from error
+
+
+def as_store_error(error: errors.MySQLError) -> Exception:
+    """What an error of the driver says, in words of our own."""
+    number = error_number(error)
+    if number in CONFLICTS:
+        return TransactionConflict(str(error))
+    if number in LOCK_WAIT_TIMEOUTS:
+        return LockWaitTimeout("Another transaction holds what this one needs.")
+    if number == NULL_VIOLATION:
+        return NullViolation(str(error))
+    for text, numbers in ERROR_MESSAGES.items():
+        if number in numbers:
+            return StoreUnavailable(text)
+    return StatementFailed(str(error))
+
+
+def error_number(error: errors.MySQLError) -> int:
+    """The error's number; 0 stands for one of the driver's own about a connection it has lost track of."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0

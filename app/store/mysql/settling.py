@@ -1,0 +1,145 @@
+"""Settling on MariaDB and MySQL: the rows whose fence stands are locked, then exactly those are changed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+from app.broker.ports import Extended, Extension
+from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
+from app.runtime.clock import Clock
+from app.store.mysql.session import MysqlSession
+from app.store.mysql.templates import numbers_json, rows_json
+from app.store.records.settlement_params import move_params, tombstone_params
+
+
+async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards: bytes) -> list[bool]:
+    """Take rows out of their queues, into the archive or leaving a tombstone; whether each removal took effect.
+
+    Where one did, the statements in `afterwards` run in the same transaction.
+    """
+    effective = await _lock_rows(session, "fence_holds", removals)
+    if removed := list(compress(removals, effective)):
+        archived = [_archive_row(removal) for removal in removed if removal.retention]
+        numbers = [removal.token.sequence_number for removal in removed]
+        await session.commit(
+            *([session.render("archive_settled", rows=rows_json(archived))] if archived else []),
+            *_unarchived_statements(session, [removal for removal in removed if not removal.retention]),
+            *_tombstone_statements(
+                session, [removal for removal in removed if removal.retention < TOMBSTONE_RETENTION]
+            ),
+            session.render("delete_settled", numbers=numbers_json(numbers)),
+            *afterwards,
+        )
+    return effective
+
+
+async def move(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
+    """Put rows whose fence stands into their next state; whether each move took effect."""
+    return await _move(session, "fence_holds", moves)
+
+
+async def release(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
+    """Free rows whose lock has ended; whether each move took effect."""
+    return await _move(session, "lock_ended", moves)
+
+
+async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Extension]) -> list[Extended | None]:
+    """Prolong locks; None where one has ended. Of several for one lock each builds on the one before."""
+    asked = [
+        {**_token_params(extension.token), "queue_id": extension.queue_id, "evidence": extension.expired_generation}
+        for extension in extensions
+    ]
+    asked_at = clock.monotonic()
+    extendable = await _fetch_locked(session, "extendable", asked)
+    found = {index: Extended(generation, until, now, until, asked_at) for index, generation, until, now in extendable}
+    latest: dict[LockToken, Extended] = {}
+    answers: list[Extended | None] = []
+    for index, extension in enumerate(extensions):
+        before = latest.get(extension.token, found[index]) if index in found else None
+        after = None if before is None else _extend_one(before, extension)
+        answers.append(after)
+        if after is not None:
+            latest[extension.token] = after
+    if latest:
+        await session.commit(session.render("extend", rows=rows_json(_extension_row(*item) for item in latest.items())))
+    return answers
+
+
+async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> list[bool]:
+    effective = await _lock_rows(session, name, moves)
+    if moved := list(compress(moves, effective)):
+        # The tombstones first: they tell when the locks ended, which the rows forget.
+        await session.commit(
+            *_tombstone_statements(session, moved), session.render("move", rows=rows_json(map(move_params, moved)))
+        )
+    return effective
+
+
+async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Move | Removal]) -> list[bool]:
+    """Lock the rows that a statement lets through; whether each ending may take effect, of several for one lock the first."""
+    asked = [
+        {
+            **_token_params(settlement.token),
+            "queue_id": settlement.queue_id,
+            "above": settlement.fence.generation_above,
+            "up_to": settlement.fence.max_generation,
+        }
+        for settlement in settlements
+    ]
+    locked = {index for (index,) in await _fetch_locked(session, name, asked)}
+    settled: set[LockToken] = set()
+    answers: list[bool] = []
+    for index, settlement in enumerate(settlements):
+        answers.append(index in locked and settlement.token not in settled)
+        if index in locked:
+            settled.add(settlement.token)
+    return answers
+
+
+async def _fetch_locked(
+    session: MysqlSession, name: str, asked: Sequence[Mapping[str, Any]]
+) -> Sequence[Sequence[Any]]:
+    """Run a locking statement over rows in ascending order, each with its place among what was asked."""
+    indexed = [{**row, "place": index} for index, row in enumerate(asked)]
+    return await session.fetch(name, rows=rows_json(sorted(indexed, key=lambda row: row["sequence_number"])))
+
+
+def _token_params(token: LockToken) -> dict[str, Any]:
+    return {"sequence_number": token.sequence_number, "lock_token": token.secret}
+
+
+def _extend_one(before: Extended, extension: Extension) -> Extended:
+    until = max(before.locked_until, before.read_at + extension.duration)
+    return Extended(before.generation + 1, until, before.read_at, before.locked_until, before.read_started_at)
+
+
+def _extension_row(token: LockToken, extended: Extended) -> Mapping[str, Any]:
+    return {
+        "sequence_number": token.sequence_number,
+        "generation": extended.generation,
+        "locked_until": extended.locked_until,
+    }
+
+
+def _archive_row(removal: Removal) -> Mapping[str, Any]:
+    return {
+        "sequence_number": removal.token.sequence_number,
+        "queue": removal.queue,
+        "outcome": removal.outcome.value,
+        "retention": removal.retention,
+    }
+
+
+def _unarchived_statements(session: MysqlSession, removals: Iterable[Removal]) -> list[bytes]:
+    """The statements that count what leaves no row in the archive, one for each queue."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for removal in removals:
+        numbers[removal.queue].append(removal.token.sequence_number)
+    return [session.render("count_unarchived", numbers=some, queue=queue) for queue, some in numbers.items()]
+
+
+def _tombstone_statements(session: MysqlSession, settlements: Iterable[Move | Removal]) -> list[bytes]:
+    """The statement that remembers how these deliveries ended, if there are any."""
+    tombstones = [tombstone_params(settlement) for settlement in settlements]
+    return [session.render("add_tombstones", rows=rows_json(tombstones))] if tombstones else []

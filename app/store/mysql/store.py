@@ -1,0 +1,165 @@
+"""The store on MariaDB or MySQL: the verbs that run for every message, many callers to a transaction."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from app.broker.ports import Attempt, AttemptResult, Extended, Extension
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, Receipt
+from app.domain.settlement import Move, Removal
+from app.runtime.clock import Clock
+from app.store.mysql import accepted_counts as counts
+from app.store.mysql import attempts, receiving, sending, settling
+from app.store.mysql.connect import Connector
+from app.store.mysql.scan_limits import ScanLimits
+from app.store.mysql.session import MysqlSession
+from app.store.records.database import BatchObserver
+from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.batching import ServerStore
+from app.store.server.pool import Pool
+from app.store.url import BadStoreUrl
+
+Result = TypeVar("Result")
+
+MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
+"""The first versions that lock past what others hold, read JSON as a table and keep an index in descending order."""
+
+UNSAFE_SETTINGS: Mapping[str, str] = {
+    "innodb_flush_log_at_trx_commit": (
+        "The database acknowledges commits early (innodb_flush_log_at_trx_commit): what was answered can be lost."
+    ),
+    "sync_binlog": "The binary log is not synchronised at commit (sync_binlog): a power cut can undo what was answered.",
+    "innodb_doublewrite": "The database runs without innodb_doublewrite: a power cut can damage tables.",
+}
+
+
+class ServerTooOld(BadStoreUrl):
+    """The server lacks statements that the store is made of."""
+
+
+class MysqlStore(ServerStore[MysqlSession]):
+    """`Store` on MariaDB, from version 10.8 on, and MySQL, from version 8.0 on. A batch is a transaction."""
+
+    unsafe_settings = UNSAFE_SETTINGS
+
+    def __init__(
+        self, pool: Pool[MysqlSession], advisory_lock: AdvisoryLock, clock: Clock, observe: BatchObserver
+    ) -> None:
+        super().__init__(pool, pool, advisory_lock, clock, observe)
+        self._scan_limits: ScanLimits[receiving.SourceKey] = ScanLimits()
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, drafts: list[Draft]) -> list[Receipt]:
+        return await self._transact(partial(sending.send, drafts=drafts))
+
+    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+        """See `MessageStore`."""
+
+        async def work(session: MysqlSession) -> AttemptResult[list[Receipt]]:
+            earlier = await attempts.begin(session, attempt)
+            if earlier is not None:
+                return AttemptResult(read_receipts(earlier), replayed=True)
+            receipts = await sending.store(session, drafts, session.execute)
+            await session.commit(attempts.answer_statement(session, attempt, write_receipts(receipts)))
+            return AttemptResult(receipts, replayed=False)
+
+        return await self._retry_while_in_use(partial(self._transact, work))
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+        """See `MessageStore`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
+
+        async def work(session: MysqlSession) -> AttemptResult[list[Message]]:
+            earlier = await attempts.begin(session, attempt)
+            if earlier is not None:
+                return AttemptResult(
+                    await receiving.still_locked(session, self._clock, read_tokens(earlier)), replayed=True
+                )
+            messages = await receiving.claim_one(session, self._clock, claim, session.execute, self._scan_limits)
+            if messages:
+                await session.commit(attempts.answer_statement(session, attempt, write_tokens(messages)))
+            else:
+                await session.rollback()
+            return AttemptResult(messages, replayed=False)
+
+        return await self._retry_while_in_use(partial(self._transact, work))
+
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        return await self._transact(
+            lambda session: receiving.claim(session, self._clock, claims, session.commit, self._scan_limits)
+        )
+
+    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        return await self._transact(
+            partial(receiving.claim_by_number, clock=self._clock, wanted_claim=claim, numbers=numbers)
+        )
+
+    # ---- settling ----------------------------------------------------------------------------------------------------
+
+    async def _remove(self, removals: list[Removal]) -> list[bool]:
+        return await self._transact(partial(settling.remove, removals=removals))
+
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """See `MaintenanceStore`."""
+
+        async def work(session: MysqlSession) -> list[bool]:
+            return await settling.remove(session, removals, session.render("count_lock_purge", id=queue_id))
+
+        return await self._transact(work)
+
+    async def _move(self, moves: list[Move]) -> list[bool]:
+        return await self._transact(partial(settling.move, moves=moves))
+
+    async def _release(self, moves: list[Move]) -> list[bool]:
+        return await self._transact(partial(settling.release, moves=moves))
+
+    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
+        return await self._transact(partial(settling.extend, clock=self._clock, extensions=extensions))
+
+    # ---- counts ------------------------------------------------------------------------------------------------------
+
+    async def delete_expired(self, limit: int) -> int:
+        """See `MaintenanceStore`. Adds up the counts of accepted messages as well."""
+        forgotten = await super().delete_expired(limit)
+        while await self._transact(counts.fold) == counts.MAX_FOLD_ROWS:
+            pass
+        return forgotten
+
+    async def _transact(self, work: Callable[[MysqlSession], Awaitable[Result]]) -> Result:
+        return await self._pool.run(lambda session: session.transact(work))
+
+
+async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> MysqlStore:
+    """The store at this address, once it has answered.
+
+    Raises `StoreUnavailable` when it does not. Refuses with `ServerTooOld`.
+    """
+    connect = Connector(url)
+
+    async def connect_while_locked() -> MysqlSession:
+        await advisory_lock.ensure_held()
+        return await connect()
+
+    advisory_lock = AdvisoryLock(connect)
+    pool = Pool(connect_while_locked, connections)
+    ((version,),) = await pool.fetch("version")
+    try:
+        check_version(version)
+    except ServerTooOld:
+        await pool.close()
+        raise
+    return MysqlStore(pool, advisory_lock, clock, observe)
+
+
+def check_version(version: str) -> None:
+    """Refuse a server with `ServerTooOld`, by what it calls its version: `8.0.39`, `10.11.6-MariaDB-log`."""
+    name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    # Some MariaDB servers put 5.5.5 before their version, for replicas that would not understand it.
+    major, minor = map(int, version.removeprefix("5.5.5-").split(".")[:2])
+    if (major, minor) < MIN_VERSIONS[name]:
+        min_version = ".".join(map(str, MIN_VERSIONS[name]))
+        raise ServerTooOld(f"The server is {name} {version}; the store needs at least {min_version}.")

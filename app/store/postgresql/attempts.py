@@ -1,0 +1,55 @@
+"""Attempts on PostgreSQL: what carries an Idempotency-Key takes effect once, and its answer is kept."""
+
+from collections.abc import Sequence
+
+from app.broker.ports import Attempt, AttemptResult
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, Receipt
+from app.domain.refusals import KeyReused
+from app.runtime.clock import Clock
+from app.store.postgresql import receiving, sending
+from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.session import PostgresqlSession
+from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.server.pool import AttemptInUse
+
+
+async def send(session: PostgresqlSession, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+    """Within a transaction: store the drafts, or answer again what the first try was told."""
+    earlier = await begin(session, attempt)
+    if earlier is not None:
+        return AttemptResult(read_receipts(earlier), replayed=True)
+    receipts = await sending.send(session, drafts)
+    await session.change("answer_attempt", key=attempt.key, answer=write_receipts(receipts))
+    return AttemptResult(receipts, replayed=False)
+
+
+async def receive(
+    session: PostgresqlSession, floors: ScanFloors, clock: Clock, claim: Claim, attempt: Attempt
+) -> AttemptResult[list[Message]]:
+    """Within a transaction: claim, or answer again those of the first try's messages that are still locked for it."""
+    earlier = await begin(session, attempt)
+    if earlier is not None:
+        return AttemptResult(await receiving.still_locked(session, clock, read_tokens(earlier)), replayed=True)
+    messages = await receiving.claim_one(session, floors, clock, claim)
+    if messages:
+        await session.change("answer_attempt", key=attempt.key, answer=write_tokens(messages))
+    else:
+        await session.rollback()
+    return AttemptResult(messages, replayed=False)
+
+
+async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:
+    """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
+
+    Refuses with `KeyReused`. Raises `AttemptInUse` where the first try is under way.
+    """
+    if await session.fetch("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.retention):
+        return None
+    found = await session.fetch("earlier_attempt", key=attempt.key)
+    if not found:
+        raise AttemptInUse
+    ((fingerprint, answer),) = found
+    if fingerprint != attempt.fingerprint:
+        raise KeyReused
+    return answer

@@ -1,0 +1,52 @@
+"""Depths on PostgreSQL: what background passes and administrators change is counted before and after."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from app.store.records.database import Database, SqlSession, Work
+from app.store.records.rows import Row
+
+Result = TypeVar("Result")
+
+MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages"})
+"""The cold statements that change where messages are, all of them in transactions that hold the rows."""
+
+
+class DepthCountingDatabase:
+    """`Database` over another one, whose transactions keep the depths of queues exact."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `Database`."""
+        return await self._database.fetch(name, **values)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Database`."""
+        return await self._database.change(name, **values)
+
+    async def transaction(self, work: Work[Result]) -> Result:
+        """See `Database`."""
+        return await self._database.transaction(lambda session: work(DepthCountingSession(session)))
+
+
+class DepthCountingSession:
+    """A session that counts messages out of the state they leave and into the one they enter."""
+
+    def __init__(self, session: SqlSession) -> None:
+        self._session = session
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `Session`."""
+        return await self._session.fetch(name, **values)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Session`."""
+        if name not in MOVING_STATEMENTS:
+            return await self._session.change(name, **values)
+        numbers = values["numbers"] if "numbers" in values else [values["sequence_number"]]
+        await self._session.change("adjust_depths", numbers=numbers, sign=-1)
+        changed = await self._session.change(name, **values)
+        await self._session.change("adjust_depths", numbers=numbers, sign=1)
+        return changed

@@ -1,0 +1,31 @@
+"""How PostgreSQL writes what the engines write differently, and its own statements."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from app.store.records.digest_columns import DigestKind
+from app.store.records.statements import Dialect, Statement, load
+
+DIALECT = Dialect(
+    name="postgresql",
+    statements=(files("app.store.postgresql") / "statements.sql").read_text("utf-8"),
+    # Read once a statement, as a subquery, or no index could be searched by it.
+    now="(SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
+    in_list=r"= ANY(\1::bigint[])",
+    for_update="FOR UPDATE",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    digest_terms={
+        DigestKind.NUMBER: "coalesce(length({0}::text) || ':' || {0}, '-')",
+        DigestKind.TEXT: "coalesce(octet_length(convert_to({0}, 'UTF8')) || ':' || {0}, '-')",
+        DigestKind.BYTES: "coalesce(2 * length({0}) || ':' || encode({0}, 'hex'), '-')",
+        DigestKind.BODY: "'64:' || encode(sha256({0}), 'hex')",
+    },
+    row_digest=("encode(sha256(convert_to(", " || ", ", 'UTF8')), 'hex')"),
+)
+
+
+@cache
+def statements() -> Mapping[str, Statement]:
+    """All statements of this engine by their names."""
+    return load(DIALECT)

@@ -1,0 +1,110 @@
+"""Sending on PostgreSQL: drafts become rows in one statement, repeated message ids are recognised."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from app.broker.ports import QueueGone
+from app.domain.message import Draft, Receipt
+from app.store.records import rows
+from app.store.records.database import SqlSession
+from app.store.server.pool import LockWaitTimeout, MessageIdInUse
+
+MessageIdKey: TypeAlias = tuple[int, str]
+"""A message id in its queue."""
+
+
+async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Store drafts, numbered in their order; a draft that repeats a recent message id gets the first one's receipt.
+
+    Raises `MessageIdInUse` where another transaction is about to use one of the ids that are looked for.
+    """
+    if not any(draft.duplicate_window for draft in drafts):
+        return await _store(session, drafts)
+    receipts: dict[int, Receipt] = {}
+    remaining = _first_occurrences(drafts)
+    while remaining:
+        receipts |= await _store_unless_repeated(session, {index: drafts[index] for index in remaining})
+        # A window that ended between the two statements leaves nothing to repeat any more.
+        remaining = [index for index in remaining if index not in receipts]
+    return _with_duplicates(drafts, receipts)
+
+
+async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+    stored = await session.fetch("send", **_draft_columns(drafts), queues=_queue_ids(drafts))
+    if not stored:
+        raise QueueGone
+    return [
+        Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
+        for draft, (number, enqueued_at, state) in zip(drafts, sorted(stored, key=itemgetter(0)), strict=True)
+    ]
+
+
+async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
+    """The receipts of drafts with different ids, by place, as far as they are known."""
+    windows = [draft.duplicate_window for draft in drafts.values()]
+    queues = _queue_ids(drafts.values())
+    try:
+        stored = await session.fetch(
+            "send_unless_repeated", **_draft_columns(drafts.values()), duplicate_window=windows, queues=queues
+        )
+    except LockWaitTimeout as error:
+        raise MessageIdInUse from error
+    if not stored:
+        raise QueueGone
+    receipts: dict[int, Receipt] = {}
+    repeated: dict[MessageIdKey, int] = {}
+    for (index, draft), (number, enqueued_at, state, is_stored) in zip(drafts.items(), stored, strict=True):
+        if is_stored:
+            receipts[index] = Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
+        else:
+            repeated[_message_id_key(draft)] = index
+    return receipts | await _first_receipts(session, repeated)
+
+
+async def _first_receipts(session: SqlSession, repeated: dict[MessageIdKey, int]) -> dict[int, Receipt]:
+    if not repeated:
+        return {}
+    known = await session.fetch(
+        "first_receipts",
+        queue_id=[queue_id for queue_id, _ in repeated],
+        message_id=[message_id for _, message_id in repeated],
+    )
+    return {
+        repeated[queue_id, message_id]: Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
+        for queue_id, message_id, number, enqueued_at, state in known
+    }
+
+
+def _queue_ids(drafts: Iterable[Draft]) -> list[int]:
+    return sorted({draft.queue_id for draft in drafts})
+
+
+def _message_id_key(draft: Draft) -> MessageIdKey:
+    return draft.queue_id, draft.envelope.message_id
+
+
+def _first_occurrences(drafts: Sequence[Draft]) -> list[int]:
+    """The places of all drafts but those that repeat an earlier one among them."""
+    seen: set[MessageIdKey] = set()
+    indexes: list[int] = []
+    for index, draft in enumerate(drafts):
+        if not draft.duplicate_window or _message_id_key(draft) not in seen:
+            indexes.append(index)
+        if draft.duplicate_window:
+            seen.add(_message_id_key(draft))
+    return indexes
+
+
+def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> list[Receipt]:
+    """The receipts of all drafts in order, those of copies being what the first of their id was told."""
+    by_key = {_message_id_key(drafts[index]): receipt for index, receipt in receipts.items()}
+    return [
+        receipts[index] if index in receipts else replace(by_key[_message_id_key(draft)], duplicate=True)
+        for index, draft in enumerate(drafts)
+    ]
+
+
+def _draft_columns(drafts: Iterable[Draft]) -> dict[str, Any]:
+    return dict(zip(rows.DRAFT_COLUMNS, zip(*map(rows.draft_row, drafts), strict=True), strict=True))

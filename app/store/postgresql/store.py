@@ -1,0 +1,173 @@
+"""The message store on PostgreSQL: one statement for all who do the same at the same moment."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from app.broker.ports import Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.settlement import TOMBSTONE_RETENTION, Move, Removal
+from app.runtime.clock import Clock
+from app.store.postgresql import attempts, dialect, receiving, sending, settling
+from app.store.postgresql.depths import DepthCountingDatabase
+from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.records.database import BatchObserver
+from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.batching import ServerStore
+from app.store.server.pool import Pool
+
+Result = TypeVar("Result")
+
+MAX_FOLD_ROWS = 50_000
+"""Changes of depths, or of counts, added up in one statement."""
+
+
+class PostgresqlStore(ServerStore[PostgresqlSession]):
+    """`Store` on PostgreSQL, from version 14 on."""
+
+    unsafe_settings = UNSAFE_SETTINGS
+
+    def __init__(
+        self, pool: Pool[PostgresqlSession], advisory_lock: AdvisoryLock | None, clock: Clock, observe: BatchObserver
+    ) -> None:
+        super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
+        self._scan_floors = ScanFloors()
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+        """See `MessageStore`."""
+        work = partial(attempts.send, drafts=drafts, attempt=attempt)
+        result = await self._retry_while_in_use(partial(self._transact, work))
+        if not result.replayed:
+            self._lower_floors(drafts, result.result)
+        return result
+
+    async def _send(self, drafts: list[Draft]) -> list[Receipt]:
+        receipts = await sending.send(self._pool, drafts)
+        self._lower_floors(drafts, receipts)
+        return receipts
+
+    def _lower_floors(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+        if self._scan_floors.is_idle:
+            return
+        for draft, receipt in zip(drafts, receipts, strict=True):
+            if receipt.state is MessageState.AVAILABLE:
+                position = (receipt.enqueued_at, receipt.sequence_number)
+                self._scan_floors.lower(draft.queue_id, draft.priority, position)
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+        """See `MessageStore`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
+        work = partial(attempts.receive, floors=self._scan_floors, clock=self._clock, claim=claim, attempt=attempt)
+        try:
+            return await self._retry_while_in_use(partial(self._transact, work))
+        except BaseException:
+            # What it had claimed is free again, perhaps below a floor that rose over it.
+            self._scan_floors.discard(claim.queue_id)
+            raise
+
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        return await receiving.claim(self._pool, self._scan_floors, self._clock, claims)
+
+    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        return await receiving.claim_by_number(self._pool, self._clock, claim, numbers)
+
+    # ---- settling ----------------------------------------------------------------------------------------------------
+
+    async def _remove(self, removals: list[Removal]) -> list[bool]:
+        run = partial(self._pool.fetch, "remove", keep=TOMBSTONE_RETENTION)
+        return [row is not None for row in await settling.settle(removals, settling.removal_columns, run)]
+
+    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
+        """See `MaintenanceStore`."""
+
+        async def work(session: PostgresqlSession) -> list[bool]:
+            run = partial(session.fetch, "remove", keep=TOMBSTONE_RETENTION)
+            removed = [row is not None for row in await settling.settle(removals, settling.removal_columns, run)]
+            if any(removed):
+                await session.change("count_lock_purge", id=queue_id)
+            return removed
+
+        return await self._transact(work)
+
+    async def _move(self, moves: list[Move]) -> list[bool]:
+        return await self._settle("move", moves)
+
+    async def _release(self, moves: list[Move]) -> list[bool]:
+        return await self._settle("release", moves)
+
+    async def _settle(self, name: str, moves: list[Move]) -> list[bool]:
+        run = partial(self._pool.fetch, name, keep=TOMBSTONE_RETENTION)
+        settled = await settling.settle(moves, settling.move_columns, run)
+        for move, row in zip(moves, settled, strict=True):
+            if row is not None and move.state is MessageState.AVAILABLE:
+                _, priority, available_at = row
+                self._scan_floors.lower(move.queue_id, priority, (available_at, move.token.sequence_number))
+        return [row is not None for row in settled]
+
+    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
+        asked_at = self._clock.monotonic()
+        extended = await settling.settle(extensions, settling.extension_columns, partial(self._pool.fetch, "extend"))
+        return [None if row is None else Extended(*row[1:], read_started_at=asked_at) for row in extended]
+
+    # ---- what else puts messages below a floor -----------------------------------------------------------------------
+
+    async def promote(self, limit: int) -> Promoted:
+        """See `MaintenanceStore`."""
+        promoted = await super().promote(limit)
+        self._discard_floors(promoted.by_queue)
+        return promoted
+
+    async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
+        """See `MaintenanceStore`."""
+        redriven = await super().redrive(redrives)
+        self._discard_floors({redrive.to_queue_id for redrive in redrives})
+        return redriven
+
+    async def edit(self, edit: Edit) -> Message | None:
+        """See `MaintenanceStore`."""
+        edited = await super().edit(edit)
+        self._discard_floors([edit.expected.queue_id])
+        return edited
+
+    def _discard_floors(self, queue_ids: Iterable[int]) -> None:
+        for queue_id in queue_ids:
+            self._scan_floors.discard(queue_id)
+
+    # ---- depths ------------------------------------------------------------------------------------------------------
+
+    async def delete_expired(self, limit: int) -> int:
+        """See `MaintenanceStore`. Adds up the changes of queues' depths, and of the counts of accepted messages, as well."""
+        forgotten = await super().delete_expired(limit)
+        await self._pool.change("delete_orphaned_depths")
+        for statement in ("fold_depths", "fold_accepted"):
+            while await self._pool.fetch(statement, most=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:
+                pass
+        return forgotten
+
+    async def _transact(self, work: Callable[[PostgresqlSession], Awaitable[Result]]) -> Result:
+        return await self._pool.run(lambda session: session.transact(work))
+
+
+async def open_postgresql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> PostgresqlStore:
+    """The store at this address, once it has answered. Raises `StoreUnavailable` when it does not."""
+    server_address = parse_address(url)
+    statements = {name: PreparedStatement(statement) for name, statement in dialect.statements().items()}
+
+    async def new_session() -> PostgresqlSession:
+        return PostgresqlSession(await connect(server_address), statements)
+
+    async def new_session_while_locked() -> PostgresqlSession:
+        if advisory_lock is not None:
+            await advisory_lock.ensure_held()
+        return await new_session()
+
+    # Behind a pooler the lock would be that of whoever comes next over the same connection.
+    advisory_lock = None if server_address.is_pooled else AdvisoryLock(new_session)
+    store = PostgresqlStore(Pool(new_session_while_locked, connections), advisory_lock, clock, observe)
+    await store.now()
+    return store

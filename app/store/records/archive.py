@@ -1,0 +1,149 @@
+"""The archive's batches in named statements, the same for every engine."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.domain.archive import (
+    BATCH_SPAN,
+    CURRENT_DIGEST_VERSION,
+    DEFAULT_BATCH_LIMITS,
+    ArchiveBatch,
+    BatchCandidate,
+    BatchContents,
+    BatchLimits,
+    CopiedBatch,
+    DigestVersion,
+    RemovalCause,
+    TrimResult,
+    UnsealedMessage,
+    fit_in_batch,
+    trim_result,
+)
+from app.domain.digest import digest_of_numbers, digest_of_rows
+from app.domain.instant import DAY, Duration, Instant
+from app.domain.settlement import TOMBSTONE_RETENTION
+from app.store.records import rows
+from app.store.records.database import Database, SqlSession
+
+BATCH_KEEP: Duration = 366 * DAY
+"""How long it is remembered that a batch was removed."""
+
+
+class ArchiveRecords:
+    """`Archive` over a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def first_unsealed(self, since: Instant) -> UnsealedMessage | None:
+        """See `Archive`."""
+        return await _first_unsealed(self._database, since)
+
+    async def seal(
+        self,
+        first: UnsealedMessage,
+        limits: BatchLimits = DEFAULT_BATCH_LIMITS,
+        version: DigestVersion = CURRENT_DIGEST_VERSION,
+    ) -> ArchiveBatch | None:
+        """See `Archive`. Numbers follow each other without a gap because whoever gives one holds the turn to the end."""
+
+        async def work(session: SqlSession) -> ArchiveBatch | None:
+            if not await session.fetch("try_lock_sealing"):
+                return None
+            seen = await _first_unsealed(session, first.remove_at)
+            if seen is None or seen.sequence_number != first.sequence_number:
+                return None
+            return await _seal(session, first.remove_at, limits, version)
+
+        return await self._database.transaction(work)
+
+    async def list_batches(self, after: int, limit: int) -> list[ArchiveBatch]:
+        """See `Archive`."""
+        return [rows.batch(row) for row in await self._database.fetch("batches", after=after, most=limit)]
+
+    async def trim(self, copy: CopiedBatch) -> TrimResult:
+        """See `Archive`."""
+
+        async def work(session: SqlSession) -> TrimResult:
+            held = await session.fetch("batch_for_update", number=copy.number)
+            if not held:
+                return TrimResult.UNKNOWN
+            ((removed_at, digest, version),) = held
+            if removed_at is not None:
+                return TrimResult.ALREADY_REMOVED
+            if version not in DIGEST_STATEMENTS:
+                # Sealed by a newer server: this one cannot verify the copy.
+                return TrimResult.DIFFERS
+            result = trim_result(copy, digest, await _batch_content(session, copy.number, version), TOMBSTONE_RETENTION)
+            if result is TrimResult.TRIMMED:
+                await _remove(session, copy.number, RemovalCause.TRIMMED)
+            return result
+
+        return await self._database.transaction(work)
+
+    async def delete_expired(self, limit: int) -> int:
+        """See `Archive`; a batch goes as a whole, also where it has more messages than were asked for."""
+        total = 0
+        for _ in range(limit):
+            removed = await self._database.transaction(_forget_one)
+            if removed is None or (total := total + removed) >= limit:
+                break
+        await self._forget_batches(limit)
+        return total
+
+    async def _forget_batches(self, limit: int) -> None:
+        """Forget batches that were removed long ago, but not the newest one, whose number the next one follows."""
+        ((following, _),) = await self._database.fetch("next_batch")
+        await self._database.change("delete_expired_batches", before=following - 1, keep=BATCH_KEEP, most=limit)
+
+
+async def _first_unsealed(session: SqlSession, since: Instant) -> UnsealedMessage | None:
+    found = await session.fetch("first_unsealed", since=since)
+    return UnsealedMessage(*found[0]) if found else None
+
+
+async def _seal(
+    session: SqlSession, since: Instant, limits: BatchLimits, version: DigestVersion
+) -> ArchiveBatch | None:
+    """Give the next number to the messages that follow. Cut off before the commit, nothing has happened."""
+    found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, most=limits.max_messages)
+    chosen = fit_in_batch([BatchCandidate(*row) for row in found], limits.max_body_bytes)
+    if not chosen:
+        return None
+    numbers = [candidate.sequence_number for candidate in chosen]
+    ((number, now),) = await session.fetch("next_batch")
+    await session.change("seal", numbers=numbers, batch=number)
+    sealed = await _batch_content(session, number, version)
+    remove_at = max(one.remove_at for one in chosen)
+    batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
+    await session.change("add_batch", **asdict(batch))
+    return batch
+
+
+async def _batch_content(session: SqlSession, number: int, version: int) -> BatchContents:
+    """Count and digest the rows of a batch as they are in the archive now."""
+    statement, digest = DIGEST_STATEMENTS[version]
+    found = await session.fetch(statement, number=number)
+    youngest = min((age for _, age in found), default=0)
+    return BatchContents(len(found), digest(value for value, _ in found), youngest)
+
+
+DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
+    DigestVersion.NUMBERS: ("batch_numbers", digest_of_numbers),
+    DigestVersion.ROWS: ("batch_digests", digest_of_rows),
+}
+"""For each version of digests the statement that gives what it is taken of, and how it is taken."""
+
+
+async def _forget_one(session: SqlSession) -> int | None:
+    """Remove one batch past its time; how many messages went, None where there is no such batch."""
+    found = await session.fetch("expired_batch")
+    return await _remove(session, found[0][0], RemovalCause.EXPIRED) if found else None
+
+
+async def _remove(session: SqlSession, number: int, cause: RemovalCause) -> int:
+    """Remove the messages of a batch that this transaction holds; how many went."""
+    removed = await session.change("delete_batch", number=number)
+    await session.change("mark_batch_removed", number=number, removal=cause.value)
+    return removed

@@ -1,0 +1,385 @@
+"""The cold half of every store: what background passes and administrators ask of messages, in named statements."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import TypeVar
+
+from app.broker.ports import Attempt, Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
+from app.domain.archive import DEFAULT_BATCH_LIMITS, BatchCandidate, fit_in_batch
+from app.domain.delivery import DeliveryPosition
+from app.domain.instant import DAY, Duration, Instant
+from app.domain.message import Message, MessageMetadata, MessageState, Receipt
+from app.domain.queue import Queue
+from app.domain.refusals import KeyReused
+from app.domain.settlement import LockedMessage, LockToken, Move, Outcome, Tombstone
+from app.store.records import rows
+from app.store.records.database import Database, SqlSession
+from app.store.records.json_columns import read_receipts, write_properties
+from app.store.records.queues import last_known
+from app.store.records.rows import Row
+
+Result = TypeVar("Result")
+
+DELETED_QUEUE_KEEP: Duration = DAY
+"""How long what is known of a deleted queue is kept at least: longer than any statement that still stores into it."""
+
+NO_STATE = 0
+"""Stands where a statement has room for more states than are asked for."""
+
+
+class MessageRecords:
+    """`MaintenanceStore`, and the looks at deliveries and attempts; a store adds the verbs that run for every message."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
+
+    async def now(self) -> Instant:
+        """See `Store`."""
+        ((now,),) = await self._database.fetch("now")
+        return now
+
+    async def database_id(self) -> str:
+        """See `Store`."""
+        ((identity,),) = await self._database.fetch("database_id")
+        return identity
+
+    async def schema_revision(self) -> str | None:
+        """See `Store`."""
+        if not await self._database.fetch("was_migrated"):
+            return None
+        revisions = await self._database.fetch("schema_revision")
+        return revisions[0][0] if revisions else None
+
+    # ---- looking -----------------------------------------------------------------------------------------------------
+
+    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
+        """See `MaintenanceStore`."""
+        return await _read(self._database, queue_id, sequence_number)
+
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
+        """See `MaintenanceStore`."""
+        return [rows.message(row) for row in await self._fetch_in_states("browse", queue_id, states, after, limit)]
+
+    async def browse_metadata(
+        self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
+    ) -> list[MessageMetadata]:
+        """See `MaintenanceStore`."""
+        return [
+            rows.metadata(row) for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
+        ]
+
+    async def last_sequence_number(self) -> int:
+        """See `MaintenanceStore`."""
+        ((number,),) = await self._database.fetch("last_sequence_number")
+        return number or 0
+
+    async def candidates(
+        self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
+    ) -> list[MessageMetadata]:
+        """See `MessageStore`. Dead-lettered messages stand by number alone."""
+        negated_priority, available_at, number = after
+        if source is MessageState.DEAD_LETTERED:
+            return await self.browse_metadata(queue_id, [source], number, limit)
+        found = await self._database.fetch(
+            "candidates",
+            queue_id=queue_id,
+            priority=-negated_priority,
+            available_at=available_at,
+            sequence_number=number,
+            most=limit,
+        )
+        return [rows.metadata(row) for row in found]
+
+    async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
+        """See `MessageStore`."""
+        if not numbers:
+            return []
+        found = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
+        return [rows.metadata(row) for row in found]
+
+    async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
+        """See `MaintenanceStore`."""
+        if not numbers:
+            return []
+        found = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
+        return [rows.message(row) for row in found]
+
+    async def _fetch_in_states(
+        self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
+    ) -> Sequence[Row]:
+        wanted = [state.value for state in states]
+        first, second, third, fourth, fifth = wanted + [NO_STATE] * (len(MessageState) - len(wanted))
+        return await self._database.fetch(
+            name,
+            queue_id=queue_id,
+            first=first,
+            second=second,
+            third=third,
+            fourth=fourth,
+            fifth=fifth,
+            after=after,
+            most=limit,
+        )
+
+    async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
+        """See `MessageStore`."""
+        found = await self._fetch_by_tokens("locked_messages", tokens)
+        by_token = {held.token: held for held in map(rows.locked_message, found)}
+        return [by_token.get(token) for token in tokens]
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """See `MessageStore`."""
+        found = await self._fetch_by_tokens("tombstones", tokens)
+        by_token = {tombstone.token: tombstone for tombstone in map(rows.tombstone, found)}
+        return [by_token.get(token) for token in tokens]
+
+    async def delivered_since(self, tombstone: Tombstone) -> bool:
+        """See `MessageStore`."""
+        number, settled_at = tombstone.token.sequence_number, tombstone.settled_at
+        return bool(await self._database.fetch("delivered_since", sequence_number=number, settled_at=settled_at))
+
+    async def check_attempt(self, attempt: Attempt) -> None:
+        """See `MessageStore`."""
+        await self._saved_answer(attempt)
+
+    async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
+        """See `MessageStore`."""
+        answer = await self._saved_answer(attempt)
+        return None if answer is None else read_receipts(answer)
+
+    async def _saved_answer(self, attempt: Attempt) -> str | None:
+        for fingerprint, answer in await self._database.fetch("answered_attempt", key=attempt.key):
+            if fingerprint != attempt.fingerprint:
+                raise KeyReused
+            return answer
+        return None
+
+    async def expired_locks(self, limit: int) -> list[LockedMessage]:
+        """See `MaintenanceStore`."""
+        return [rows.locked_message(row) for row in await self._database.fetch("expired_locks", most=limit)]
+
+    async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
+        """See `MaintenanceStore`."""
+        found = await self._database.fetch("locks_of_queue", queue_id=queue_id, given_until=granted_until, most=limit)
+        return [rows.locked_message(row) for row in found]
+
+    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
+        """See `MaintenanceStore`."""
+        found = await self._database.fetch("expired_messages", most=limit)
+        return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found]
+
+    async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
+        numbers = sorted({token.sequence_number for token in tokens})
+        return await self._database.fetch(name, numbers=numbers) if numbers else ()
+
+    # ---- acting ------------------------------------------------------------------------------------------------------
+
+    async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """See `MaintenanceStore`."""
+        return await self._withdraw_with("unlocked_for_update", withdrawals)
+
+    async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """See `MaintenanceStore`."""
+        return await self._withdraw_with("expired_for_update", withdrawals)
+
+    async def _withdraw_with(self, statement: str, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        async def work(session: SqlSession) -> list[bool]:
+            effective = await _lock_rows(session, statement, [withdrawal.row for withdrawal in withdrawals])
+            await _withdraw(session, list(compress(withdrawals, effective)))
+            return effective
+
+        return await self._database.transaction(work)
+
+    async def dead_letter(self, rows: Sequence[UnlockedRow], reason: str) -> list[bool]:
+        """See `MaintenanceStore`."""
+
+        async def work(session: SqlSession) -> list[bool]:
+            effective = await _lock_rows(session, "expired_for_update", rows)
+            if numbers := [row.sequence_number for row in compress(rows, effective)]:
+                await session.change("dead_letter", numbers=numbers, reason=reason)
+            return effective
+
+        return await self._database.transaction(work)
+
+    async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
+        """See `MaintenanceStore`."""
+        expected = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
+
+        async def work(session: SqlSession) -> list[bool]:
+            queue_names = await _existing_queue_names(
+                session, {queue for one in redrives for queue in (one.row.queue_id, one.to_queue_id)}
+            )
+            if not all(redrive.to_queue_id in queue_names for redrive in redrives):
+                raise QueueGone
+            held = await _lock_rows(session, "unlocked_for_update", expected)
+            effective = [
+                is_held and one.row.queue_id in queue_names for one, is_held in zip(redrives, held, strict=True)
+            ]
+            groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+            for redrive in compress(redrives, effective):
+                groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
+            for (from_queue_id, to_queue_id), numbers in groups.items():
+                for queue_id, sign in ((from_queue_id, -1), (to_queue_id, 1)) if from_queue_id != to_queue_id else ():
+                    name = queue_names[queue_id]
+                    await session.change("count_moved", numbers=numbers, queue_id=queue_id, queue=name, sign=sign)
+                await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
+            return effective
+
+        return await self._database.transaction(work)
+
+    async def edit(self, edit: Edit) -> Message | None:
+        """See `MaintenanceStore`."""
+
+        async def work(session: SqlSession) -> Message | None:
+            now = await _lock_unchanged(session, edit.expected)
+            if now is None:
+                return None
+            await _edit(session, edit, now)
+            return await _read(session, edit.expected.queue_id, edit.expected.sequence_number)
+
+        return await self._database.transaction(work)
+
+    async def cancel(self, expected: Message, queue: Queue) -> bool:
+        """See `MaintenanceStore`."""
+        row = UnlockedRow(expected.sequence_number, queue.id, expected.state)
+        withdrawal = Withdrawal(row, queue.name, Outcome.CANCELLED, queue.settings.archive_retention)
+
+        async def work(session: SqlSession) -> bool:
+            if await _lock_unchanged(session, expected) is None:
+                return False
+            await _withdraw(session, [withdrawal])
+            return True
+
+        return await self._database.transaction(work)
+
+    async def promote(self, limit: int) -> Promoted:
+        """See `MaintenanceStore`."""
+
+        async def work(session: SqlSession) -> Promoted:
+            due = await session.fetch("due", most=limit)
+            if due:
+                await session.change("promote", numbers=[number for number, _ in due])
+            rest = await session.fetch("until_next_due")
+            by_queue: defaultdict[int, list[int]] = defaultdict(list)
+            for number, queue_id in due:
+                by_queue[queue_id].append(number)
+            return Promoted(by_queue, max(0, rest[0][0]) if rest else None)
+
+        return await self._database.transaction(work)
+
+    async def delete_expired(self, limit: int) -> int:
+        """See `MaintenanceStore`; at most so many rows of each kind."""
+        removed = 0
+        for name in ("delete_expired_settlements", "delete_expired_attempts", "delete_expired_recent_ids"):
+            removed += await self._database.change(name, most=limit)
+        for (queue_id,) in await self._database.fetch("orphaned_queues"):
+            removed += await self._purge_orphans(queue_id, limit)
+        await self._database.change("delete_expired_deleted_queues", keep=DELETED_QUEUE_KEEP)
+        return removed
+
+    async def _purge_orphans(self, queue_id: int, limit: int) -> int:
+        """Archive messages of a queue that is gone, locked ones too; how many. None while the queue is there."""
+
+        async def work(session: SqlSession) -> int:
+            if await session.fetch("queue_by_id", id=queue_id):
+                return 0
+            found = await session.fetch("orphans", queue_id=queue_id, most=limit)
+            chosen = fit_in_batch(
+                [BatchCandidate(number, 0, body_bytes) for number, body_bytes in found],
+                DEFAULT_BATCH_LIMITS.max_body_bytes,
+            )
+            if chosen:
+                deleted_queue = await last_known(session, queue_id)
+                numbers = [one.sequence_number for one in chosen]
+                await _archive_and_delete(
+                    session, numbers, deleted_queue.name, Outcome.PURGED, deleted_queue.archive_retention
+                )
+            return len(chosen)
+
+        return await self._database.transaction(work)
+
+
+def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
+    """No listener is set."""
+
+
+async def _read(session: SqlSession, queue_id: int, sequence_number: int) -> Message | None:
+    found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
+    return rows.message(found[0]) if found else None
+
+
+async def _existing_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
+    """The names of those of these queues that are there."""
+    found = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
+    return {queue.id: queue.name for queue in map(rows.queue, found)}
+
+
+async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
+    """Hold the rows that the fences of this statement let through; whether each was. Of two alike the second was not."""
+    groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
+    for row in expected:
+        groups[row.queue_id, row.state].append(row.sequence_number)
+    held: set[UnlockedRow] = set()
+    for (queue_id, state), numbers in groups.items():
+        found = await session.fetch(statement, numbers=numbers, queue_id=queue_id, state=state.value)
+        held.update(UnlockedRow(number, queue_id, state) for (number,) in found)
+    effective: list[bool] = []
+    for row in expected:
+        effective.append(row in held)
+        held.discard(row)
+    return effective
+
+
+async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | None:
+    """The clock, if the message is unlocked and in the edition that was seen; then this transaction holds it."""
+    held = await session.fetch(
+        "unchanged_for_update",
+        sequence_number=expected.sequence_number,
+        queue_id=expected.queue_id,
+        state=expected.state.value,
+        priority=expected.priority,
+        available_at=expected.available_at,
+        delivery_count=expected.delivery_count,
+        failure_count=expected.failure_count,
+        lock_generation=expected.lock_generation,
+        properties=expected.envelope.properties.decode(),
+    )
+    return held[0][0] if held else None
+
+
+async def _withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> None:
+    """Archive and delete rows that this transaction holds."""
+    groups: defaultdict[tuple[str, Outcome, Duration], list[int]] = defaultdict(list)
+    for withdrawal in withdrawals:
+        groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
+    for (queue, outcome, retention), numbers in groups.items():
+        await _archive_and_delete(session, numbers, queue, outcome, retention)
+
+
+async def _archive_and_delete(
+    session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
+) -> None:
+    """Archive rows that this transaction holds, or count them where nothing is archived, and delete them."""
+    if retention:
+        await session.change(
+            "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
+        )
+    else:
+        await session.change("count_unarchived", numbers=numbers, queue=queue)
+    await session.change("delete_messages", numbers=numbers)
+
+
+async def _edit(session: SqlSession, edit: Edit, now: Instant) -> None:
+    """Change a row that this transaction holds; a due time makes it scheduled or, when it has come, available."""
+    number = edit.expected.sequence_number
+    due = edit.available_at if edit.delay is None else now + edit.delay
+    if due is not None:
+        state = MessageState.SCHEDULED if due > now else MessageState.AVAILABLE
+        await session.change("reschedule", sequence_number=number, state=state.value, available_at=max(due, now))
+    if edit.priority is not None:
+        await session.change("change_priority", sequence_number=number, priority=edit.priority)
+    if edit.properties is not None:
+        await session.change("change_properties", sequence_number=number, properties=write_properties(edit.properties))

@@ -1,0 +1,155 @@
+"""Queues in named statements, the same for every engine."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from app.broker.ports import DeletedQueue, LockRevocation
+from app.domain.instant import Duration
+from app.domain.message import MessageState
+from app.domain.queue import (
+    DEFAULT_ARCHIVE_RETENTION,
+    Queue,
+    QueueCounts,
+    QueueSettings,
+    is_valid_name,
+    revokes_locks,
+)
+from app.domain.refusals import InvalidRequest, TooManyQueues
+from app.store.records import rows
+from app.store.records.database import Database, SqlSession
+from app.store.records.json_columns import write_settings
+
+
+class QueueRecords:
+    """`Queues` over a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
+        """See `Queues`. Of several who create one name at once, one makes it and all get it."""
+        if not is_valid_name(name):
+            raise InvalidRequest(f"{name} cannot be the name of a queue.")
+        while True:
+            if present := await self.by_name(name):
+                return present, False
+            # Somebody may have been faster, or have deleted it again already.
+            if await self._insert(name, settings, limit) and (queue := await self.by_name(name)):
+                return queue, True
+
+    async def _insert(self, name: str, settings: QueueSettings, limit: int | None) -> bool:
+        async def work(session: SqlSession) -> bool:
+            if limit is not None:
+                await session.fetch("serialize_queue_creation")
+                if await _fetch_queue(session, "find_queue", name=name):
+                    return False
+                await _check_queue_limit(session, limit)
+            return bool(await session.change("create_queue", name=name, settings=write_settings(settings)))
+
+        return await self._database.transaction(work)
+
+    async def by_name(self, name: str) -> Queue | None:
+        """See `Queues`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""
+        return await _fetch_queue(self._database, "find_queue", name=name) if is_valid_name(name) else None
+
+    async def by_id(self, queue_id: int) -> Queue | None:
+        """See `Queues`."""
+        return await _fetch_queue(self._database, "queue_by_id", id=queue_id)
+
+    async def page(self, after: str, limit: int) -> list[Queue]:
+        """See `Queues`."""
+        return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, most=limit)]
+
+    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+        """See `Queues`."""
+
+        is_revoking = revokes_locks(queue.settings, settings)
+
+        async def work(session: SqlSession) -> Queue | None:
+            # A statement of its own, because within an UPDATE MariaDB would wait for rows that others hold.
+            newest_lock = await session.fetch("newest_lock", id=queue.id) if is_revoking else ((0,),)
+            changed = await session.change(
+                "change_queue",
+                id=queue.id,
+                version=queue.version,
+                settings=write_settings(settings),
+                takes_locks=int(is_revoking),
+                newest_lock=newest_lock[0][0],
+            )
+            if not changed:
+                return None
+            return await _fetch_queue(session, "queue_by_id", id=queue.id)
+
+        return await self._database.transaction(work)
+
+    async def revocations(self, limit: int) -> list[LockRevocation]:
+        """See `Queues`."""
+        return [LockRevocation(*row) for row in await self._database.fetch("revocations", most=limit)]
+
+    async def end_revocation(self, revocation: LockRevocation) -> None:
+        """See `Queues`."""
+        await self._database.change("end_revocation", id=revocation.queue_id, given_until=revocation.granted_until)
+
+    async def delete(self, queue: Queue) -> bool:
+        """See `Queues`. Its messages can no longer be reached; a background pass archives them."""
+
+        async def work(session: SqlSession) -> bool:
+            if not await session.change("delete_queue", id=queue.id, version=queue.version):
+                return False
+            retention = queue.settings.archive_retention
+            await session.change("add_deleted_queue", id=queue.id, name=queue.name, archive_retention=retention)
+            return True
+
+        return await self._database.transaction(work)
+
+    async def find_deleted(self, queue_id: int) -> DeletedQueue:
+        """See `Queues`."""
+        return await last_known(self._database, queue_id)
+
+    async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
+        """See `Queues`."""
+        if not queue_ids:
+            return {}
+        wanted = list(queue_ids)
+        counted: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=wanted):
+            counted[queue_id][MessageState(state).label] = count
+        oldest = await self._database.fetch("oldest_available", queue_ids=wanted)
+        waits: dict[int, Duration | None] = {row[0]: row[1] for row in oldest}
+        return {
+            queue_id: QueueCounts(**counted[queue_id], oldest_available=_clamped(waits.get(queue_id)))
+            for queue_id in wanted
+        }
+
+    async def total(self, queue_id: int) -> int:
+        """See `Queues`."""
+        ((total,),) = await self._database.fetch("total_messages", queue_id=queue_id)
+        return total
+
+
+async def last_known(session: SqlSession, queue_id: int) -> DeletedQueue:
+    """What is known of a queue that is gone.
+
+    A server that keeps nothing of it may have deleted it: then the name is that of the counts, if there is one.
+    """
+    for name, retention in await session.fetch("deleted_queue", id=queue_id):
+        return DeletedQueue(name, retention)
+    for (name,) in await session.fetch("queue_name_from_counts", id=queue_id):
+        return DeletedQueue(name, DEFAULT_ARCHIVE_RETENTION)
+    return DeletedQueue("", DEFAULT_ARCHIVE_RETENTION)
+
+
+async def _check_queue_limit(session: SqlSession, limit: int) -> None:
+    ((count,),) = await session.fetch("count_queues")
+    if count >= limit:
+        raise TooManyQueues(f"This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES): {limit}.")
+
+
+async def _fetch_queue(session: SqlSession, statement: str, /, **values: str | int) -> Queue | None:
+    found = await session.fetch(statement, **values)
+    return rows.queue(found[0]) if found else None
+
+
+def _clamped(wait: Duration | None) -> Duration | None:
+    """A message that came between two looks at the clock, or before the clock was set back, has not waited yet."""
+    return None if wait is None else max(0, wait)

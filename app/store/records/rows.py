@@ -1,0 +1,364 @@
+"""Rows to domain values and back: the one place where both are named side by side.
+
+A row is read by position, in the order of the `*_COLUMNS` beside it, which statements name as `@message` and so on.
+The hot ones among these functions run for every message, so they look values up instead of constructing them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from app.domain.access import ApiKey
+from app.domain.archive import ArchiveBatch, RemovalCause
+from app.domain.digest import content_digest
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata, MessageState
+from app.domain.queue import Queue
+from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
+from app.store.records.json_columns import (
+    read_headers,
+    read_properties,
+    read_rights,
+    read_settings,
+    write_headers,
+    write_properties,
+)
+
+Row: TypeAlias = Sequence[Any]
+"""What a driver gives for one row, by position."""
+
+STATES: Mapping[int, MessageState] = {state.value: state for state in MessageState}
+BODY_KINDS: Mapping[int, BodyKind] = {kind.value: kind for kind in BodyKind}
+OUTCOMES: Mapping[str, Outcome] = {outcome.value: outcome for outcome in Outcome}
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+MESSAGE_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "state",
+    "home_state",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "delivery_count",
+    "failure_count",
+    "lock_token",
+    "locked_until",
+    "lock_generation",
+    "receiver_id",
+    "last_delivered_at",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "dead_lettered_at",
+    "read_at",
+)
+
+
+LIGHT_COLUMNS = tuple(f"light_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
+"""The same, without body and properties where these are large."""
+
+
+def message(row: Row, read_after: float | None = None) -> Message:
+    """The message of a row of `MESSAGE_COLUMNS`; `read_after` is the monotonic clock before the row was asked for."""
+    (
+        sequence_number,
+        queue_id,
+        state,
+        home_state,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        locked_until,
+        lock_generation,
+        receiver_id,
+        last_delivered_at,
+        last_failure,
+        message_id,
+        group_id,
+        headers,
+        properties,
+        body_kind,
+        body,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+        read_at,
+    ) = row
+    return Message(
+        sequence_number,
+        queue_id,
+        _envelope(message_id, group_id, headers, properties),
+        body,
+        BODY_KINDS[body_kind],
+        STATES[state],
+        STATES[home_state],
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        locked_until,
+        lock_generation,
+        receiver_id,
+        last_delivered_at,
+        last_failure,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+        read_at,
+        read_after,
+    )
+
+
+def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
+    """The messages of these rows of `MESSAGE_COLUMNS` that are locked by the tokens, in the order of these."""
+    held = (message(row, read_after) for row in found)
+    messages = {(one.sequence_number, one.lock_token): one for one in held}
+    keys = ((token.sequence_number, token.secret) for token in tokens)
+    return [messages[key] for key in keys if key in messages]
+
+
+METADATA_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "state",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "delivery_count",
+    "failure_count",
+    "lock_token",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_bytes",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "dead_lettered_at",
+)
+
+
+def metadata(row: Row) -> MessageMetadata:
+    """The message of a row of `METADATA_COLUMNS`, without its body."""
+    (
+        sequence_number,
+        queue_id,
+        state,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        last_failure,
+        message_id,
+        group_id,
+        headers,
+        properties,
+        body_bytes,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+    ) = row
+    return MessageMetadata(
+        sequence_number,
+        queue_id,
+        _envelope(message_id, group_id, headers, properties),
+        body_bytes,
+        STATES[state],
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        last_failure,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+    )
+
+
+def _envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
+    header_fields = read_headers(headers)
+    return Envelope(
+        message_id,
+        header_fields.content_type,
+        header_fields.correlation_id,
+        header_fields.subject,
+        header_fields.reply_to,
+        header_fields.to,
+        group_id,
+        header_fields.traceparent,
+        read_properties(properties),
+    )
+
+
+DRAFT_COLUMNS = (
+    "queue_id",
+    "priority",
+    "available_at",
+    "delay",
+    "ttl",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "content_digest",
+)
+
+
+def draft_row(draft: Draft) -> tuple[Any, ...]:
+    """What a statement needs to store a draft, in the order of `DRAFT_COLUMNS`.
+
+    `available_at`, `delay` and `ttl` are as the sender gave them; the statement adds the store's clock.
+    """
+    envelope = draft.envelope
+    headers, body_kind = write_headers(envelope), draft.body_kind.value
+    return (
+        draft.queue_id,
+        draft.priority,
+        draft.available_at,
+        draft.delay,
+        draft.ttl,
+        envelope.message_id,
+        envelope.group_id,
+        headers,
+        write_properties(envelope.properties),
+        body_kind,
+        draft.body,
+        content_digest(envelope.message_id, envelope.group_id, headers, body_kind, draft.body),
+    )
+
+
+ARCHIVED_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "lock_token",
+    "receiver_id",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "first_delivered_at",
+    "last_delivered_at",
+    "delivery_count",
+    "failure_count",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "content_digest",
+)
+"""What a message takes with it into the archive; the archive's other columns tell how it ended."""
+
+# ---- deliveries ------------------------------------------------------------------------------------------------------
+
+LOCKED_COLUMNS = (
+    "sequence_number",
+    "lock_token",
+    "queue_id",
+    "lock_generation",
+    "locked_until",
+    "home_state",
+    "delivery_count",
+    "failure_count",
+    "properties",
+    "read_at",
+)
+
+
+def locked_message(row: Row) -> LockedMessage:
+    """The facts of a locked row of `LOCKED_COLUMNS`."""
+    number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, read_at = row
+    return LockedMessage(
+        LockToken(number, secret),
+        queue_id,
+        generation,
+        until,
+        STATES[home_state],
+        deliveries,
+        failures,
+        read_properties(properties),
+        read_at,
+    )
+
+
+TOMBSTONE_COLUMNS = ("sequence_number", "lock_token", "queue_id", "outcome", "state", "settled_at")
+
+
+def tombstone(row: Row) -> Tombstone:
+    """The tombstone of a row of `TOMBSTONE_COLUMNS`; the archive has null for `state`."""
+    number, secret, queue_id, outcome, state, settled_at = row
+    return Tombstone(
+        LockToken(number, secret), queue_id, OUTCOMES[outcome], None if state is None else STATES[state], settled_at
+    )
+
+
+# ---- the archive's batches -------------------------------------------------------------------------------------------
+
+BATCH_COLUMNS = ("number", "row_count", "digest", "sealed_at", "remove_at", "removed_at", "removal", "digest_version")
+
+
+def batch(row: Row) -> ArchiveBatch:
+    """The batch of a row of `BATCH_COLUMNS`."""
+    number, row_count, digest, sealed_at, remove_at, removed_at, removal, digest_version = row
+    cause = None if removal is None else RemovalCause(removal)
+    return ArchiveBatch(number, row_count, digest, sealed_at, remove_at, removed_at, cause, digest_version)
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------
+
+QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at", "lock_purges")
+
+
+def queue(row: Row) -> Queue:
+    """The queue of a row of `QUEUE_COLUMNS`."""
+    queue_id, name, settings, version, created_at, updated_at, lock_purges = row
+    return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges)
+
+
+# ---- API keys --------------------------------------------------------------------------------------------------------
+
+API_KEY_COLUMNS = (
+    "id",
+    "principal",
+    "secret_hash",
+    "rights",
+    "created_at",
+    "expires_at",
+    "last_used_at",
+    "revoked_at",
+)
+
+
+def api_key(row: Row) -> ApiKey:
+    """The API key of a row of `API_KEY_COLUMNS`."""
+    key_id, principal, secret_hash, rights, created_at, expires_at, last_used_at, revoked_at = row
+    return ApiKey(key_id, principal, secret_hash, read_rights(rights), created_at, expires_at, last_used_at, revoked_at)

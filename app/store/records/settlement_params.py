@@ -1,0 +1,34 @@
+"""What statements are given of a delivery that ends."""
+
+from typing import Any
+
+from app.domain.message import MessageState
+from app.domain.settlement import TOMBSTONE_RETENTION, Move, Removal
+from app.store.records.json_columns import write_properties_change
+
+
+def move_params(move: Move) -> dict[str, Any]:
+    """What a statement needs to end a lock as the move says."""
+    return {
+        "sequence_number": move.token.sequence_number,
+        "state": move.state.value,
+        "dead_lettering": int(move.state is MessageState.DEAD_LETTERED),
+        "delay": move.delay,
+        "failures": move.failures,
+        "last_failure": move.last_failure,
+        "dead_letter_reason": move.dead_letter_reason,
+        "dead_letter_description": move.dead_letter_description,
+        "properties": write_properties_change(move.properties),
+    }
+
+
+def tombstone_params(settlement: Move | Removal) -> dict[str, Any]:
+    """What a statement needs to remember how a delivery ended."""
+    return {
+        "sequence_number": settlement.token.sequence_number,
+        "lock_token": settlement.token.secret,
+        "queue_id": settlement.queue_id,
+        "outcome": settlement.outcome.value,
+        "state": settlement.state.value if isinstance(settlement, Move) else None,
+        "keep": TOMBSTONE_RETENTION,
+    }

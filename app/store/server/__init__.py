@@ -1,0 +1,1 @@
+"""What PostgreSQL, MariaDB and MySQL share: batches of callers, connections and the advisory lock."""

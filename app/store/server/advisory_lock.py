@@ -1,0 +1,76 @@
+"""Who serves a database: any number of processes that share a lock store, or one that has none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from app.domain.refusals import StoreUnavailable
+from app.store.in_use import DatabaseInUse
+from app.store.server.pool import PooledSession
+
+NO_REDIS_REASON = (
+    "Without Redis processes neither hear of the locks that others renew nor wake each other's receivers: "
+    "give all of them the same PEEKLOCK_REDIS_URL, or run only one."
+)
+REFUSALS: Mapping[str, str] = {
+    "acquire_exclusive": f"Another process serves this database, and this one has no Redis. {NO_REDIS_REASON}",
+    "acquire_shared": f"A process without Redis serves this database. {NO_REDIS_REASON}",
+}
+
+
+class AdvisoryLock:
+    """A lock in the database, held by a connection of its own for as long as the process serves.
+
+    It ends with the process, however that ends. When only the connection is lost, `keep` takes the lock again; should
+    somebody else have been faster, the store answers nothing until they are gone.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[PooledSession]]) -> None:
+        self._connect = connect
+        self._statement: str | None = None
+        self._session: PooledSession | None = None
+        self._mutex = asyncio.Lock()
+
+    async def acquire(self, statement: str) -> None:
+        """Hold the lock that the statement of this name takes. Refuses with `DatabaseInUse`."""
+        async with self._mutex:
+            await self._acquire(statement)
+        self._statement = statement
+
+    async def ensure_held(self) -> None:
+        """Make sure that the lock is still held; raises `StoreUnavailable` when somebody else has it now."""
+        if self._statement is None or self._is_held:
+            return
+        async with self._mutex:
+            if not self._is_held:
+                try:
+                    await self._acquire(self._statement)
+                except DatabaseInUse as error:
+                    raise StoreUnavailable(str(error)) from error
+
+    async def release(self) -> None:
+        """Give the lock up."""
+        self._statement = None
+        if self._session is not None and self._session.is_usable:
+            await self._session.close()
+        self._disconnect()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._session is not None and self._session.is_usable
+
+    async def _acquire(self, statement: str) -> None:
+        self._disconnect()
+        self._session = await self._connect()
+        try:
+            ((is_acquired,),) = await self._session.fetch(statement)
+        except BaseException:
+            self._disconnect()
+            raise
+        if not is_acquired:
+            self._disconnect()
+            raise DatabaseInUse(REFUSALS[statement])
+
+    def _disconnect(self) -> None:
+        if self._session is not None:
+            self._session.terminate()
+            self._session = None

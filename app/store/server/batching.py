@@ -1,0 +1,293 @@
+"""A store on a database server: what many callers ask at the same moment goes there together."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import structlog
+
+from app.broker.ports import Extended, Extension
+from app.domain.delivery import Claim
+from app.domain.instant import Instant
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
+from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone, undelivered_release
+from app.domain.weight import weight_of
+from app.runtime.clock import Clock
+from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
+from app.store.records.archive import ArchiveRecords
+from app.store.records.database import BatchObserver, Database, unavailable_when_closed
+from app.store.records.keys import KeyRecords
+from app.store.records.messages import MessageRecords
+from app.store.records.queues import QueueRecords
+from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+RunBatch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
+
+SHARED_ERRORS = (StoreUnavailable,)
+"""What fails every caller of a batch alike; anything else is one caller's own fault."""
+
+
+ClaimByNumber: TypeAlias = tuple[Claim, Sequence[int]]
+"""A claim of messages by their numbers."""
+
+SEND_LIMITS: WeightLimits[Draft] = WeightLimits(weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
+"""Bytes of drafts. MariaDB takes 16 MiB at a time unless it is told otherwise, and a body may grow to twice its size in
+the text of a statement. More than one statement in flight gains nothing from being larger."""
+
+
+def _claim_weight(claim: Claim) -> int:
+    return claim.max_messages
+
+
+DEDUPLICATED_SEND_LIMITS: WeightLimits[Draft] = WeightLimits(
+    weight_of, max_run_weight=4 << 20, max_waiting_weight=16 << 20
+)
+"""The same for drafts whose message ids are looked for."""
+
+IN_USE_DELAYS = (0.01, 0.05, 0.2, 0.5)
+"""Seconds before each further try to use a message id or an attempt that another transaction is about to use."""
+
+CLAIM_LIMITS: WeightLimits[Claim] = WeightLimits(_claim_weight, max_run_weight=1000)
+"""Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
+
+RELEASE_DELAYS = (0.005, 0.02, 0.08, 0.3, 1.0)
+"""Seconds before each further try to free what was claimed for a caller that has gone, while another request holds it."""
+
+POOLER_WARNING = (
+    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
+    "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
+)
+
+log = structlog.get_logger("peeklock.store")
+
+
+class ServerStore(MessageRecords, ABC, Generic[AnySession]):
+    """The verbs that run for every message, each gathered; what becomes of a batch is its engine's own.
+
+    A batch has one answer for each of its entries, in order, and takes effect as a whole or raises. Without a
+    `advisory_lock` nobody watches who else serves the database.
+    """
+
+    unsafe_settings: ClassVar[Mapping[str, str]]
+    """What is said of settings of the server by which something that was answered can be lost."""
+
+    def __init__(
+        self,
+        database: Database,
+        pool: Pool[AnySession],
+        advisory_lock: AdvisoryLock | None,
+        clock: Clock,
+        observe: BatchObserver,
+    ) -> None:
+        super().__init__(database)
+        self._pool = pool
+        self._clock = clock
+        self._advisory_lock = advisory_lock
+        self._observe = observe
+        self.archive = ArchiveRecords(pool)
+        self.queues = QueueRecords(pool)
+        self.keys = KeyRecords(pool)
+        self._release_tasks: set[asyncio.Task[None]] = set()
+        send = self._observed("send", self._send)
+        self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        # Apart, because a message id that another transaction holds fails a whole statement.
+        self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        claim = self._observed("claim", self._claim)
+        self._claims = Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back)
+        # Few receive dead letters, and each claim of them is a statement of its own.
+        self._dead_letter_claims = Coalescer(
+            claim, max_batch_size=1, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back
+        )
+        # One at a time, and gathered all the same for what becomes of those whose caller has gone.
+        self._claims_by_number = Coalescer(
+            self._run_claims_by_number,
+            max_batch_size=1,
+            batch_errors=SHARED_ERRORS,
+            on_orphaned=self._give_back_by_number,
+        )
+        self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
+        self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
+        self._removals = Coalescer(self._observed("remove", self._remove), batch_errors=SHARED_ERRORS)
+        self._moves = Coalescer(self._observed("move", self._move), batch_errors=SHARED_ERRORS)
+        self._releases = Coalescer(self._observed("release", self._release), batch_errors=SHARED_ERRORS)
+        self._extensions = Coalescer(self._observed("extend", self._extend), batch_errors=SHARED_ERRORS)
+
+    # ---- what an engine does -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _send(self, drafts: list[Draft]) -> list[Receipt]: ...
+
+    @abstractmethod
+    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]: ...
+
+    @abstractmethod
+    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
+
+    @abstractmethod
+    async def _remove(self, removals: list[Removal]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _move(self, moves: list[Move]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _release(self, moves: list[Move]) -> list[bool]: ...
+
+    @abstractmethod
+    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]: ...
+
+    # ---- sending and receiving ---------------------------------------------------------------------------------------
+
+    async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """See `MessageStore`."""
+        sends = self._deduplicated_sends if any(draft.duplicate_window for draft in drafts) else self._sends
+
+        async def store() -> list[Receipt]:
+            with unavailable_when_closed():
+                return await sends.submit_all(drafts)
+
+        try:
+            return await self._retry_while_in_use(store)
+        except CoalescerFullError as error:
+            raise Overloaded from error
+
+    async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Do the work; again after a pause, in which no connection is held, where another transaction is in its way."""
+        for pause in IN_USE_DELAYS:
+            try:
+                return await work()
+            except InUse:
+                await self._clock.sleep(pause)
+        try:
+            return await work()
+        except MessageIdInUse as error:
+            raise StoreUnavailable("Another request is sending a message with this id.") from error
+        except AttemptInUse as error:
+            raise RequestInProgress from error
+
+    async def claim(self, claim: Claim) -> list[Message]:
+        """See `MessageStore`."""
+        claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
+        with unavailable_when_closed():
+            return await claims.submit(claim)
+
+    async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._claims_by_number.submit((claim, numbers))
+
+    async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
+        return [await self._claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
+
+    def _give_back_by_number(self, claim_by_number: ClaimByNumber, messages: list[Message]) -> None:
+        self._give_back(claim_by_number[0], messages)
+
+    def _give_back(self, claim: Claim, messages: list[Message]) -> None:
+        """Free what was claimed for a caller who has gone."""
+        if messages:
+            task = asyncio.create_task(self._release_unclaimed(messages), name=f"giving back to queue {claim.queue_id}")
+            self._release_tasks.add(task)
+            task.add_done_callback(self._release_tasks.discard)
+
+    async def _release_unclaimed(self, messages: Sequence[Message]) -> None:
+        remaining: Sequence[Move] = [undelivered_release(message) for message in messages]
+        try:
+            remaining = await self._try_give_back(remaining)
+            for pause in RELEASE_DELAYS:
+                if not remaining:
+                    return
+                await self._clock.sleep(pause)
+                remaining = await self._try_give_back(remaining)
+            error = "another request holds them"
+        except StoreUnavailable as failure:
+            error = str(failure)
+        if remaining:
+            log.warning("unclaimed messages wait for their locks to end", messages=len(remaining), error=error)
+
+    async def _try_give_back(self, moves: Sequence[Move]) -> list[Move]:
+        """Those of these moves that had no effect."""
+        moved = await self.move(moves)
+        self.on_moved(moves, moved)
+        return [move for move, effective in zip(moves, moved, strict=True) if not effective]
+
+    # ---- settling ----------------------------------------------------------------------------------------------------
+
+    async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._lock_reads.submit_all(tokens)
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._tombstone_reads.submit_all(tokens)
+
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._removals.submit_all(removals)
+
+    async def move(self, moves: Sequence[Move]) -> list[bool]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._moves.submit_all(moves)
+
+    async def release(self, moves: Sequence[Move]) -> list[bool]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._releases.submit_all(moves)
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
+        """See `MessageStore`."""
+        with unavailable_when_closed():
+            return await self._extensions.submit_all(extensions)
+
+    # ---- the whole ---------------------------------------------------------------------------------------------------
+
+    async def now(self) -> Instant:
+        """See `Store`."""
+        if self._advisory_lock is not None:
+            await self._advisory_lock.ensure_held()
+        return await super().now()
+
+    async def acquire_exclusive(self) -> list[str]:
+        """See `Store`."""
+        return await self._acquire_lock("acquire_exclusive")
+
+    async def acquire_shared(self) -> list[str]:
+        """See `Store`."""
+        return await self._acquire_lock("acquire_shared")
+
+    async def close(self) -> None:
+        """See `Store`."""
+        claims = (self._claims, self._dead_letter_claims, self._claims_by_number)
+        for coalescer in (self._sends, self._deduplicated_sends, *claims, self._lock_reads, self._tombstone_reads):
+            await coalescer.close()
+        while self._release_tasks:
+            await asyncio.wait(self._release_tasks)
+        for coalescer in (self._removals, self._moves, self._releases, self._extensions):
+            await coalescer.close()
+        if self._advisory_lock is not None:
+            await self._advisory_lock.release()
+        await self._pool.close()
+
+    async def _acquire_lock(self, claim: str) -> list[str]:
+        warnings = [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
+        if self._advisory_lock is None:
+            return [*warnings, POOLER_WARNING]
+        await self._advisory_lock.acquire(claim)
+        return warnings
+
+    def _observed(self, verb: str, run: RunBatch[Entry, Result]) -> RunBatch[Entry, Result]:
+        """How a coalescer runs a batch: and somebody hears how many there were."""
+
+        def watched(entries: list[Entry]) -> Coroutine[Any, Any, list[Result]]:
+            self._observe(verb, len(entries))
+            return run(entries)
+
+        return watched

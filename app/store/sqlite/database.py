@@ -1,0 +1,283 @@
+"""A SQLite database with one writer: whatever the process wants to write at one moment shares a commit, one fsync."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from app.domain.instant import Instant
+from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
+from app.domain.weight import MAX_RESPONSE_BYTES
+from app.runtime.clock import Clock
+from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
+from app.store.records.database import BatchObserver, Work, unavailable_when_closed
+from app.store.records.rows import Row
+from app.store.records.statements import Statement
+from app.store.sqlite import dialect
+from app.store.sqlite.file import FileLock, connect, translate_errors
+
+Result = TypeVar("Result")
+
+READERS = 3
+"""Threads that read beside the writer; more would only wait for Python's one interpreter."""
+
+MAX_BATCH_SIZE = 256
+"""Steps in one commit. By then the fsync costs nothing beside them, and nobody waits long for the others."""
+
+
+class Transaction:
+    """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
+
+    __slots__ = ("_connection", "_statements", "now", "result_weight", "started_at")
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], clock: Clock) -> None:
+        self._connection = connection
+        self._statements = statements
+        self.started_at = clock.monotonic()
+        """Before `now`, so that no lock that begins then is promised for too long."""
+        self.now: Instant = clock.now()
+        self.result_weight = 0
+        """The weight of the messages that are answered."""
+
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        """The rows of a statement that gives rows."""
+        return self._execute(name, values).fetchall()
+
+    def execute(self, name: str, /, **values: Any) -> int:
+        """Run a statement that gives no rows; how many rows it changed."""
+        return self._execute(name, values).rowcount
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Row]:
+        """See `Session`; never waits."""
+        return self.rows(name, **values)
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Session`; never waits."""
+        return self.execute(name, **values)
+
+    def _execute(self, name: str, values: dict[str, Any]) -> sqlite3.Cursor:
+        values["now"] = self.now
+        return self._connection.execute(self._statements[name].text, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Result]):
+    """What one caller wants done in the writer's next transaction.
+
+    `do` either takes effect as a whole or raises; a `Refusal` it raises before it has changed anything. `undo`
+    makes of the result the step that takes it back when the caller has gone before hearing it; `heard` is told the
+    result of such a step after its commit. `weight` is the bytes that it writes or may read.
+    """
+
+    run: Callable[[Transaction], Result]
+    compensate: "Callable[[Result], Step[Any] | None] | None" = None
+    weight: int = 0
+    on_committed: Callable[[Result], None] | None = None
+
+
+def _weight_of(step: Step[Any]) -> int:
+    return step.weight
+
+
+WRITE_LIMITS: WeightLimits[Step[Any]] = WeightLimits(_weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
+"""Bytes of steps. All of a commit are answered together, so a light step must not wait for many heavy ones."""
+
+
+class SqliteDatabase:
+    """`Database` over a file, or over memory when there is no path.
+
+    Writers gather in a `Coalescer`, are run one after the other by one thread in one transaction, and hear their
+    results after its commit. Readers have connections and threads of their own and see what is committed. A database
+    in memory has one connection and needs no threads: nothing there takes time. Other `statements` than those of the
+    engine are for a test that weakens one to see its absence noticed.
+    """
+
+    def __init__(
+        self, path: Path | None, clock: Clock, observe: BatchObserver, statements: Mapping[str, Statement] | None = None
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._observe = observe
+        self._statements = statements or dialect.statements()
+        self._lock = FileLock(path) if path else None
+        self._writer: sqlite3.Connection | None = None
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._writing_thread = ThreadPoolExecutor(1, "sqlite-writer")
+        self._reading_threads = ThreadPoolExecutor(READERS, "sqlite-reader")
+        self._steps: Coalescer[Step[Any], Any] = Coalescer(
+            self._run_batch,
+            in_flight=1,
+            max_batch_size=MAX_BATCH_SIZE,
+            limits=WRITE_LIMITS,
+            batch_errors=(StoreUnavailable,),
+            on_orphaned=self._compensate,
+        )
+        self._compensations: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # ---- what callers ask --------------------------------------------------------------------------------------------
+
+    async def write(self, step: Step[Result]) -> Result:
+        """Do the step in a transaction with whatever else is wanted at this moment; return once it is on the disk.
+
+        Refuses with `Overloaded`.
+        """
+        try:
+            with unavailable_when_closed():
+                return await self._steps.submit(step)
+        except CoalescerFullError as error:
+            raise Overloaded from error
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `Session`."""
+        if self._statements[name].is_read_only:
+            return await self._read(name, values)
+        return await self.write(Step(lambda transaction: transaction.rows(name, **values)))
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """See `Session`."""
+        return await self.write(Step(lambda transaction: transaction.execute(name, **values)))
+
+    async def transaction(self, work: Work[Result]) -> Result:
+        """See `Database`."""
+        return await self.write(Step(lambda transaction: _run_to_completion(work, transaction)))
+
+    async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do something with the writing connection, outside any transaction of ours."""
+
+        def call() -> Result:
+            with translate_errors():
+                return function(self._open_writer())
+
+        return await self._run_in(self._writing_thread, call)
+
+    async def close(self) -> None:
+        """Finish what is gathered, close every connection and give the file free; harmless when that is done."""
+        if self._closed:
+            return
+        with suppress(StoreUnavailable):
+            # Done behind all that is gathered, some of which may be for callers who have gone and is to be taken back.
+            await self.write(Step(_no_op))
+        while self._compensations:
+            await asyncio.wait(self._compensations)
+        await self._steps.close()
+        await self._run_in(self._writing_thread, self._close_writer)
+        self._closed = True
+        self._writing_thread.shutdown()
+        self._reading_threads.shutdown()
+        for reader in self._idle_readers:
+            reader.close()
+        if self._lock:
+            self._lock.release()
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
+        results = await self._run_in(self._writing_thread, lambda: self._commit(steps))
+        self._observe("write", len(steps))
+        return results
+
+    def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:
+        """Run all steps in one transaction. An error undoes them all; the coalescer then tries each alone."""
+        with translate_errors():
+            writer = self._open_writer()
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                results = self._run_steps(steps, writer)
+                writer.execute("COMMIT")
+            except BaseException:
+                # Closing undoes what is open, also where a damaged disk lets nothing be rolled back; the next batch
+                # begins with a connection that remembers none of it.
+                self._rollback()
+                raise
+            return results
+
+    def _run_steps(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
+        """The steps one after the other, until what they answer is as heavy as an answer may be."""
+        results: list[Any] = []
+        result_weight = 0
+        for step in steps:
+            if result_weight >= MAX_RESPONSE_BYTES:
+                results.append(RequeueEntryError())
+                continue
+            transaction = Transaction(writer, self._statements, self._clock)
+            try:
+                results.append(step.run(transaction))
+            except Refusal as refusal:
+                results.append(refusal)
+            result_weight += transaction.result_weight
+        return results
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = connect(self._path)
+        return self._writer
+
+    def _rollback(self) -> None:
+        if self._path:
+            self._close_writer()
+        elif self._writer and self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def _close_writer(self) -> None:
+        if self._writer:
+            self._writer.close()
+            self._writer = None
+
+    def _compensate(self, step: Step[Any], result: Any) -> None:
+        if step.compensate and (compensation := step.compensate(result)):
+            task = asyncio.get_running_loop().create_task(self._write_compensation(compensation))
+            self._compensations.add(task)
+            task.add_done_callback(self._compensations.discard)
+
+    async def _write_compensation(self, step: Step[Any]) -> None:
+        """Write for nobody. Where the store cannot, what was claimed comes back by itself when its lock ends."""
+        with suppress(StoreUnavailable):
+            result = await self.write(step)
+            if step.on_committed:
+                step.on_committed(result)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, name: str, values: dict[str, Any]) -> list[Row]:
+        if self._path is None:
+            return await self._run_in(self._writing_thread, lambda: self._read_with(self._open_writer(), name, values))
+        return await self._run_in(self._reading_threads, lambda: self._read_committed(name, values))
+
+    def _read_committed(self, name: str, values: dict[str, Any]) -> list[Row]:
+        with translate_errors():
+            reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
+            try:
+                found = self._read_with(reader, name, values)
+            except BaseException:
+                reader.close()
+                raise
+            self._idle_readers.append(reader)
+            return found
+
+    def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
+        return Transaction(connection, self._statements, self._clock).rows(name, **values)
+
+    async def _run_in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        if self._path is None:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+
+def _no_op(_transaction: Transaction) -> None:
+    """Change nothing."""
+
+
+def _run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
+    """Run a coroutine to its end in this thread, which works because its session never waits."""
+    try:
+        next(work(transaction).__await__())
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("the work of a transaction has waited for something besides its session")

@@ -1,0 +1,48 @@
+"""Runs migrations on SQLite."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import NullPool, StaticPool
+
+from app.store.sqlite.file import make_private
+from app.store.url import StoreUrl
+
+BUSY_SECONDS = 120
+"""How long a migration waits for another process to finish its own."""
+
+Result = TypeVar("Result")
+
+
+def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
+    """Run the work on a connection to the file, as its only writer; what it does not commit is undone."""
+    if url.path:
+        make_private(url.path)
+    address = URL.create("sqlite", database=str(url.path) if url.path else None)
+    return _run(create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}), work)
+
+
+def run_on(connection: sqlite3.Connection, work: Callable[[Connection], Result]) -> Result:
+    """Run the work on an open connection, the only way to reach a database in memory."""
+    return _run(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool), work)
+
+
+def lock(_connection: Connection, _timeout_seconds: int) -> None:
+    """Nothing: the transaction has begun as the only writer."""
+
+
+def _run(engine: Engine, work: Callable[[Connection], Result]) -> Result:
+    # The driver begins no transaction before the statements that make tables, so those could not be undone.
+    def disable_autobegin(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None
+
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", disable_autobegin)
+    event.listen(engine, "begin", begin)
+    with engine.connect() as connection:
+        return work(connection)

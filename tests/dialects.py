@@ -1,0 +1,22 @@
+"""The dialect of each engine, for tests that run on several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.store.mysql import dialect as mysql
+from app.store.postgresql import dialect as postgresql
+from app.store.records.statements import Dialect, Statement, load
+from app.store.sqlite import dialect as sqlite
+from app.store.url import Engine
+
+DIALECTS: Mapping[Engine, Dialect] = {
+    Engine.POSTGRESQL: postgresql.DIALECT,
+    Engine.MYSQL: mysql.DIALECT,
+    Engine.SQLITE: sqlite.DIALECT,
+}
+
+
+def statements(engine: Engine) -> Mapping[str, Statement]:
+    """All statements of an engine by their names."""
+    return load(DIALECTS[engine])
