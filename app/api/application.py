@@ -1,4 +1,4 @@
-"""The rooms' front: every operation behind one table, and the framework behind that."""
+"""The HTTP application: a dispatcher over every operation, with FastAPI as its fallback."""
 
 from typing import Any
 
@@ -19,15 +19,15 @@ FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
 
 def build_application(context: AppContext) -> ASGI:
-    """The application that answers at a desk. Its requests come through a `RequestIdMiddleware`, which gives them their id."""
+    """Return the application of a server. A `RequestIdMiddleware` must wrap it, because requests need their id."""
     dispatcher = Dispatcher((OperationHandler(operation, context) for operation in OPERATIONS), _FallbackApplication())
     return access_log.AccessLog(dispatcher) if access_log.is_enabled() else dispatcher
 
 
 class _FallbackApplication(FastAPI):
-    """What answers when no operation does: the document, and unknown paths.
+    """Answer requests that no operation answers: the document, and unknown paths.
 
-    It holds no operation, because it reads a path otherwise: it takes an escaped slash for one that separates parts.
+    It has no operations, because its router treats an escaped slash in a path as a separator.
     """
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class _FallbackApplication(FastAPI):
         self.add_exception_handler(HTTPException, _problem)
 
     def openapi(self) -> dict[str, Any]:
-        """The document that is published."""
+        """The OpenAPI document of this server."""
         return openapi_document()
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    """An unknown path or method as a problem document."""
+    """Answer an unknown path or method with a problem document."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = error.headers if isinstance(error, HTTPException) else None
     detail = (

@@ -1,4 +1,4 @@
-"""The archive over HTTP, for whoever copies it: sealed batches listed, and removed once a copy is proven."""
+"""The archive over HTTP: list sealed batches, and remove those that were copied elsewhere."""
 
 from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_cursor
@@ -16,7 +16,7 @@ ARCHIVE = "/v1/archive"
     responses={200: BatchPage}, refusals=(422,), query=BrowseBatches,
 )  # fmt: skip
 async def list_batches(request: Request[None]) -> Response:
-    """List the sealed batches of the archive by number, also those whose messages were removed within a year."""
+    """List the sealed batches of the archive by number, including batches whose messages were removed within a year."""
     query: BrowseBatches = request.query
     after = max(query.after, _batch_number(query.cursor))
     batches = await request.broker.store.archive.list_batches(after, query.limit + 1)
@@ -29,18 +29,18 @@ async def list_batches(request: Request[None]) -> Response:
     example={"batches": [{"number": 1, "row_count": 2, "digest": "6d" * 32}]},
 )  # fmt: skip
 async def trim_archive(request: Request[TrimArchive]) -> Response:
-    """Remove sealed batches before their time, because there is a copy of them elsewhere.
+    """Remove sealed batches that were copied elsewhere before their retention ends.
 
-    A batch goes only where the number and the digest of its messages are those of the copy, and the last of them
-    ended at least an hour ago. The answer comes no later than a long poll's: batches that were not reached by then
-    are not in it, and can be asked for again.
+    A batch is removed only if the number and the digest of its messages match the copy, and its last message ended at
+    least an hour ago. The answer takes no longer than that of a long poll. Batches that were not reached by then are
+    missing from it; send them again.
     """
     copies = request.body.copies()
     return Response(archive_trimmed(copies, await trim(request.broker, copies, request.context.long_poll_cap_seconds)))
 
 
 def _batch_number(cursor: str | None) -> int:
-    """Where a page begins. Refuses with `InvalidRequest` what was never a cursor."""
+    """Return the number after which a page begins. Refuses with `InvalidRequest` a text that is no cursor."""
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= MAX_INT64):

@@ -1,7 +1,7 @@
 """CloudEvents 1.0 over HTTP, in binary and structured mode, as messages.
 
-Attributes become properties with the prefix that the AMQP binding of CloudEvents gives them, so that a
-receiver can put the event together again. `Peeklock-*` headers say what an event cannot, and win.
+Attributes become properties with the prefix of the AMQP binding of CloudEvents, so a receiver can rebuild the event.
+`Peeklock-*` headers give the fields that an event does not have, and override those that it has.
 """
 
 import re
@@ -27,34 +27,35 @@ STRUCTURED_MEDIA_TYPE = "application/cloudevents+json"
 REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
 DATA_MEMBERS = ("data", "data_base64")
 STRING_ATTRIBUTES = frozenset((*REQUIRED_ATTRIBUTES, "datacontenttype", "dataschema", "subject", "time"))
-"""The attributes that the specification knows, each a string of its own form."""
+"""The attributes that the specification defines. All are strings."""
 VERSION = "1.0"
 
 ATTRIBUTE_NAME = re.compile("[a-z0-9]+")
 MAX_ATTRIBUTE_NAME_LENGTH = MAX_ID_LENGTH - len(PROPERTY_PREFIX)
 PLANE_NONCHARACTERS = "".join(chr(plane | last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
 FORBIDDEN_CHARACTERS = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{PLANE_NONCHARACTERS}]")
-"""Control characters, and what Unicode says are no characters: the ends of its planes, and a few more."""
+"""Control characters and the noncharacters of Unicode."""
 SEGMENT = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 URI_REFERENCE = re.compile(
     rf"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):|(?![^/?#]*:))"
     rf"(?://(?:{SEGMENT}|[\[\]])*+(?:/(?:{SEGMENT}|/)*+)?|(?!//)(?:{SEGMENT}|/)*+)"
     rf"(?:\?(?:{SEGMENT}|[/?])*+)?(?:#(?:{SEGMENT}|[/?])*+)?"
 )
-"""RFC 3986, 4.1; without a scheme no colon stands in the first segment.
+"""RFC 3986, 4.1. Without a scheme, the first segment has no colon.
 
-Each character has one place: an authority ends at the first slash, and a path without one does not begin with two.
+Each character matches in one way only, which keeps the time linear: an authority ends at the first slash, and a path
+without an authority does not begin with two slashes.
 """
 RFC3339_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:]{8}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})")
 
 MAX_BYTES_WITHOUT_DATA = MAX_RAW_PROPERTIES_BYTES
-"""Bytes of a structured event without its data."""
+"""Largest structured event in bytes, without its data."""
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class _Data(msgspec.Struct):
-    """The data of a structured event; its other members are not built."""
+    """The data of a structured event. The decoder skips the other members."""
 
     data: msgspec.Raw = msgspec.Raw()
     data_base64: msgspec.Raw = msgspec.Raw()
@@ -67,12 +68,12 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def is_event(request: Request[bytes]) -> bool:
-    """Whether the request says that it carries a CloudEvent."""
+    """Return whether the headers mark the request as a CloudEvent."""
     return request.header(b"ce-specversion") is not None or _media_type(request).startswith(MEDIA_TYPE_PREFIX)
 
 
 def event_message(request: Request[bytes]) -> NewMessage:
-    """The letter of a CloudEvent. Refuses with `InvalidRequest` what is not one, and whole batches of them."""
+    """Return the message of a CloudEvent. Refuses with `InvalidRequest` invalid events and batches of events."""
     media_type = _media_type(request)
     if media_type == STRUCTURED_MEDIA_TYPE:
         return _from_structured(request)
@@ -82,7 +83,7 @@ def event_message(request: Request[bytes]) -> NewMessage:
 
 
 def _from_binary(request: Request[bytes]) -> NewMessage:
-    """An event whose attributes are headers and whose data is the body."""
+    """Read an event whose attributes are headers and whose data is the body."""
     attributes: dict[str, str] = {}
     for key, value in request.headers:
         name = key.decode("latin-1")
@@ -100,7 +101,7 @@ def _from_binary(request: Request[bytes]) -> NewMessage:
 
 
 def _from_structured(request: Request[bytes]) -> NewMessage:
-    """An event that is one JSON object; its data is a member of it."""
+    """Read an event that is one JSON object with its data as a member."""
     given: _Data = _decode_data(request.raw_body)
     if len(request.raw_body) - len(bytes(given.data)) - len(bytes(given.data_base64)) > MAX_BYTES_WITHOUT_DATA:
         raise invalid_at("", f"The members of an event besides its data have at most {MAX_BYTES_WITHOUT_DATA} bytes.")
@@ -117,7 +118,7 @@ def _from_structured(request: Request[bytes]) -> NewMessage:
 
 
 def _data(members: Mapping[str, msgspec.Raw], content_type: str | None) -> bytes | None:
-    """The bytes of an event's data; None where it has none."""
+    """Return the bytes of an event's data, None without data."""
     if "data_base64" in members:
         if "data" in members:
             raise invalid_at("/data_base64", "Give data or data_base64, not both.")
@@ -130,7 +131,7 @@ def _data(members: Mapping[str, msgspec.Raw], content_type: str | None) -> bytes
 
 
 def _message_fields(attributes: Mapping[str, Any], content_type: Any) -> dict[str, Any]:
-    """What an event says of the message that carries it."""
+    """Return the fields of the message that an event gives."""
     return {
         "message_id": attributes["id"],
         "subject": attributes["type"],
@@ -140,7 +141,7 @@ def _message_fields(attributes: Mapping[str, Any], content_type: Any) -> dict[st
 
 
 def _pointers(attributes: Mapping[str, Any], pointer_to: Callable[[str], str]) -> dict[str, str]:
-    """Where in the request it says so; of properties that are too large together the largest is named."""
+    """Return where the request gives each field. For properties that are too large together it is the largest one."""
     largest = max(attributes, key=lambda name: len(str(attributes[name])))
     return {"message_id": pointer_to("id"), "subject": pointer_to("type"), "properties": pointer_to(largest)}
 
@@ -192,7 +193,7 @@ def _is_uri(value: str) -> bool:
 
 
 def _is_time(value: str) -> bool:
-    """Whether this is a time of RFC 3339; the library alone would take some other ways to write one."""
+    """Return whether this is a time of RFC 3339. The library alone would accept other formats too."""
     try:
         msgspec.convert(value, DateTime)
     except msgspec.ValidationError:
@@ -225,12 +226,12 @@ def _data_text(name: str, raw: msgspec.Raw) -> str:
 
 
 def _header_pointer(name: str) -> str:
-    """Where an attribute stands in binary mode; in structured mode it is a member of the body."""
+    """Return the pointer to an attribute in binary mode. In structured mode it is a member of the body."""
     return f"#/header/{HEADER_PREFIX}{name}"
 
 
 def _unquoted(value: str) -> str:
-    """A header's value as the HTTP binding writes it: perhaps in double quotes, and percent-encoded."""
+    """Decode a header of the HTTP binding, which is percent-encoded and may be in double quotes."""
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
     return unquote(value)

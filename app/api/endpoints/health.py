@@ -1,4 +1,4 @@
-"""What those who watch a server ask: does it live, does it take work, what has it done?"""
+"""Liveness, readiness and metrics of a server."""
 
 import asyncio
 from dataclasses import replace
@@ -14,18 +14,18 @@ from app.domain.refusals import Forbidden, ShuttingDown, StoreUnavailable, Unaut
 from app.wire.health import Liveness, Readiness
 
 STORE_TIMEOUT_SECONDS = 1.0
-"""A store that takes longer to tell the time is of no use to anybody who waits for a message."""
+"""A store that takes longer to answer is too slow to deliver messages."""
 
 
 @operation("GET", "/livez", right=None, tag="health", responses={200: Liveness})
 async def check_live(_: Request[None]) -> Response:
-    """Say that the process answers, whatever else does not."""
+    """Report that the process answers, even if the store does not."""
     return Response(Liveness())
 
 
 @operation("GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(503,))
 async def check_ready(request: Request[None]) -> Response:
-    """Say whether this server takes work: it is not stopping, and its store answers within a second."""
+    """Report whether this server takes work: it is not stopping, and its store answers within a second."""
     if request.context.is_draining():
         raise ShuttingDown
     try:
@@ -39,11 +39,11 @@ async def check_ready(request: Request[None]) -> Response:
     "GET", "/metrics", right=None, tag="health", responses={200: bytes}, refusals=(401,), response_media_type=PROMETHEUS
 )
 async def read_metrics(request: Request[None]) -> Response:
-    """Get the meters of this server in the text format of Prometheus.
+    """Get the metrics of this server in the text format of Prometheus.
 
-    Queues are named only for the metrics key or an API key with the right to browse every queue, or where the server
-    asks for no keys; all others get totals. While the store is away, what only the store knows is left out and
-    `peeklock_store_up` is 0. While it is slow, `peeklock_store_slow` is 1 and the last known figures are given.
+    Queues are named for the metrics key, for an API key with the right to browse every queue, and on a server that needs
+    no API key. Other clients get totals. While the store is unavailable, its metrics are missing and `peeklock_store_up`
+    is 0. While it is slow, `peeklock_store_slow` is 1 and its metrics are the last known ones.
     """
     per_queue = request.context.metrics_per_queue and await _may_see_queue_names(request)
     snapshot = replace(await request.context.queue_statistics.snapshot(), per_queue=per_queue)
@@ -51,7 +51,7 @@ async def read_metrics(request: Request[None]) -> Response:
 
 
 async def _may_see_queue_names(request: Request[None]) -> bool:
-    """Whether the caller may. Refuses with `Unauthenticated` a key that is none."""
+    """Return whether the client may see the names of queues. Refuses with `Unauthenticated` an unknown key."""
     given, expected = bearer_token(request.headers), request.context.metrics_key
     if given is not None and expected is not None and compare_digest(given.encode(), expected.encode()):
         return True

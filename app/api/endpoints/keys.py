@@ -1,4 +1,4 @@
-"""API keys over HTTP: made, listed and revoked by whoever may manage everything."""
+"""API keys over HTTP: create, list and revoke them. All need the right `manage` on all queues."""
 
 from app.api.http.asgi import Headers
 from app.api.http.local_access import LOCAL_ADMIN
@@ -21,9 +21,9 @@ NO_STORE_HEADERS: Headers = ((b"cache-control", b"no-store"),)
     example={"principal": "shop", "rights": ["send"], "patterns": ["orders", "orders.*"]},
 )  # fmt: skip
 async def create_key(request: Request[CreateKey]) -> Response:
-    """Make an API key. Its secret is in this answer and nowhere else.
+    """Create an API key. Only this answer contains its secret.
 
-    A principal has at most two live keys, so that one can be rolled over to the other.
+    A principal has at most two live keys, so that it can rotate them.
     """
     store, body = request.broker.store, request.body
     now, lifetime = await store.now(), body.lifetime()
@@ -52,7 +52,7 @@ async def list_keys(request: Request[None]) -> Response:
     responses={204: None}, refusals=(404,), headers=(LOCAL_ADMIN,),
 )  # fmt: skip
 async def revoke_key(request: Request[None]) -> Response:
-    """End an API key; every server follows within seconds."""
+    """Revoke an API key. Every server refuses it within seconds."""
     key_id = request.path["key_id"]
     if not (key_id.isascii() and key_id.isalnum()):
         raise KeyNotFound

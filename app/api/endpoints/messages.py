@@ -1,4 +1,4 @@
-"""Messages over HTTP, for whoever looks after a queue: browsed, looked at, changed, cancelled, redriven."""
+"""The administration of messages over HTTP: browse, read, edit, cancel and redrive."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -35,7 +35,7 @@ UNTRUSTED_BODY_HEADERS: Headers = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; sandbox"),
 )
-"""A body is whatever its sender chose: no browser is to run it as a page of this server."""
+"""Headers that keep a browser from running a body, which its sender chose, as a page of this server."""
 
 _decode_properties = msgspec.json.Decoder(dict[str, PropertyValue]).decode
 
@@ -45,7 +45,7 @@ _decode_properties = msgspec.json.Decoder(dict[str, PropertyValue]).decode
     responses={200: MessagePage}, refusals=(404, 422), query=BrowseMessages,
 )  # fmt: skip
 async def browse_messages(request: Request[None]) -> Response:
-    """Look at messages in any state, by sequence number, without locking, counting or changing anything."""
+    """List messages in any state by sequence number. They are not locked, counted as delivered or changed."""
     query: BrowseMessages = request.query
     queue = await request.queue()
     after = _parse_number(query.cursor) if query.cursor is not None else 0
@@ -62,7 +62,7 @@ async def browse_messages(request: Request[None]) -> Response:
     "GET", MESSAGE, right=Right.BROWSE, tag="messages", responses={200: MessageView}, refusals=(404, 422), etag_statuses=(200,),
 )  # fmt: skip
 async def get_message(request: Request[None]) -> Response:
-    """Look at one message in whatever state."""
+    """Get one message in any state."""
     message = await _read_message(request)
     return Response(message_view(message), headers=_etag_header(message))
 
@@ -85,7 +85,7 @@ async def get_message_body(request: Request[None]) -> Response:
     request_media_type=MERGE_PATCH, example={"priority": 9, "delay_seconds": 0},
 )  # fmt: skip
 async def edit_message(request: Request[EditMessage]) -> Response:
-    """Change the due time, the priority or properties of a message that nobody holds, by a merge patch (RFC 7396)."""
+    """Change the due time, the priority or properties of a message that is not locked, by a merge patch (RFC 7396)."""
     queue = await request.queue()
     patch = request.body.properties
     properties = UNSET if patch is UNSET else decode_properties(patch)
@@ -99,7 +99,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
     responses={204: None}, refusals=(404, 409, 412, 422), headers=("If-Match",),
 )  # fmt: skip
 async def cancel_message(request: Request[None]) -> Response:
-    """Take a message that nobody holds out of its queue, into the archive as cancelled."""
+    """Move a message that is not locked from its queue to the archive as cancelled."""
     queue = await request.queue()
     await cancel(request.broker, queue, _sequence_number(request), request.if_match())
     return Response(status=204)
@@ -111,13 +111,13 @@ async def cancel_message(request: Request[None]) -> Response:
     example={"filter": "message.dead_letter_reason == 'bad_address'", "rate_per_second": 50},
 )  # fmt: skip
 async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response:
-    """Send dead-lettered messages back to their queue, or to another one, with their counts anew.
+    """Move dead-lettered messages back to their queue, or to another one, and reset their counts.
 
-    Another queue needs the right to send to it, and takes as many as its `max_messages` leaves room for: where that is
-    none, this is refused as a send would be. What is larger than its `max_message_bytes` stays where it is. Messages
-    sent after the call began stay, and one that is changed while the call looks at it may still be moved. Once something
-    is moved, the answer comes no later than a long poll's, so a large or slow redrive takes several calls: repeat it
-    until nothing is moved any more.
+    Another queue needs the right to send to it. It accepts messages until it has `max_messages`; if it is full at the
+    start, the request is refused as a send would be. Messages larger than its `max_message_bytes` stay. Messages sent
+    after the request began stay. A message that is changed while the request reads it may still be moved. Once a message
+    was moved, the answer takes no longer than that of a long poll, so a large or slow redrive takes several requests:
+    repeat it until it moves nothing.
     """
     queue = to_queue = await request.queue()
     body = request.body
@@ -132,7 +132,7 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
 
 
 async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:
-    """The queue that the body names; the caller hears which of the two is missing."""
+    """Return the target queue. The refusal points at `to_queue`, so that a client knows which queue is missing."""
     try:
         return await request.broker.queue_cache.by_name(name)
     except QueueNotFound as missing:
@@ -155,7 +155,7 @@ def _edit(seen: Message, body: EditMessage, properties: Mapping[str, PropertyVal
 
 
 def _new_available_at(body: EditMessage) -> tuple[Instant | None, Duration | None]:
-    """The new due time, as an instant or a delay; null stands for no delay at all."""
+    """Return the new due time as an instant or as a delay. Null means no delay."""
     moment, seconds = body.available_at, body.delay_seconds
     if moment is not UNSET and seconds is not UNSET:
         raise invalid_at("/delay_seconds", "Give available_at or delay_seconds, not both.")
@@ -167,7 +167,7 @@ def _new_available_at(body: EditMessage) -> tuple[Instant | None, Duration | Non
 
 
 def _merged_properties(before: bytes, changes: Mapping[str, PropertyValue] | UnsetType | None) -> bytes | None:
-    """The properties with the changes merged in; None leaves them as they are."""
+    """Return the merged properties, None for no change."""
     if changes is UNSET:
         return None
     if changes is None:
@@ -185,7 +185,7 @@ def _sequence_number(request: Request[None] | Request[EditMessage]) -> int:
 
 
 def _parse_number(text: str) -> int | None:
-    """The number of decimal digits, None where there are others or too many."""
+    """Return the number, None for a text that is not a decimal number of 64 bits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
     number = int(text)

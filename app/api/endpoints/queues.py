@@ -1,4 +1,4 @@
-"""Queues over HTTP: made, looked at, changed, emptied and removed."""
+"""Queues over HTTP: create, read, change, purge and delete them."""
 
 from functools import partial
 
@@ -40,10 +40,10 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip
 async def put_queue(request: Request[QueueSettingsBody]) -> Response:
-    """Make a queue, or give it exactly these settings.
+    """Create a queue, or replace its settings with these.
 
     Settings that are left out have their defaults. Equal settings change nothing. A change of the lock duration,
-    the delivery limit or the status ends the locks that receivers hold.
+    the delivery limit or the status revokes the locks of receivers.
     """
     name = request.path["queue"]
     condition = verbs.Precondition(request.if_match(), request.if_none_match() or ())
@@ -70,7 +70,7 @@ async def list_queues(request: Request[None]) -> Response:
     "GET", QUEUE, right=Right.BROWSE, tag="queues", responses={200: QueueStatusView}, refusals=(404, 422), etag_statuses=(200,),
 )  # fmt: skip
 async def get_queue(request: Request[None]) -> Response:
-    """Look at a queue: its settings, its status, and how many messages are in each state."""
+    """Get a queue: its settings, its status, and the number of messages in each state."""
     listed = await verbs.get_queue(request.broker, request.path["queue"])
     return Response(queue_status(listed.queue, listed.counts), headers=_etag_header(listed.queue))
 
@@ -81,7 +81,7 @@ async def get_queue(request: Request[None]) -> Response:
     request_media_type=MERGE_PATCH, example={"max_delivery_count": 5, "default_ttl_seconds": None},
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
-    """Change some settings of a queue, by a merge patch (RFC 7396): null brings a default back."""
+    """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
     queue = await verbs.reload_queue(request.broker, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
     changed = await verbs.change_queue(request.broker, queue, change, verbs.Precondition(request.if_match()))
@@ -93,7 +93,7 @@ async def patch_queue(request: Request[QueuePatch]) -> Response:
     responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
 )  # fmt: skip
 async def delete_queue(request: Request[None]) -> Response:
-    """Remove a queue.
+    """Delete a queue.
 
     A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive.
     """
@@ -108,11 +108,11 @@ async def delete_queue(request: Request[None]) -> Response:
     example={"states": ["dead_lettered"], "filter": "message.failure_count > 3"},
 )  # fmt: skip
 async def purge_queue(request: Request[PurgeQueue]) -> Response:
-    """Remove messages of a queue to its archive.
+    """Move messages of a queue to its archive.
 
-    Locked ones stay unless `locked` is among the states, and so do messages sent after the call began. A message that
-    is changed while the call looks at it may still be removed. Once something is removed, the answer comes no later
-    than a long poll's, so a large purge takes several calls: repeat it until nothing is removed any more.
+    Locked messages stay unless `locked` is among the states. Messages sent after the request began stay. A message that
+    is changed while the request reads it may still be removed. Once a message was removed, the answer takes no longer
+    than that of a long poll, so a large purge takes several requests: repeat it until it removes nothing.
     """
     queue = await request.queue()
     chosen = parse_states(request.body.states) if request.body.states else UNLOCKED

@@ -1,4 +1,4 @@
-"""Raw sends: the request body is the message, and headers carry what is written on the outside."""
+"""Raw sends: the request body is the body of the message, and headers give its other fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ FIELD_HEADERS: Mapping[str, str] = {
     for field in msgspec.structs.fields(SendMessage)
     if field.name not in NOT_IN_HEADERS
 }
-"""The headers of a raw send, each with the field of a message that it gives."""
+"""The headers of a raw send, each with its field of the message."""
 
 FIELD_OF_HEADER = {header.lower(): field for header, field in FIELD_HEADERS.items()}
 POINTERS = {
@@ -34,7 +34,7 @@ POINTERS = {
 
 
 def raw_message(request: Request[bytes]) -> NewMessage:
-    """The letter of a raw body. A body that calls itself JSON must be JSON, and is delivered as such."""
+    """Return the message of a raw send. A body with a JSON content type must be JSON, and is delivered as JSON."""
     return with_body(
         message_from_headers(request, KnownFields({"content_type": request.header(b"content-type")}, {})),
         request.raw_body,
@@ -42,7 +42,7 @@ def raw_message(request: Request[bytes]) -> NewMessage:
 
 
 def with_body(new_message: NewMessage, body: bytes) -> NewMessage:
-    """The letter with these bytes for a body: JSON where its content type says so, else bytes of any kind."""
+    """Return the message with this body, which is JSON if the content type is, and bytes otherwise."""
     if not is_json_media_type(new_message.envelope.content_type):
         return replace(new_message, body=body, body_kind=BodyKind.BYTES)
     if not is_json(body):
@@ -52,14 +52,17 @@ def with_body(new_message: NewMessage, body: bytes) -> NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class KnownFields:
-    """What is known of a message besides its `Peeklock-*` headers, and where in the request each field was said."""
+    """Fields of a message that do not come from `Peeklock-*` headers, and where the request gives each."""
 
     values: Mapping[str, Any]
     pointers: Mapping[str, str]
 
 
 def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMessage:
-    """The letter that a request asks for, without its body; `Peeklock-*` headers win over what is known otherwise."""
+    """Return the message of a request without its body. `Peeklock-*` headers override the `known` fields.
+
+    Refuses with `InvalidRequest`.
+    """
     given = header_fields(request.headers)
     properties = {**known.values.get("properties", {}), **given.get("properties", {})}
     values = {**known.values, **given, "properties": raw_properties(properties)}
@@ -75,7 +78,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
 
 
 def header_fields(headers: Headers) -> dict[str, Any]:
-    """The fields and properties that `Peeklock-*` headers carry, as texts; a property's name is in lower case."""
+    """Return the fields and properties of `Peeklock-*` headers as texts. Names of properties are in lower case."""
     given: dict[str, Any] = {}
     properties: dict[str, str] = {}
     for key, value in headers:
@@ -90,7 +93,7 @@ def header_fields(headers: Headers) -> dict[str, Any]:
 
 
 def idempotency_payload(request: Request[bytes]) -> bytes:
-    """What a repeat of a raw send must have in common with the first: the body and what headers say of it."""
+    """Return what a repeat of a raw send must have in common with the first: the body and the headers of the message."""
     header_lines = sorted(
         b"%s:%s\n" % (key, value)
         for key, value in request.headers
@@ -100,7 +103,7 @@ def idempotency_payload(request: Request[bytes]) -> bytes:
 
 
 def header_text(value: bytes, name: str) -> str:
-    """The text of a header, which is UTF-8 where it is not ASCII."""
+    """Decode a header as UTF-8. Refuses with `InvalidRequest`."""
     try:
         return value.decode()
     except UnicodeDecodeError:

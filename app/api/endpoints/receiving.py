@@ -1,4 +1,4 @@
-"""Receiving over HTTP: settle first, then wait for the next messages."""
+"""Receiving over HTTP: carry out the settlements, then wait for the next messages."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,16 +33,17 @@ SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LET
     example={"max_messages": 10, "wait_seconds": 20},
 )  # fmt: skip
 async def receive_messages(request: Request[ReceiveMessages]) -> Response:
-    """Receive the next messages under lock; none when nothing came in time.
+    """Receive the next messages under lock, or none if none arrives in time.
 
-    `settlements` are carried out first, so that a worker's loop is one request a message. Where the receive is
-    refused, nothing is settled; where it fails or is cut after that, they stand, and repeating them is harmless.
+    `settlements` are carried out first, so a worker needs one request per message. If the receive is refused, nothing is
+    settled. If the receive fails or the connection breaks later, the settlements stay in effect, and repeating them is
+    harmless.
 
     An answer may carry fewer messages than `max_messages`, because its size is limited (`PEEKLOCK_MAX_ANSWER_BYTES`).
     Receive again for the rest.
 
-    A call with a filter looks at a bounded number of messages. It may answer none before it has looked at all of them,
-    and the next call with the same filter goes on there. A server lets a bounded number of such receivers wait.
+    A request with a filter reads a bounded number of messages. It may return none before it has read all of them; the
+    next request with the same filter continues there. A server limits how many such receivers wait.
     """
     queue = await request.queue()
     wanted, attempt = _receive_request(request), request.idempotent_attempt("receive")
@@ -60,15 +61,15 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
 async def _receive_unless_disconnected(
     request: Request[ReceiveMessages], queue: Queue, wanted: ReceiveRequest, attempt: Attempt | None
 ) -> tuple[Sequence[Message], Headers]:
-    """Receive, but keep nothing from others if the client goes before the answer begins.
+    """Receive, and release the messages if the client disconnects before the answer begins.
 
-    What an attempt has claimed stays locked, because repeating the attempt is how its client gets it after all.
+    Messages of an attempt stay locked, because its client gets them by repeating the attempt.
     """
     if wanted.message_filter is not None:
-        # Looking through a filter may take long, so its client is watched from the first look on.
+        # A search through a filter may take long, so its client is watched from the start.
         messages, headers = await _receive_until_disconnect(request, queue, wanted, attempt)
     else:
-        # Most receivers find something at once; only those that do not pay for being watched while they wait.
+        # Most receives find a message at once. Only those that wait pay for watching their client.
         messages, headers = await _receive(request, queue, replace(wanted, wait_seconds=0.0), attempt)
         if not messages and wanted.wait_seconds > 0:
             messages, headers = await _receive_until_disconnect(request, queue, wanted, attempt)
@@ -81,7 +82,7 @@ async def _receive_unless_disconnected(
 async def _release(
     request: Request[ReceiveMessages], queue: Queue, attempt: Attempt | None, messages: Sequence[Message]
 ) -> None:
-    """Keep from others none of the messages that were taken for a client that will not hear of them."""
+    """Release messages of a client that has disconnected. Those of `receive_and_delete` are lost and counted."""
     if request.body.mode == "receive_and_delete":
         request.broker.counters.count("messages_lost", len(messages))
     elif attempt is None:
@@ -97,12 +98,12 @@ async def _receive_until_disconnect(
         try:
             await asyncio.wait((receiving, disconnect), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # The messages may have come in the very turn in which this call was cancelled.
+            # The receive may have completed in the same iteration of the event loop as the cancellation.
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
                 await _release(request, queue, attempt, receiving.result()[0])
             raise
         finally:
-            # A task that is cancelled gives back what was claimed for it, and has done so before this call ends.
+            # A cancelled receive releases its messages. Wait for that before this request ends.
             disconnect.cancel()
             receiving.cancel()
             await asyncio.wait((receiving, disconnect))
@@ -138,7 +139,7 @@ def _receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
 
 
 def _check_consistency(request: Request[ReceiveMessages]) -> None:
-    """Refuse with `InvalidRequest` where what is asked for contradicts itself."""
+    """Refuse with `InvalidRequest` members that contradict each other."""
     body = request.body
     if numbers := body.sequence_numbers:
         if body.filter is not None:

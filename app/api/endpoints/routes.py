@@ -1,4 +1,4 @@
-"""Every operation of the server, those that are asked for most first."""
+"""Every operation of the server, the most frequent ones first."""
 
 from app.api.endpoints import archive, health, index, keys, messages, queues, receiving, sending, settling
 from app.api.http.operation import Operation

@@ -1,4 +1,4 @@
-"""Sending over HTTP: one message, many, or whatever bytes a caller has."""
+"""Sending over HTTP: one message, a batch, or a raw body."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,8 +44,8 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 async def send_message(request: Request[SendMessage]) -> Response:
     """Send a message.
 
-    It is stored durably before the answer, unless its durability is `volatile`: then the answer is 202,
-    a crash within the next moments loses the message, and a lost connection to the database may store it twice.
+    It is stored durably before the answer. With the durability `volatile` the answer is 202 before the message is
+    stored: a crash within the next moments loses it, and a lost connection to the database may store it twice.
     """
     return await _send_one(
         request,
@@ -62,13 +62,13 @@ async def send_message(request: Request[SendMessage]) -> Response:
 async def send_raw(request: Request[bytes]) -> Response:
     """Send the request body as it is.
 
-    Its Content-Type is kept. The other fields of a message come in headers: `Peeklock-Message-Id`,
+    Its Content-Type is kept. Headers give the other fields of the message: `Peeklock-Message-Id`,
     `Peeklock-Priority`, `Peeklock-Delay-Seconds` and so on, and `Peeklock-Property-<name>` for a property.
 
-    CloudEvents 1.0 are understood in binary mode (`ce-*` headers) and in structured mode
-    (`application/cloudevents+json`): `id` becomes the message id, `type` the subject, `data` the body, and every
-    attribute a property called `cloudEvents:<attribute>`. Two sources may use the same `id`, so a queue that
-    looks for duplicates should be fed by one source.
+    CloudEvents 1.0 are accepted in binary mode (`ce-*` headers) and in structured mode
+    (`application/cloudevents+json`). `id` becomes the message id, `type` the subject, `data` the body, and every
+    attribute a property named `cloudEvents:<attribute>`. Two sources may use the same `id`, so only one source should
+    send to a queue that detects duplicates.
     """
     new_message = event_message(request) if is_event(request) else raw_message(request)
     return await _send_one(request, new_message, request.idempotent_attempt("send", idempotency_payload(request)))
@@ -80,10 +80,10 @@ async def send_raw(request: Request[bytes]) -> Response:
     example={"messages": [{"body": "first"}, {"body": "second"}]},
 )  # fmt: skip
 async def send_batch(request: Request[SendBatch]) -> Response:
-    """Send many messages in one call: all or none, or each for itself with `atomic: false`.
+    """Send many messages in one request: all or none, or each independently with `atomic: false`.
 
-    With `atomic: false` a message that is not well formed has the problem that a single send of it would have, with
-    pointers into that message. The request is refused as a whole only if `messages` is not a list of 1 to 1000 entries.
+    With `atomic: false`, an invalid message gets the problem that a single send of it would get, with pointers into
+    that message. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
     """
     entries = _read_entries(request)
     if request.body.atomic:
@@ -98,7 +98,7 @@ async def send_batch(request: Request[SendBatch]) -> Response:
 
 
 def _read_entries(request: Request[SendBatch]) -> list[NewMessage | InvalidRequest]:
-    """The letter of each entry, or why that entry is refused."""
+    """Return the message of each entry, or its refusal."""
     traceparent = request.traceparent()
     return [_read_entry(request, bytes(raw), traceparent) for raw in request.body.messages]
 
@@ -117,7 +117,7 @@ def _read_entry(request: Request[SendBatch], raw: bytes, traceparent: str | None
 
 
 def _all_messages(entries: Sequence[NewMessage | InvalidRequest]) -> list[NewMessage]:
-    """The letters if every entry is valid; refuses with the first fault otherwise."""
+    """Return the messages. Refuses with `InvalidRequest` if an entry is invalid, with the faults of the first one."""
     new_messages: list[NewMessage] = []
     for index, entry in enumerate(entries):
         if isinstance(entry, InvalidRequest):
@@ -133,7 +133,7 @@ def _all_messages(entries: Sequence[NewMessage | InvalidRequest]) -> list[NewMes
 async def _send_each(
     request: Request[SendBatch], entries: Sequence[NewMessage | InvalidRequest]
 ) -> Sequence[Receipt | Refusal]:
-    """Store the letters, each by itself. Without any, the queue is neither looked up nor made, as for a single send."""
+    """Store the valid messages independently. Without any, the queue is neither read nor created, as for a single send."""
     new_messages = [entry for entry in entries if isinstance(entry, NewMessage)]
     stored = iter(await send_each(request.broker, await _queue(request), new_messages) if new_messages else ())
     return [next(stored) if isinstance(entry, NewMessage) else entry for entry in entries]

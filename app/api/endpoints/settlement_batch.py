@@ -1,4 +1,4 @@
-"""The settlements of a batch, read one by one, so that one that is not well formed is refused alone."""
+"""Decode the settlements of a batch one at a time, so that an invalid one does not refuse the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from app.wire.settlements import AbandonLock, DeadLetterLock, DeferLock, Settlem
 from app.wire.values import invalid_at
 
 PropertyChanges: TypeAlias = dict[str, PropertyValue] | None
-"""What a settlement changes of the message's properties."""
+"""The changes that a settlement makes to the properties of its message."""
 
 _decode_settlement = body_decoder(Settlement)
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementEntry:
-    """A settlement, the lock that it is of, and what it changes of the properties."""
+    """A settlement, the token of its lock, and its changes to the properties."""
 
     settlement: Settlement
     token: LockToken
@@ -30,22 +30,22 @@ class SettlementEntry:
 
     @property
     def lock_token(self) -> str:
-        """The token as it was given."""
+        """The token as the client sent it."""
         return self.settlement.lock_token
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedSettlement:
-    """A settlement that breaks a rule by itself, and the refusal that it has; its token where it gives one."""
+    """The refusal of an invalid settlement, and its token if it has one."""
 
     lock_token: str | None
     refusal: Refusal
 
 
 def read_settlements(raw_settlements: Sequence[msgspec.Raw]) -> list[SettlementEntry | MalformedSettlement]:
-    """Each settlement, or the refusal that a single call would have, with pointers into that settlement.
+    """Return each settlement, or the refusal that a single request would get, with pointers into that settlement.
 
-    Of several with one token the first is carried out.
+    Of several settlements with the same token, only the first is carried out.
     """
     indexes: dict[LockToken, int] = {}
     entries: list[SettlementEntry | MalformedSettlement] = []
@@ -59,12 +59,12 @@ def read_settlements(raw_settlements: Sequence[msgspec.Raw]) -> list[SettlementE
 
 
 def property_changes(body: AbandonLock | DeadLetterLock | DeferLock) -> PropertyChanges:
-    """What a settlement changes of the message's properties. Refuses with `InvalidRequest`."""
+    """Return the changes to the properties. Refuses with `InvalidRequest`."""
     return decode_properties(body.properties, str)
 
 
 class _LockTokenOnly(msgspec.Struct):
-    """All that is looked for in a settlement that cannot be read."""
+    """The token of an invalid settlement."""
 
     lock_token: LockTokenText | None = None
 

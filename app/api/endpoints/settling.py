@@ -1,4 +1,4 @@
-"""Settling over HTTP: one lock at a time, or many in one call."""
+"""Settling over HTTP: one lock, or many in one request."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ from app.wire.settlements import (
 from app.wire.times import to_wire
 
 RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
-"""What a renewal in a batch is answered."""
+"""The result of a renewal in a batch."""
 
 LOCK_REFUSALS = (404, 409, 410, 422)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
@@ -72,7 +72,7 @@ async def complete_lock(request: Request[CompleteLock]) -> Response:
     body=AbandonLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def abandon_lock(request: Request[AbandonLock]) -> Response:
-    """Abandon: the message is given back, to be delivered again."""
+    """Abandon: the message returns to its queue and is delivered again."""
     queue = await request.queue()
     return await _settle_lock(
         request,
@@ -109,7 +109,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
     body=RenewLock, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
-    """Renew: the lock lasts longer, counted from now."""
+    """Renew: extend the lock, counted from now."""
     promise = await renew(request.broker, await request.queue(), _token(request), _lock_duration(request.body))
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
@@ -120,10 +120,10 @@ async def renew_lock(request: Request[RenewLock]) -> Response:
     body=SettleMessages, responses={200: SettlementResults}, refusals=(404, 422),
 )  # fmt: skip
 async def settle_messages(request: Request[SettleMessages]) -> Response:
-    """Settle many deliveries in one call; each has its own result, in order.
+    """Settle many deliveries in one request. Each has its own result, in order.
 
-    A settlement that is not well formed has the problem that a single call would have, with pointers into that
-    settlement. The request is refused as a whole only where it has no list of 1 to 1000 entries.
+    An invalid settlement gets the problem that a single request would get, with pointers into that settlement. The whole
+    request is refused only if `settlements` is not a list of 1 to 1000 entries.
     """
     queue = await request.queue()
     entries = read_settlements(request.body.settlements)
@@ -134,7 +134,7 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
 async def settle_all(
     broker: Broker, queue: Queue, entries: Sequence[SettlementEntry | MalformedSettlement]
 ) -> list[SettleResult | RenewedLock]:
-    """Carry out a mixed batch; each entry has its own answer, in order."""
+    """Carry out a batch. Return the result of each entry, in order."""
     settlement_requests: dict[int, SettlementRequest] = {}
     renewals: dict[int, SettlementEntry] = {}
     results: dict[int, SettleResult | RenewedLock] = {}
@@ -151,7 +151,7 @@ async def settle_all(
         renewing = (_renew(broker, queue, entry) for entry in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
-        # Most batches renew nothing, and need no tasks.
+        # Most batches renew nothing and need no tasks.
         settled = await settling
     results.update(zip(settlement_requests, settled, strict=True))
     results.update(zip(renewals, renewed, strict=True))
@@ -163,7 +163,7 @@ def results_of(
     entries: Sequence[SettlementEntry | MalformedSettlement],
     results: Sequence[SettleResult | RenewedLock],
 ) -> list[SettlementResult]:
-    """What a batch is answered. What remains of renewed locks is counted now, so make it when the answer leaves."""
+    """Return the results of a batch. Call it just before the answer: the remaining time of renewed locks is as of now."""
     now = request.broker.clock.monotonic()
     return [
         _refused_result(entry.lock_token, entry.refusal, request.request_id)

@@ -1,4 +1,4 @@
-"""A line at level debug for every request: what was asked of which queue, how it was answered and how soon."""
+"""Log every request at level debug: its operation and queue, the status of the answer, and the duration."""
 
 import logging
 import time
@@ -14,29 +14,29 @@ log = structlog.get_logger(LOGGER_NAME)
 
 
 def is_enabled() -> bool:
-    """Whether anybody would see them; asked once, when a server starts, so that otherwise no request pays."""
+    """Return whether the level debug is on. A server asks once at its start, so requests pay nothing while it is off."""
     return logging.getLogger(LOGGER_NAME).isEnabledFor(logging.DEBUG)
 
 
 class AccessLog:
-    """Around a dispatcher. A line has neither path nor headers, which hold tokens and keys, and no body."""
+    """Middleware around the dispatcher. It logs no path, header or body, because these hold tokens, keys and data."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and say so; `status` is null where the client was gone before it was answered."""
+        """Answer one request and log it. `status` is null if the client disconnected before the answer."""
         started_at = time.perf_counter()
         status: int | None = None
 
-        async def send_noting(event: Event) -> None:
+        async def send_and_record(event: Event) -> None:
             nonlocal status
             if event["type"] == "http.response.start":
                 status = event["status"]
             await send(event)
 
         try:
-            await self._dispatcher(scope, receive, send_noting)
+            await self._dispatcher(scope, receive, send_and_record)
         finally:
             log.debug(
                 "answered",
@@ -50,6 +50,6 @@ class AccessLog:
 
 
 def _queue(scope: Scope) -> str | None:
-    """The queue that the path names, where it can be a queue's name and no line of somebody's own making."""
+    """Return the queue in the path if its name is valid, so that a client cannot forge log lines."""
     name = scope.get("path_params", {}).get("queue")
     return name if name is not None and is_valid_name(name) else None

@@ -12,7 +12,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class ClientDisconnected(Exception):
-    """The client closed its connection before it was answered; nobody is left to tell."""
+    """The client closed its connection before the answer. No answer is sent."""
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
@@ -22,9 +22,9 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 def is_disconnected(receive: Receive) -> bool:
-    """Whether the client has already closed its connection, without waiting for it to.
+    """Return whether the client has already closed its connection, without waiting.
 
-    A server that knows of no disconnect suspends in `receive`; the look is then given up.
+    `receive` suspends while the client is connected; this check then cancels it.
     """
     step: Generator[Any, Any, Event] = receive().__await__()
     try:

@@ -1,4 +1,4 @@
-"""The guard at every operation: who is it, and may they?"""
+"""Authenticate the client of a request and check its right."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,10 @@ BEARER_PREFIX = b"bearer "
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """Stands before one operation: who holds the right may call it (None: anyone may).
+    """The access check of one operation.
 
-    `doorkeeper` None means that no key is needed; `local_access_policy` is what is then asked of a request.
+    `right` None means that every client may call it. `authenticator` None means that the server needs no API key;
+    `local_access_policy` then decides which requests are accepted.
     """
 
     authenticator: Authenticator | None
@@ -23,7 +24,7 @@ class Authorization:
     local_access_policy: LocalAccessPolicy
 
     async def check(self, name: str | None, headers: Headers) -> Principal:
-        """Who is speaking, once it is sure that they hold the right on the name (None: on everything).
+        """Return the principal of a request that holds the right on the queue `name` (None: on all queues).
 
         Refuses with `Unauthenticated` or `Forbidden`.
         """
@@ -39,16 +40,16 @@ class Authorization:
 
 
 def authorize(principal: Principal, right: Right, name: str | None) -> None:
-    """Refuse with `Forbidden` whoever does not hold the right on the name."""
+    """Refuse with `Forbidden` a principal that lacks the right on the queue `name` (None: on all queues)."""
     if not principal.grant.allows(right, name):
         where = f"queue {name}" if name else "all names"
         raise Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """The token of the Authorization header (RFC 6750, 2.1), None without one.
+    """Return the token of the Authorization header (RFC 6750, 2.1), None without that header.
 
-    Refuses with `Unauthenticated` any other scheme, and two headers: another server on the way may go by the other one.
+    Refuses with `Unauthenticated` any other scheme, and two headers, because a proxy may have read the other one.
     """
     given = [value for name, value in headers if name == b"authorization"]
     if not given:

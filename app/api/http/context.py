@@ -12,11 +12,12 @@ from app.runtime.byte_budget import ByteBudget
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The broker, the doorkeeper (None: everybody may do everything), the limits of one server and its meters.
+    """The broker, authenticator, metrics and limits of one server.
 
-    `is_draining` says whether the server is about to stop, `is_loopback` whether only this machine reaches it.
-    `requests` counts the bytes of bodies in hand. `metrics_per_queue` says whether any queue is named in the metrics, for the
-    bearer of `metrics_key` or of an API key that may.
+    `authenticator` None means that every client has every right. `is_draining` returns whether the server is about to
+    stop. `is_loopback` is true if only this machine reaches the server. `request_budget` bounds the bytes of request
+    bodies in memory. With `metrics_per_queue`, `/metrics` names queues to the bearer of `metrics_key` and of an API key
+    that may browse every queue.
     """
 
     broker: Broker

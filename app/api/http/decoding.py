@@ -1,4 +1,4 @@
-"""From bytes to shapes; whatever does not fit is refused with the place of the fault."""
+"""Decode bodies and query strings into structs. A refusal points at the fault."""
 
 import re
 from codecs import getincrementaldecoder
@@ -19,17 +19,17 @@ LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\
 UTF8 = getincrementaldecoder("utf-8")
 
 TAIL_BYTES = 64
-"""Bytes at the end of a body in which half a pair may stand where the decoder says that the text ends too soon."""
+"""Bytes searched at the end of a body for half a surrogate pair, which the decoder reports as truncated input."""
 
 ENCODING_BLOCK_BYTES = 64 << 10
-"""Bytes whose encoding is checked at a time: as text, one of them may take four."""
+"""Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
 
 INTEGER = re.compile(r"-?[0-9]+")
 
 
 @cache
 def body_decoder(shape: Any) -> Callable[[bytes], Any]:
-    """What reads a body: None takes none, `bytes` any; everything else is JSON, where an empty body stands for `{}`."""
+    """Return the decoder of a body: None accepts none, `bytes` accepts any, other shapes are JSON. An empty body is `{}`."""
     if shape is None:
         return lambda raw: None
     if shape is bytes:
@@ -39,7 +39,7 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
 
     def decoded(raw: bytes) -> Any:
         try:
-            # What the shape keeps as it is, the decoder passes over unread: so its encoding is checked here.
+            # The decoder skips raw members without checking their encoding.
             _check_encoding(raw)
             count_lists(raw)
             return decode(raw or b"{}")
@@ -56,7 +56,7 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
 
 
 def is_json(raw: bytes) -> bool:
-    """Whether these bytes are one JSON value that every reader can take in."""
+    """Return whether these bytes are one JSON value in UTF-8."""
     try:
         _check_encoding(raw)
         msgspec.json.decode(raw, type=msgspec.Raw)
@@ -67,7 +67,7 @@ def is_json(raw: bytes) -> bool:
 
 @cache
 def entry_counter(shape: Any) -> Callable[[Any], int]:
-    """What counts the entries of the lists in a body of this shape."""
+    """Return a function that counts the entries of the lists in a decoded body."""
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
         return lambda body: 0
     lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list(field.type)]
@@ -81,7 +81,7 @@ def entry_counter(shape: Any) -> Callable[[Any], int]:
 
 @cache
 def query_decoder(shape: Any) -> Callable[[bytes], Any]:
-    """What reads a query string; a list takes its parameter again and again, everything else once."""
+    """Return the decoder of a query string. Only the parameter of a list may be repeated."""
     if shape is None:
         return lambda query: None
     lists = {field.name for field in msgspec.structs.fields(shape) if _is_list(field.type)}
@@ -101,7 +101,10 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
 
 
 def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:
-    """Texts as a shape; `locate` says where in the request the value at a pointer was found."""
+    """Convert texts to a struct. `locate` maps a pointer into the struct to the place in the request.
+
+    Refuses with `InvalidRequest`.
+    """
     for name in _integer_fields(shape) & values.keys():
         if isinstance(values[name], str) and INTEGER.fullmatch(values[name]) is None:
             raise InvalidRequest(
@@ -115,7 +118,7 @@ def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str
 
 
 def _check_encoding(raw: bytes) -> None:
-    """Raises `UnicodeDecodeError` where a body is not UTF-8."""
+    """Raise `UnicodeDecodeError` if a body is not UTF-8."""
     if len(raw) <= ENCODING_BLOCK_BYTES:
         raw.decode()
         return
@@ -125,9 +128,9 @@ def _check_encoding(raw: bytes) -> None:
 
 
 def _lone_surrogate(raw: bytes) -> InvalidRequest | None:
-    """The refusal of half a surrogate pair at the end of a body, which the decoder takes for a text cut short.
+    """Return the refusal of half a surrogate pair at the end of a body, which the decoder reports as truncated input.
 
-    Everywhere else the decoder finds it by itself, so no more is searched than the end.
+    Elsewhere the decoder reports the pair itself, so only the end is searched.
     """
     if LONE_SURROGATE.search(raw, max(0, len(raw) - TAIL_BYTES)) is None:
         return None
@@ -138,7 +141,7 @@ def _lone_surrogate(raw: bytes) -> InvalidRequest | None:
 
 @cache
 def _integer_fields(shape: type[msgspec.Struct]) -> frozenset[str]:
-    """The fields that hold an integer. The decoder would also take `6.0` for one in a text, which it does not in JSON."""
+    """Return the names of the integer fields. In texts the decoder would accept `6.0` for them, as it does not in JSON."""
     return frozenset(field.name for field in msgspec.structs.fields(shape) if _is_integer(field.type))
 
 

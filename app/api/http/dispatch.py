@@ -1,8 +1,8 @@
-"""A table ahead of the framework's router that finds an operation by splitting its path.
+"""Find the operation of a request in a table, keyed by the method and the number of path segments.
 
-The table is derived from the declarations that the framework documents, so nothing is declared
-twice; a path that no operation has goes on to the framework. Walking a router's regular expressions
-costs more than everything else that a hot request needs before its verb.
+The table comes from the declarations that the document is made of, so nothing is declared twice. Other paths go to the
+framework. Matching the regular expressions of the framework's router costs more than all other work that a frequent
+request needs before the broker.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from app.api.http.response import Response, problem_response, respond
 
 
 class _Route(NamedTuple):
-    """`taken` are the words that stand at a parameter's place in other paths, and there mean something else."""
+    """`reserved` are the literal segments of other paths where this path has a parameter; the parameter excludes them."""
 
     literals: tuple[tuple[int, str], ...]
     parameters: tuple[tuple[int, str], ...]
@@ -24,7 +24,7 @@ class _Route(NamedTuple):
 
 
 class Dispatcher:
-    """Sends a request to one of `handlers`, its operation's, or else to `fallback`."""
+    """Pass a request to the handler of its operation, or to `fallback`."""
 
     def __init__(self, handlers: Iterable[OperationHandler], fallback: ASGI) -> None:
         self.handlers = tuple(handlers)
@@ -36,7 +36,7 @@ class Dispatcher:
             self._table.setdefault(key, []).append(_route(path, paths, handler))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request; HEAD is GET without the body."""
+        """Answer one HTTP request. HEAD is answered as GET, without the body."""
         if scope["type"] != "http":
             await self.fallback(scope, receive, send)
             return
@@ -55,14 +55,14 @@ class Dispatcher:
             await self.fallback(scope, receive, send)
 
     def operation_name(self, scope: Scope) -> str | None:
-        """The operation that answers a request, where there is one; for those who watch, so not made to be fast."""
+        """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         segments = _segments(scope)
         routes = self._table.get((method, len(segments)), ())
         return next((route.handler.operation.name for route in routes if _matches(route, segments)), None)
 
     def _allowed(self, segments: list[str]) -> list[str]:
-        """The methods that this path does have."""
+        """Return the methods of this path."""
         methods = {
             method
             for (method, length), routes in self._table.items()
@@ -72,7 +72,7 @@ class Dispatcher:
 
 
 def _segments(scope: Scope) -> list[str]:
-    """The parts of a request's path; a slash that was escaped belongs to its part (RFC 3986, 2.2)."""
+    """Return the segments of a path. An escaped slash is part of its segment (RFC 3986, 2.2)."""
     raw: bytes = scope["raw_path"]
     if b"%2" in raw:
         return [unquote(part) for part in raw.decode().split("/")]
@@ -100,7 +100,7 @@ def _route(path: list[str], paths: list[list[str]], handler: OperationHandler) -
         for other in paths
         if len(other) == len(path) and other[:index] == path[:index] and not other[index].startswith("{")
     )
-    # Paths of one length differ most at their ends, so these are compared first.
+    # Paths with the same number of segments differ most at the end, so the end is compared first.
     return _Route(literals[::-1], parameters, reserved, handler)
 
 

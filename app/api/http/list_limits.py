@@ -1,7 +1,7 @@
-"""Counts the entries of a body's lists before the lists are built.
+"""Check the lengths of the lists in a body before the decoder builds them.
 
-The decoder builds a list first and compares its length with the limit afterwards. Millions of entries fit into a
-request, and each costs many times more memory than its two bytes of JSON.
+The decoder builds a list before it compares the length with the limit. A request can hold millions of entries, and an
+entry of two bytes of JSON costs many times that in memory.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ import msgspec
 from msgspec import inspect
 
 UNCHECKED_COMMAS = 10_000
-"""With fewer commas than this a body is not counted: what they can build is small."""
+"""A body with fewer commas is not checked, because its lists are small."""
 
 
 def list_limit_checker(shape: Any) -> Callable[[bytes], None]:
-    """What raises `msgspec.ValidationError` as soon as a list in a body of this shape passes its limit."""
+    """Return a function that raises `msgspec.ValidationError` if a list in a body of this shape passes its limit."""
     limited = _limited_fields(inspect.type_info(shape))
     if not limited:
         return lambda raw: None
@@ -30,7 +30,7 @@ def list_limit_checker(shape: Any) -> Callable[[bytes], None]:
 
 
 def _limited_fields(info: inspect.Type) -> dict[str, Any]:
-    """The fields that lead to a list with a limit, by their names on the wire."""
+    """Return the fields that contain a list with a limit, by their JSON names."""
     match info:
         case inspect.Metadata():
             return _limited_fields(info.type)
@@ -44,7 +44,7 @@ def _limited_fields(info: inspect.Type) -> dict[str, Any]:
 
 
 def _limited_type(info: inspect.Type) -> Any:
-    """The type of a field that counts its entries; None where there is nothing to count."""
+    """Return a type that limits the entries of a field, None for a field without limits."""
     limits = [one.max_length for one in union_members(info) if isinstance(one, inspect.ListType) and one.max_length]
     if limits:
         return _bounded_array(max(limits)) | None
@@ -53,7 +53,7 @@ def _limited_type(info: inspect.Type) -> Any:
 
 
 def union_members(info: inspect.Type) -> list[inspect.Type]:
-    """The types that a value of this type may have."""
+    """Return the members of a union, or the type itself."""
     match info:
         case inspect.Metadata():
             return union_members(info.type)
@@ -64,12 +64,12 @@ def union_members(info: inspect.Type) -> list[inspect.Type]:
 
 
 def _struct(fields: dict[str, Any]) -> Any:
-    """A shape with these fields alone; the decoder passes over all others without building them."""
-    return msgspec.defstruct("CountingTally", [(name, field, None) for name, field in fields.items()])
+    """Return a struct with only these fields. The decoder skips all others without building them."""
+    return msgspec.defstruct("LimitedLists", [(name, field, None) for name, field in fields.items()])
 
 
 @cache
 def _bounded_array(limit: int) -> Any:
-    """An array of a given length. The decoder stops at the first entry beyond it, and builds no entry."""
-    entries = [(f"place_{number}", msgspec.Raw, msgspec.Raw()) for number in range(limit)]
+    """Return an array type of at most `limit` entries. The decoder stops at the first entry beyond it and builds none."""
+    entries = [(f"entry_{number}", msgspec.Raw, msgspec.Raw()) for number in range(limit)]
     return cast("Any", msgspec.defstruct("AtMost", entries, array_like=True, forbid_unknown_fields=True))

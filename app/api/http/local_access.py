@@ -1,8 +1,8 @@
-"""What a server that needs no key asks of a request, so that no web page makes requests in a person's name.
+"""Checks of requests to a server that needs no API key. They stop web pages from sending requests through a browser.
 
-A browser sends what a page tells it to, from the machine of the person who looks at the page. A request to this server
-can then come from any page on the web, as a form or a `fetch` that needs no permission; or, once the name of the
-page's own server resolves to a loopback address (DNS rebinding), as one that the browser takes for the page's own site.
+A browser sends the requests of a page from the machine of the person who views it. A request to this server can come
+from any page on the web, as a form or as a `fetch` that needs no permission. It can also look like a request to the
+page's own site, once the host name of that site resolves to a loopback address (DNS rebinding).
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from app.api.http.asgi import Headers
 from app.wire.values import is_json_media_type
 
 LOCAL_ADMIN = "Peeklock-Local-Admin"
-"""The header that a caller without a key sends to make or revoke one. No HTML form can send it."""
+"""The header that a client without an API key sends to create or revoke one. No HTML form can send it."""
 
 FORM_CONTENT_TYPES = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-"""The content types of which a browser asks no permission; curl sends the second where it is told none."""
+"""The content types that a browser sends without asking for permission. curl sends the second by default."""
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -39,10 +39,10 @@ NO_ADMIN_HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class LocalAccessPolicy:
-    """What one operation asks of a request without a key.
+    """What one operation requires of a request without an API key.
 
-    `requires_local_host` says that the Host must be one of this machine, `takes_json` that a body is JSON (else it is of any
-    kind), `requires_admin_header` that `LOCAL_ADMIN` must be there.
+    `requires_local_host`: the Host must name this machine. `requires_json`: a body must be JSON; otherwise it may have
+    any type. `requires_admin_header`: the request must have the header `LOCAL_ADMIN`.
     """
 
     requires_local_host: bool
@@ -50,7 +50,7 @@ class LocalAccessPolicy:
     requires_admin_header: bool
 
     def violation(self, headers: Headers) -> str | None:
-        """Why a request with these headers is refused, and what to do; None for one that is answered."""
+        """Return why a request with these headers is refused and what to do instead, None if it is accepted."""
         given = dict(headers)
         host = given.get(b"host", b"").decode("latin-1").lower()
         origin = given.get(b"origin")
@@ -76,7 +76,7 @@ class LocalAccessPolicy:
 
 @lru_cache(maxsize=64)
 def is_loopback_host(host: str) -> bool:
-    """Whether a Host in lower case names this machine, with any port."""
+    """Return whether a Host in lower case names this machine, with any port."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, ""
@@ -86,7 +86,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether an Origin names the very host and port of a Host, both in lower case; `null` names none."""
+    """Return whether an Origin has the host and port of a Host, both in lower case. The Origin `null` has none."""
     try:
         origin_url, host_url = urlsplit(origin), urlsplit(f"//{host}")
         default = DEFAULT_PORTS[origin_url.scheme]
@@ -98,7 +98,7 @@ def is_same_origin(origin: str, host: str) -> bool:
 
 
 def has_body(given: dict[bytes, bytes]) -> bool:
-    """Whether a request has a body (RFC 9112, 6)."""
+    """Return whether a request has a body (RFC 9112, 6)."""
     return b"transfer-encoding" in given or given.get(b"content-length", b"0").lstrip(b"0") != b""
 
 

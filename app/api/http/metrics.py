@@ -1,8 +1,7 @@
-"""The meters, for Prometheus; right under several processes too.
+"""The metrics of a server in the text format of Prometheus.
 
-Counters and histograms are shared between the processes of one server through the directory that
-`PROMETHEUS_MULTIPROC_DIR` names (set before this module is imported). What is true of the store
-and not of a process, like the depth of a queue, is read when it is asked for.
+The processes of one server share counters and histograms through the directory in `PROMETHEUS_MULTIPROC_DIR`, which is
+set before this module is imported. Values of the store, such as the depth of a queue, are read for each answer.
 """
 
 import os
@@ -23,17 +22,17 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
 MAX_NAMED_QUEUES = 1000
-"""Queues with series of their own, the first by name. Totals are over all queues."""
+"""Queues with their own series, the first by name. Totals include all queues."""
 
 LOCK_STORE_STATES = ("ok", "degraded", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """What is read from the rooms for the metrics.
+    """The state of the message store and the lock store.
 
-    `queues` is None while the store is away; while it is slow, they are as they were last known. `is_named` says
-    whether each queue has series of its own.
+    `queues` is None while the store is unavailable. While the store is slow, `queues` has the last known values.
+    With `per_queue`, each queue has its own series.
     """
 
     queues: Sequence[QueueWithCounts] | None
@@ -43,7 +42,7 @@ class MetricsSnapshot:
 
 
 class OperationMetrics:
-    """Counts and times one operation, by outcome: `ok`, or the code of the problem."""
+    """The count and duration of one operation's requests by outcome: `ok`, or the code of the problem."""
 
     def __init__(self, seconds: Histogram, operation: str) -> None:
         self._seconds = seconds
@@ -51,7 +50,7 @@ class OperationMetrics:
         self._by_outcome: dict[str, Histogram] = {}
 
     def observe(self, outcome: str, started_at: float) -> None:
-        """One request has been answered."""
+        """Record an answered request."""
         seconds = self._by_outcome.get(outcome)
         if seconds is None:
             seconds = self._by_outcome[outcome] = self._seconds.labels(self._operation, outcome)
@@ -59,7 +58,7 @@ class OperationMetrics:
 
 
 class Metrics:
-    """Every meter of one process."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         if MULTIPROC_DIR in os.environ:
@@ -84,32 +83,32 @@ class Metrics:
         )  # fmt: skip
 
     def for_operation(self, operation: str) -> OperationMetrics:
-        """The meter of one operation."""
+        """Return the metrics of one operation."""
         return OperationMetrics(self._seconds, operation)
 
     @staticmethod
     def now() -> float:
-        """When something begins that will be observed."""
+        """Return the start time to pass to `OperationMetrics.observe`."""
         return time.perf_counter()
 
     def count(self, event: str, amount: int = 1) -> None:
-        """`amount` more of an event (see `Counters`)."""
+        """Add `amount` to the count of an event (see `Counters`)."""
         if amount:
             self._events.labels(event).inc(amount)
 
     def record_batch(self, statement: str, entries: int) -> None:
-        """One statement was run for so many callers."""
+        """Record a statement that served `entries` requests."""
         batches = self._by_statement.get(statement)
         if batches is None:
             batches = self._by_statement[statement] = self._batches.labels(statement)
         batches.observe(entries)
 
     def record_pass(self, name: str, outcome: str) -> None:
-        """A background pass has ended, `ok` or `failed`."""
+        """Record a background pass that ended `ok` or `failed`."""
         self._passes.labels(name, outcome).inc()
 
     def render(self, snapshot: MetricsSnapshot) -> bytes:
-        """Everything in the text format of Prometheus, over all processes of this server."""
+        """Return the metrics of all processes of this server in the text format of Prometheus."""
         shared = CollectorRegistry()
         if MULTIPROC_DIR in os.environ:
             MultiProcessCollector(shared)
@@ -121,25 +120,25 @@ class Metrics:
 
 
 def _remove_dead_processes(directory: Path) -> None:
-    """Take out what processes that were killed had under way; what they have counted stays."""
+    """Remove the live gauges of killed processes. Their counters stay."""
     for file in directory.glob("gauge_live*_*.db"):
         try:
             os.kill(int(file.stem.rpartition("_")[2]), 0)
         except ProcessLookupError:
             file.unlink(missing_ok=True)
         except PermissionError:
-            # The number belongs to somebody else's process by now; the file goes with the next one.
+            # Another user's process has this id now. The file is removed once that process has ended.
             continue
 
 
 class _SnapshotCollector:
-    """The snapshot as Prometheus collects it."""
+    """A collector of the snapshot."""
 
     def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        """The gauges, as the library asks for them."""
+        """Yield the gauges, as `prometheus_client` expects."""
         queues = self._snapshot.queues
         yield GaugeMetricFamily(
             "peeklock_store_up", "0 while the message store cannot be reached or has not answered yet.",

@@ -17,12 +17,13 @@ Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The declaration of one operation. `right` None means that anybody may call it.
+    """The declaration of one operation: it drives the requests to it and its part of the OpenAPI document.
 
-    `answers` maps a status to the shape of its body: None for no body, `bytes` for bytes of any kind. `body` None
-    means that the operation takes none, `bytes` that it takes any content type as it is. `query` is the shape of
-    its query parameters, `headers` the names of those it reads, `etag_statuses` the statuses whose answers have an ETag;
-    `request_media_type` and `response_media_type` are the media types of its body and its answers.
+    `right` None means that no API key is needed. `responses` maps a status to the struct of its body: None for no body,
+    `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
+    type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
+    `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
+    the media types of the body and of the answers.
     """
 
     endpoint: Endpoint
@@ -42,13 +43,13 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """The operation id: the name of its function."""
+        """The operation id, which is the name of the function."""
         return self.endpoint.__name__
 
     def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
-        """What is asked of a request where no key is needed."""
-        takes_json = self.body not in (None, bytes)
-        return LocalAccessPolicy(context.is_loopback, takes_json, requires_admin_header=LOCAL_ADMIN in self.headers)
+        """Return the checks of a request where the server needs no API key."""
+        requires_json = self.body not in (None, bytes)
+        return LocalAccessPolicy(context.is_loopback, requires_json, requires_admin_header=LOCAL_ADMIN in self.headers)
 
 
 def operation(
@@ -67,7 +68,7 @@ def operation(
     response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
 ) -> Callable[[Endpoint], Operation]:
-    """Declare an endpoint; see `Operation` for what is said."""
+    """Declare an endpoint. `Operation` describes the arguments."""
 
     def declare(endpoint: Endpoint) -> Operation:
         return Operation(

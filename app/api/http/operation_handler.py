@@ -35,7 +35,7 @@ log = structlog.get_logger("peeklock.api")
 
 
 class OperationHandler:
-    """An ASGI application that answers one operation. Its path parameters come in the scope."""
+    """An ASGI application that answers one operation. The dispatcher puts the path parameters into the scope."""
 
     def __init__(self, operation: Operation, context: AppContext) -> None:
         self.operation = operation
@@ -51,7 +51,7 @@ class OperationHandler:
         self._metrics = context.metrics.for_operation(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Guard, read, decode, call, encode. Whatever goes wrong becomes a problem document."""
+        """Answer one request. Every error becomes a problem document."""
         started_at = self._context.metrics.now()
         request_id: str = scope["state"]["request_id"]
         outcome = "ok"
@@ -71,12 +71,12 @@ class OperationHandler:
         self._metrics.observe(outcome, started_at)
 
     async def _respond(self, send: Send, response: Response) -> None:
-        """Send a reply; a large one counts until the client has taken all but the last of it."""
+        """Send a response. A large one counts in the response budget until the client has taken all but its last bytes."""
         content = response_content(response)
         if len(content) <= UNCOUNTED_BYTES:
             await send_response(send, response, content)
             return
-        # The messages themselves are not needed any more.
+        # Free the messages: only their encoded bytes are needed.
         response.body = None
         responses = self._context.broker.response_budget
         responses.acquire_unchecked(len(content))
@@ -94,14 +94,14 @@ class OperationHandler:
             raise invalid_path("queue", INVALID_QUEUE_NAME)
         max_bytes = self._context.max_request_bytes
         if self.operation.body is None:
-            # Not read: some of these need no key, and an announced body would reserve room.
+            # The body is not read: some of these operations need no key, and a body reserves bytes of the budget.
             self._check_headers(headers, max_bytes)
             return await self._run_endpoint(scope, receive, principal, b"", None)
         with BodyReservation(self._context.request_budget) as reservation:
             reservation.grow(self._check_headers(headers, max_bytes))
             raw = await read_body(receive, max_bytes, reservation)
             body = self._decode(raw)
-            # An entry of two bytes becomes objects of a thousand.
+            # An entry of two bytes of JSON becomes objects of a thousand bytes.
             reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             return await self._run_endpoint(scope, receive, principal, raw, body)
 

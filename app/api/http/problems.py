@@ -1,4 +1,4 @@
-"""Refusals as problem documents: the one table from what went wrong to what HTTP says."""
+"""Convert refusals to problem documents, and map each to its HTTP status."""
 
 from typing import TypeVar
 
@@ -42,7 +42,7 @@ STATUS: dict[type[Refusal], int] = {
     Forbidden: 403,
     Unauthenticated: 401,
 }
-"""The status of a refusal is that of the nearest class above it in this table."""
+"""The status of a refusal is that of its nearest base class in this table."""
 
 TITLES = {
     400: "Bad request",
@@ -73,23 +73,23 @@ PARSE_ERROR_CODES = {
     431: "headers-too-large",
     501: "unknown-transfer-coding",
 }
-"""The codes of what cannot be read as a request, so that no operation answers it."""
+"""The codes of problems that the parser finds before an operation is known."""
 
 MAX_DETAIL_LENGTH = 500
-"""Characters: no sentence of our own is as long."""
+"""Characters. Texts without quoted input are shorter."""
 
 RETRYABLE = frozenset({429, 500, 503})
 
 
 def status_of(kind: type[Refusal | BackendUnavailable]) -> int:
-    """The HTTP status of a kind of thing the broker says no to."""
+    """Return the HTTP status of a class of refusals."""
     if issubclass(kind, BackendUnavailable):
         return 503
     return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
 def codes_of_status(status: int) -> list[str]:
-    """The codes of the problems with this status."""
+    """Return the codes of all problems with this status."""
     if status in PARSE_ERROR_CODES:
         return [PARSE_ERROR_CODES[status]]
     if status == 500:
@@ -99,7 +99,7 @@ def codes_of_status(status: int) -> list[str]:
 
 
 def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem:
-    """The problem document of something the broker said no to."""
+    """Return the problem document of a refusal or of an unavailable backend."""
     status = status_of(type(error))
     problem = make_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
@@ -117,7 +117,7 @@ def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem
 
 
 def make_problem(status: int, code: str, detail: str, tracking_id: str) -> Problem:
-    """A problem document of the usual shape."""
+    """Return a problem document without faults of fields."""
     return Problem(
         type=f"urn:peeklock:problem:{code}",
         title=TITLES.get(status, "Error"),
@@ -130,15 +130,15 @@ def make_problem(status: int, code: str, detail: str, tracking_id: str) -> Probl
 
 
 def _truncate(detail: str) -> str:
-    """A sentence that quotes its request, without the rest of a long quotation."""
+    """Shorten a detail that quotes a long part of its request."""
     return detail if len(detail) <= MAX_DETAIL_LENGTH else f"{detail[:MAX_DETAIL_LENGTH]} [...]"
 
 
 def _truncate_pointer(pointer: str) -> str:
-    """A pointer; of a long one the part that leads to the nearest object."""
+    """Shorten a long pointer to one of an enclosing object."""
     return pointer if len(pointer) <= MAX_DETAIL_LENGTH else pointer[:MAX_DETAIL_LENGTH].rpartition("/")[0]
 
 
 def _subclasses(kind: type[Kind]) -> list[type[Kind]]:
-    """The kinds drawn below this one in the tree."""
+    """Return all direct and indirect subclasses."""
     return [found for subclass in kind.__subclasses__() for found in (subclass, *_subclasses(subclass))]

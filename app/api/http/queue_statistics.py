@@ -1,4 +1,4 @@
-"""Figures: what the store says of its queues, collected once for all that ask within a second."""
+"""The queues of the store with their counts, read once a second at most."""
 
 import asyncio
 
@@ -9,19 +9,18 @@ from app.domain.refusals import StoreUnavailable
 from app.runtime.cache import Cache
 
 TIMEOUT_SECONDS = 1.0
-"""How long an answer waits for a collection; the collection itself goes on for the next one that asks."""
+"""Seconds that an answer waits for a collection. The collection continues for the next answer."""
 
 CACHE_SECONDS = 1.0
 
 BATCH_SIZE = 500
-"""Queues counted per statement."""
+"""Queues per statement."""
 
 
 class QueueStatistics:
-    """The queues with their counts, and how the store is.
+    """The queues with their counts, and the state of the store.
 
-    A store that does not answer in time after it did so before is slow and not away: the figures of before are
-    given again.
+    A store that answered before and then exceeds the timeout counts as slow, and the last known counts are returned.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -30,7 +29,7 @@ class QueueStatistics:
         self._last: list[QueueWithCounts] | None = None
 
     async def snapshot(self) -> MetricsSnapshot:
-        """What is known now."""
+        """Return the current counts, or the last known ones while the store is slow."""
         is_slow = False
         try:
             self._last = await asyncio.wait_for(self._cache.get(None), TIMEOUT_SECONDS)
@@ -42,7 +41,7 @@ class QueueStatistics:
         return MetricsSnapshot(self._last, self._broker.lock_store.state, is_slow=is_slow)
 
     async def close(self) -> None:
-        """End the collection under way."""
+        """Cancel a collection that is running."""
         await self._cache.close()
 
     async def _collect(self, _: None) -> list[QueueWithCounts]:

@@ -18,16 +18,16 @@ from app.domain.refusals import FieldError, InvalidRequest
 ATTEMPT_RETENTION = DAY
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
 PREFER_WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*("?)(\d+)\1(?=\s*(?:[,;]|$))', re.IGNORECASE)
-"""A preference of RFC 7240, whose name has no case and whose value may be quoted."""
+"""The preference `wait` of RFC 7240. Its name is case-insensitive, and its value may be quoted."""
 ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
-"""What stands between the quotes. Ahead of them may be a W/, since a proxy that compresses answers weakens their tags;
-nobody gives two states of a thing one tag here, so they are as good as strong ones."""
+"""The text between the quotes of an ETag. A `W/` ahead of them is ignored: a proxy that compresses answers weakens
+their tags, and this server gives each state of a resource its own tag, so a weak tag is as good as a strong one."""
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 Body = TypeVar("Body")
 
 
 class AnyTag:
-    """What `*` stands for: whatever tag the thing has, so long as it is there."""
+    """The tags of `*`, which matches any tag of a resource that exists."""
 
     def __contains__(self, tag: object) -> bool:
         return True
@@ -38,7 +38,7 @@ ANY_TAG = AnyTag()
 
 @dataclass(slots=True)
 class Request(Generic[Body]):
-    """One request, decoded: who asks, about what, with which body and query."""
+    """One decoded and authorized request."""
 
     context: AppContext
     principal: Principal
@@ -52,24 +52,25 @@ class Request(Generic[Body]):
 
     @property
     def broker(self) -> Broker:
-        """The rooms behind the verbs."""
+        """The broker that carries out the request."""
         return self.context.broker
 
     async def queue(self) -> Queue:
-        """The queue that the path names. Refuses with `QueueNotFound`."""
+        """Return the queue in the path. Refuses with `QueueNotFound`."""
         return await self.context.broker.queue_cache.by_name(self.path["queue"])
 
     def header(self, name: bytes) -> str | None:
-        """The first header of this lower-case name."""
+        """Return the first header with this lower-case name, None without one."""
         for key, value in self.headers:
             if key == name:
                 return value.decode("latin-1")
         return None
 
     def idempotent_attempt(self, verb: str, payload: bytes | None = None) -> Attempt | None:
-        """The attempt that an Idempotency-Key makes of this call, if it carries one.
+        """Return the attempt that an Idempotency-Key identifies, None without that header.
 
-        `payload` is what a repeat must have in common with the first try; without it the body.
+        A repeat must have the same `payload` as the first request; the default is the body. Refuses with
+        `InvalidRequest`.
         """
         keys = self._header_values(b"idempotency-key")
         if not keys:
@@ -87,18 +88,18 @@ class Request(Generic[Body]):
         )
 
     def wait_seconds(self, requested: float | None) -> float:
-        """How long to wait: as asked in the body or by `Prefer: wait=N`, at most the server's cap."""
+        """Return the seconds to wait: `requested` or those of `Prefer: wait=N`, at most the cap of the server."""
         if requested is None:
             preference = PREFER_WAIT.search(",".join(self._header_values(b"prefer")))
             requested = float(preference.group(2)) if preference else 0.0
         return min(requested, self.context.long_poll_cap_seconds)
 
     def if_match(self) -> Container[str] | None:
-        """The tags of which If-Match demands one (RFC 9110, 13.1.1); None without the header."""
+        """Return the tags of If-Match, one of which the resource must have (RFC 9110, 13.1.1); None without the header."""
         return self._tags(b"if-match")
 
     def if_none_match(self) -> Container[str] | None:
-        """The tags of which If-None-Match wants none (RFC 9110, 13.1.2); None without the header."""
+        """Return the tags of If-None-Match, none of which the resource may have (RFC 9110, 13.1.2); None without the header."""
         return self._tags(b"if-none-match")
 
     def _tags(self, header: bytes) -> Container[str] | None:
@@ -109,32 +110,32 @@ class Request(Generic[Body]):
         return ANY_TAG if given.strip() == "*" else frozenset(ENTITY_TAG.findall(given))
 
     def _header_values(self, name: bytes) -> list[str]:
-        """Every header of this lower-case name."""
+        """Return every header with this lower-case name."""
         return [value.decode("latin-1") for key, value in self.headers if key == name]
 
     def traceparent(self) -> str | None:
-        """The W3C trace context to keep with a message; a malformed one is ignored, as its standard asks."""
+        """Return the W3C trace context to store with a message. A malformed one is ignored, as the standard requires."""
         given = self.header(b"traceparent")
         return given if given and TRACEPARENT.fullmatch(given) else None
 
 
 def invalid_header(name: str, detail: str) -> InvalidRequest:
-    """The refusal of a header."""
+    """Return the refusal of a header."""
     return InvalidRequest(field_errors=[FieldError(f"#/header/{name}", detail)])
 
 
 def invalid_query(name: str, detail: str) -> InvalidRequest:
-    """The refusal of a query parameter."""
+    """Return the refusal of a query parameter."""
     return InvalidRequest(field_errors=[FieldError(f"#/query/{name}", detail)])
 
 
 def invalid_cursor() -> InvalidRequest:
-    """The refusal of a cursor that no page of this list has answered."""
+    """Return the refusal of a cursor that this list did not return."""
     return invalid_query("cursor", "This cursor did not come from this list.")
 
 
 def invalid_path(name: str, detail: str) -> InvalidRequest:
-    """The refusal of a part of the path."""
+    """Return the refusal of a path parameter."""
     return InvalidRequest(field_errors=[FieldError(f"#/path/{name}", detail)])
 
 

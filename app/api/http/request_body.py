@@ -9,11 +9,11 @@ from app.runtime.byte_budget import ByteBudget
 IDENTITY_ENCODINGS = (b"identity", b"")
 """The encodings that leave a body as it is."""
 UNCOUNTED_BYTES = 64 << 10
-"""Bodies and answers up to this size are not counted one by one: each connection has at most one of them in hand."""
+"""Bodies and answers up to this size are not counted, because a connection has at most one of each in memory."""
 
 
 class BodyReservation:
-    """The bytes of one request's body, counted from when they are announced or arrive until the request is done."""
+    """The bytes of one request body, counted from their announcement or arrival until the request is done."""
 
     __slots__ = ("_budget", "_size")
 
@@ -31,16 +31,17 @@ class BodyReservation:
             self._budget.release(self._size)
 
     def grow(self, size: int) -> None:
-        """Count a body that has this size now. The budget refuses it where the server has no room for it."""
+        """Count a body that has this size now. The budget refuses it while the server has no bytes left."""
         if size > max(self._size, UNCOUNTED_BYTES):
             self._budget.acquire(size - self._size)
             self._size = size
 
 
 async def read_body(receive: Receive, max_bytes: int, reservation: BodyReservation) -> bytes:
-    """The whole body.
+    """Return the whole body.
 
-    Refuses with `MessageTooLarge` as soon as it passes `largest` bytes, and where `held` has no room for it.
+    Refuses with `MessageTooLarge` as soon as the body passes `max_bytes`. The budget of `reservation` may refuse it too.
+    Raises `ClientDisconnected`.
     """
     event = await receive()
     if event["type"] == "http.disconnect":
@@ -49,7 +50,7 @@ async def read_body(receive: Receive, max_bytes: int, reservation: BodyReservati
     reservation.grow(len(body))
     if not event.get("more_body", False):
         return _size_checked(body, max_bytes)
-    # One buffer: a list of chunks of two bytes each would take twenty times their size.
+    # One buffer, because a list of chunks of two bytes would take twenty times their size.
     buffer = bytearray(body)
     while event.get("more_body", False):
         event = await receive()
@@ -64,11 +65,11 @@ async def read_body(receive: Receive, max_bytes: int, reservation: BodyReservati
 
 
 def check_length(headers: Headers, max_bytes: int) -> int:
-    """The length that a request says it has, 0 where it says none.
+    """Return the Content-Length of a request, 0 without one.
 
-    Refuses with `MessageTooLarge` one that is longer than `largest`, before reading any of it. To read is also to
-    tell a client that asked (`Expect: 100-continue`) to go on. A Content-Length that is not digits is
-    ignored here, because the server has refused it already.
+    Refuses with `MessageTooLarge` a length above `max_bytes`, before the body is read: reading would tell a client that
+    waits for `100 Continue` to send the body. A Content-Length that is not digits is ignored, because the server has
+    already refused it.
     """
     length = 0
     for key, value in headers:
@@ -80,9 +81,9 @@ def check_length(headers: Headers, max_bytes: int) -> int:
 
 
 def check_length_and_encoding(headers: Headers, max_bytes: int) -> int:
-    """`check_length` for an operation that takes a body, in one look at the headers of a hot request.
+    """`check_length` for an operation with a body. Both checks share one pass over the headers of a frequent request.
 
-    Refuses with `UnsupportedContentEncoding` a body that is packed: no receiver would hear how.
+    Refuses with `UnsupportedContentEncoding` a compressed body, because receivers are not told the encoding.
     """
     length = 0
     for key, value in headers:

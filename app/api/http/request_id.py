@@ -1,4 +1,4 @@
-"""The front door: every request gets its id here, and a server that is leaving says so on its way out."""
+"""Give every request an id, and close connections while the server drains."""
 
 import random
 import re
@@ -9,14 +9,14 @@ REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class RequestIdMiddleware:
-    """Pure ASGI middleware around everything: `X-Request-Id` on every answer, `Connection: close` while draining."""
+    """ASGI middleware that adds `X-Request-Id` to every answer, and `Connection: close` while the server drains."""
 
     def __init__(self, application: ASGI) -> None:
         self._application = application
         self.is_draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on; anything but HTTP goes straight through."""
+        """Answer one request with its id. Events that are not HTTP pass unchanged."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -34,9 +34,9 @@ class RequestIdMiddleware:
 
 
 def request_id_from(headers: Headers) -> bytes:
-    """The caller's own id where it is a harmless one, else a fresh one."""
+    """Return the `X-Request-Id` of the client if it is valid, otherwise a new one."""
     for key, value in headers:
         if key == b"x-request-id" and REQUEST_ID.fullmatch(value):
             return value
-    # It only has to be another one each time, not a secret, so the operating system need not be asked for it.
+    # The id must be unique but not secret, so the random generator of the process is enough.
     return b"%016x" % random.getrandbits(64)

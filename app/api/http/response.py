@@ -22,7 +22,7 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Response:
-    """What an endpoint answers: a shape to encode, bytes to pass on, or nothing."""
+    """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body."""
 
     body: Any = None
     status: int = 200
@@ -32,12 +32,12 @@ class Response:
 
 
 async def respond(send: Send, response: Response) -> None:
-    """Send a reply as ASGI events."""
+    """Send a response as ASGI events."""
     await send_response(send, response, response_content(response))
 
 
 def response_content(response: Response) -> bytes:
-    """The bytes of a reply."""
+    """Return the bytes of the body."""
     if response.content is not None:
         return response.content
     return b"" if response.body is None else encode(response.body)
@@ -50,7 +50,7 @@ async def send_response(send: Send, response: Response, content: bytes) -> None:
 
 
 async def send_until_taken(send: Send, response: Response, content: bytes) -> None:
-    """Send a reply, and return when the client has taken it: a server takes a second piece once the first has gone."""
+    """Send a response, and return when the client has taken it: the server accepts a second event once the first is sent."""
     await send(_head(response, content))
     await send({"type": "http.response.body", "body": content, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
@@ -64,13 +64,13 @@ def _head(response: Response, content: bytes) -> Event:
 
 
 def problem_response(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Response:
-    """A problem that no verb raised: an unknown path, a method that is not allowed."""
+    """Return a problem that no refusal stands for, such as an unknown path or method."""
     shape = make_problem(status, code, detail, request_id)
     return Response(shape, status, content_type=PROBLEM, headers=headers)
 
 
 def refusal_response(error: Refusal | BackendUnavailable, request_id: str) -> Response:
-    """The problem document of what the broker said no to, with the headers that its status asks for."""
+    """Return the problem document of a refusal, with the headers that its status requires."""
     problem = problem_of(error, request_id)
     headers: Headers = ()
     if problem.status in (429, 503):

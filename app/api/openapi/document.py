@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: what every operation promises, made of the declarations that answer it."""
+"""The OpenAPI 3.1 document, made from the declarations of the operations."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,12 +27,12 @@ INFO: Mapping[str, Any] = {
     "description": cleandoc("""
         A message queue over HTTP. A receiver takes a message under a lock, and settles it by its lock token.
 
-        Every answer has an `X-Request-Id`, the one that was given or a fresh one. Every error is a problem document
-        (RFC 9457) with a stable `code`; its `tracking_id` is that id. A fault in the body is named by a JSON
-        pointer; one elsewhere by `#/query/`, `#/header/` or `#/path/` and its name.
+        Every answer has an `X-Request-Id`: that of the request, or a new one. Every error is a problem document
+        (RFC 9457) with a stable `code`; its `tracking_id` is that id. A JSON pointer names a fault in the body; a
+        fault elsewhere is named by `#/query/`, `#/header/` or `#/path/` and its name.
 
-        Of a name that an object of a request has twice, the last value counts, as RFC 8259 allows. The `body` of a
-        message is not looked into: it is delivered as it was written, repeated names and all.
+        If an object of a request repeats a name, the last value counts, as RFC 8259 allows. The `body` of a message is
+        not interpreted: it is delivered as it was written, with repeated names.
 
         An integer is written without a fraction and without an exponent: `6`, not `6.0` or `6e0`.
     """),
@@ -40,16 +40,16 @@ INFO: Mapping[str, Any] = {
     "contact": {"name": "Peeklock"},
     "servers": [
         {"url": "http://127.0.0.1:8080", "description": "A server on this machine"},
-        {"url": "/", "description": "The server that gives this document"},
+        {"url": "/", "description": "The server that serves this document"},
     ],
     "tags": [
-        {"name": "messages", "description": "Send, receive, and look after what lies in a queue."},
-        {"name": "locks", "description": "Settle or renew what was received, by its lock token."},
+        {"name": "messages", "description": "Send, receive and administer messages."},
+        {"name": "locks", "description": "Settle or renew a delivery by its lock token."},
         {"name": "queues", "description": "Queues and their settings."},
-        {"name": "archive", "description": "What has ended, in batches for whoever copies it."},
-        {"name": "keys", "description": "API keys and what they allow."},
+        {"name": "archive", "description": "Messages that have ended, in batches to copy."},
+        {"name": "keys", "description": "API keys and their rights."},
         {"name": "index", "description": "The start page of a server."},
-        {"name": "health", "description": "For those who watch a server."},
+        {"name": "health", "description": "Liveness, readiness and metrics of a server."},
     ],
 }
 SECURITY = {
@@ -72,33 +72,33 @@ PATH_SCHEMAS: Mapping[str, Schema] = {
 }
 REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
-        "Makes the call safe to repeat: the same key and request hear the first answer again. It is not accepted with a "
+        "Makes the request safe to repeat: the same key and request get the first answer again. It is not accepted with a "
         "batch that is not atomic, with a volatile message, or with a receive that has a filter, sequence numbers or the "
         "mode `receive_and_delete`.",
         {"type": "string", "minLength": 1, "maxLength": 255},
     ),
     LOCAL_ADMIN: (
-        "`true` where the call has no API key, because a server on loopback has none yet. A server that needs keys "
+        "`true` in a request without an API key, while a server on loopback has no keys yet. A server that needs keys "
         "ignores it.",
         {"type": "string"},
     ),
-    "Prefer": ("`wait=N` waits so many seconds, where the body says nothing of it.", {"type": "string"}),
+    "Prefer": ("`wait=N` waits N seconds if the body has no `wait_seconds`.", {"type": "string"}),
     "traceparent": ("W3C trace context, kept with the message.", {"type": "string"}),
     "If-Match": (
-        "The ETags of which the thing must still have one, or `*` where it must be there.",
+        "The resource must have one of these ETags. `*` requires that it exists.",
         {"type": "string"},
     ),
     "If-None-Match": (
-        "The ETags of which the thing may have none, or `*` where it may not be there.",
+        "The resource must have none of these ETags. `*` requires that it does not exist.",
         {"type": "string"},
     ),
 }
 RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Request-Id": ("The id of this request.", {"type": "string"}),
-    "ETag": ("What If-Match may name.", {"type": "string"}),
-    "Idempotency-Replayed": ("`true` where this is the answer to an earlier call.", {"type": "string"}),
+    "ETag": ("The tag of the resource, to send in If-Match.", {"type": "string"}),
+    "Idempotency-Replayed": ("`true` if this answer repeats that of an earlier request.", {"type": "string"}),
     "Retry-After": ("Seconds after which to try again.", {"type": "string"}),
-    "WWW-Authenticate": ("How to say who is calling.", {"type": "string"}),
+    "WWW-Authenticate": ("How to authenticate.", {"type": "string"}),
     "Accept-Encoding": ("The content encodings that a body may have.", {"type": "string"}),
 }
 PROBLEM_HEADERS: Mapping[int, tuple[str, ...]] = {
@@ -107,12 +107,12 @@ PROBLEM_HEADERS: Mapping[int, tuple[str, ...]] = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Made.", 202: "Accepted.", 204: "Done; there is nothing more to say."}
+SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "Done. The answer has no body."}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
 class OperationRoute(APIRoute):
-    """An operation as the framework documents it. It answers no request; see `Dispatcher`."""
+    """An operation as FastAPI documents it. The `Dispatcher` answers its requests, not this route."""
 
     def __init__(self, operation: Operation, operation_object: Mapping[str, Any]) -> None:
         self.operation = operation
@@ -134,14 +134,14 @@ class OperationRoute(APIRoute):
 
 
 def operation_routes() -> list[OperationRoute]:
-    """A route for every operation."""
+    """Return a route for every operation."""
     schemas = _schemas()
     return [OperationRoute(operation, _operation_object(operation, schemas)) for operation in OPERATIONS]
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """The document as it is published, made without opening any room."""
+    """Return the published document. It needs no connection to a backend."""
     document = get_openapi(**INFO, routes=operation_routes())
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
     document["components"] = {
@@ -168,7 +168,7 @@ def _schemas() -> Schemas:
 
 
 def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    """What the framework cannot read off a signature."""
+    """Return the parts of the document that FastAPI cannot derive from a signature."""
     operation_object: dict[str, Any] = {
         "parameters": [
             *_path_parameters(operation),
@@ -193,7 +193,7 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 
 
 def _required_right(operation: Operation) -> str:
-    """Which right the key of a call must hold, and on what."""
+    """Return a sentence that names the right that an API key needs."""
     if operation.right is None:
         return "Needs no API key."
     where = "the queue" if "{queue}" in operation.path else "all queues"
@@ -219,7 +219,7 @@ def _header_parameters(operation: Operation, schemas: Schemas) -> list[dict[str,
 
 
 def _header_schema(schema: Schema) -> Schema:
-    """The schema of a header; generators know of no other texts there than plain ones."""
+    """Return the schema of a header without the format of a text, which client generators do not support there."""
     return {key: value for key, value in schema.items() if (key, schema.get("type")) != ("format", "string")}
 
 
@@ -257,14 +257,17 @@ def _response(operation: Operation, status: int) -> dict[str, Any]:
 
 
 def _binary_content(kind: bytes) -> dict[str, Any]:
-    """Text, or bytes of any kind: then the first is what generated clients know, the second what is true."""
+    """Return the content of an answer: text, or bytes of any type.
+
+    Generated clients know `application/octet-stream`; `*/*` is the type that an answer can really have.
+    """
     if kind.startswith(b"text/"):
         return {kind.decode(): {"schema": {"type": "string"}}}
     return {OCTET_STREAM.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
 
 
 def _problem_statuses(operation: Operation) -> set[int]:
-    """The statuses of its own refusals, and of those that any operation may meet."""
+    """Return the statuses of the refusals that the operation declares and of those that are common to all operations."""
     statuses = {413, 500, *PARSE_ERROR_CODES}
     if operation.right is not None:
         statuses |= {401, 403, 503}
@@ -274,12 +277,12 @@ def _problem_statuses(operation: Operation) -> set[int]:
 
 
 def _all_problem_statuses() -> set[int]:
-    """The statuses of all refusals there are."""
+    """Return the statuses of the refusals of all operations."""
     return {status for operation in OPERATIONS for status in _problem_statuses(operation)}
 
 
 def _response_name(status: int) -> str:
-    """The name under which a refusal stands once in the document, such as `NotFound`."""
+    """Return the name of a shared response in the document, such as `NotFound`."""
     return TITLES[status].title().replace(" ", "")
 
 

@@ -1,4 +1,4 @@
-"""The shapes of the wire as schemas of OpenAPI 3.1, so that generated clients come out named and typed."""
+"""Convert the structs of `wire` to schemas of OpenAPI 3.1 that give generated clients named types."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
@@ -22,19 +22,19 @@ NAMED_TYPES: Mapping[str, Any] = {
     "MessageState": field_types.StateName,
     "SettlementOutcome": settlements.SettledOutcome,
 }
-"""Shapes that Python knows under a mere alias; left nameless, a generator would invent a name at every use."""
+"""Types that are aliases in Python. Without a name, a generator would invent one at every use."""
 
 FORMATS = {"integer": "int64", "number": "double"}
 INT64 = {"minimum": field_types.MIN_INT64, "maximum": field_types.MAX_INT64}
 
 
 def reference(shape: type[msgspec.Struct]) -> Schema:
-    """The schema of a struct where it is used."""
+    """Return a reference to the schema of a struct."""
     return {"$ref": REF_TEMPLATE.format(name=shape.__name__)}
 
 
 class Schemas:
-    """The schemas of everything that callers ask and hear."""
+    """The schemas of all requests and answers."""
 
     def __init__(self, request_types: Iterable[Any], response_types: Iterable[Any]) -> None:
         request_types, response_types = list(request_types), list(response_types)
@@ -46,23 +46,23 @@ class Schemas:
             self._struct_schemas[shape.__name__] = _as_response(shape, self._struct_schemas[shape.__name__])
 
     def components(self) -> dict[str, Schema]:
-        """Every schema by its name."""
+        """Return every schema by its name."""
         named = {name: self._cleaned(schema, own_name=name) for name, schema in self._aliases.items()}
         return dict(
             sorted({**named, **{name: self._cleaned(schema) for name, schema in self._struct_schemas.items()}}.items())
         )
 
     def has_required_fields(self, shape: type[msgspec.Struct]) -> bool:
-        """Whether a body of this shape must say something, so that it cannot be left out."""
+        """Return whether a body of this struct has required members, so that it cannot be left out."""
         return bool(self._struct_schemas[shape.__name__].get("required"))
 
     def field_schemas(self, shape: type[msgspec.Struct]) -> dict[str, Schema]:
-        """The schemas of a struct's fields, for those that come as parameters, which cannot be null."""
+        """Return the schemas of a struct's fields as those of parameters, which cannot be null."""
         _, found = msgspec.json.schema_components([shape], ref_template=REF_TEMPLATE)
         return {name: self._cleaned(_not_null(member)) for name, member in found[shape.__name__]["properties"].items()}
 
     def _cleaned(self, schema: Schema, own_name: str | None = None) -> Schema:
-        """The schema as the document has it, with references to what has a name."""
+        """Return the schema as the document has it, with references to named schemas."""
         for name, alias in self._aliases.items():
             if schema == alias and name != own_name:
                 return {"$ref": REF_TEMPLATE.format(name=name)}
@@ -80,7 +80,7 @@ class Schemas:
             case "properties":
                 return {name: self._cleaned(member) for name, member in value.items()}
             case "items" | "propertyNames" | "additionalProperties":
-                # False where nothing more is allowed.
+                # `additionalProperties` may be False.
                 return value and self._cleaned(value)
             case "anyOf":
                 return [self._cleaned(member) for member in value]
@@ -98,14 +98,14 @@ def _schema(shape: Any) -> Schema:
 
 
 def _is_significant(key: str, value: Any) -> bool:
-    """Not a title that repeats the name, an absent default, an empty list, or the bounds of 64 bits."""
+    """Return False for a title that repeats the name, a null default, an empty list, and the bounds of 64 bits."""
     if key in INT64:
         return value != INT64[key]
     return key != "title" and (key, value) not in (("default", None), ("required", []))
 
 
 def _as_response(shape: type[msgspec.Struct], schema: Schema) -> Schema:
-    """A schema as answers keep to it: a default is left out, or always there, and never null for want of a value."""
+    """Return the schema of a struct in answers, which either omit a default or always contain it, and never as null."""
     members: dict[str, Schema] = schema["properties"]
     if shape.__struct_config__.omit_defaults:
         return {**schema, "properties": {name: _not_null(member) for name, member in members.items()}}
@@ -116,16 +116,16 @@ def _as_response(shape: type[msgspec.Struct], schema: Schema) -> Schema:
 
 
 def _not_null(schema: Schema) -> Schema:
-    """The schema without null, where that is an absent default."""
+    """Return the schema without null if null is the default."""
     if schema.get("default", ...) is not None:
         return schema
     kept = [member for member in schema["anyOf"] if member != {"type": "null"}]
     return kept[0] if len(kept) == 1 else {**schema, "anyOf": kept}
 
 
-def _structs(shapes_: Iterable[Any]) -> set[type[msgspec.Struct]]:
-    """Every struct that these shapes are made of."""
-    return {found.cls for info in inspect.multi_type_info(shapes_) for found in _nested_structs(info)}
+def _structs(types: Iterable[Any]) -> set[type[msgspec.Struct]]:
+    """Return every struct that these types contain."""
+    return {found.cls for info in inspect.multi_type_info(types) for found in _nested_structs(info)}
 
 
 def _nested_structs(info: inspect.Type) -> Iterator[inspect.StructType]:
