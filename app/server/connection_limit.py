@@ -41,7 +41,7 @@ class LimitedConnection(TimedConnection):
         above = 0 if limit is None else len(self.connections) + 1 - limit
         if above > 0:
             self._is_above_limit = True
-            self.seconds = SPARE_SECONDS
+            self.timeout_seconds = SPARE_SECONDS
         super().connection_made(transport)
         if above > SPARE_CONNECTIONS:
             self._longest_idle().reject()
