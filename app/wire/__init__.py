@@ -1,1 +1,1 @@
-"""The promise: what requests and answers look like in JSON. It only ever grows."""
+"""The JSON of requests and responses. It is a public contract: fields are added and never removed."""

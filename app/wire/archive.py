@@ -1,4 +1,4 @@
-"""The archive's batches as whoever copies them reads and names them."""
+"""Archive batches in requests and responses."""
 
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
@@ -17,14 +17,14 @@ BatchDigest: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         pattern=f"^[0-9a-f]{{64}}{END_OF_TEXT}",
-        description="SHA-256 in hexadecimal, as the `digest_version` of the batch says.",
+        description="SHA-256 in hexadecimal, as defined by the `digest_version` of the batch.",
     ),
 ]
 DigestVersionNumber: TypeAlias = Annotated[
     int,
     msgspec.Meta(
-        description="What `digest` is taken of: 1 the ascending sequence numbers, each in decimal and followed by a line "
-        "feed; 2 every exported column of every message, as docs/pipeline.md says.",
+        description="What `digest` covers. 1: the ascending sequence numbers, each in decimal and followed by a line "
+        "feed. 2: every exported column of every message, as described in docs/pipeline.md.",
     ),
 ]
 
@@ -32,11 +32,11 @@ DigestVersionNumber: TypeAlias = Annotated[
 class BrowseBatches(Page, forbid_unknown_fields=True):
     """Which batches to list."""
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64, description="Only batches of greater numbers.")] = 0
+    after: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64, description="Only batches with greater numbers.")] = 0
 
 
 class BatchView(msgspec.Struct):
-    """A sealed batch of the archive. It never changes, until its messages are removed all at once."""
+    """A sealed batch of the archive. It never changes until all its messages are removed at once."""
 
     number: int
     row_count: int
@@ -49,14 +49,14 @@ class BatchView(msgspec.Struct):
 
 
 class BatchPage(msgspec.Struct):
-    """Batches by number; `next_cursor` is null at the end."""
+    """Batches by number; `next_cursor` is null on the last page."""
 
     items: list[BatchView]
     next_cursor: str | None
 
 
 class BatchCopy(msgspec.Struct, forbid_unknown_fields=True):
-    """What somebody has of a batch."""
+    """A client's copy of a batch."""
 
     number: BatchNumber
     row_count: RowCount
@@ -64,36 +64,36 @@ class BatchCopy(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TrimArchive(msgspec.Struct, forbid_unknown_fields=True):
-    """The batches of which there is a copy elsewhere."""
+    """The batches that the client has copied."""
 
     batches: Annotated[list[BatchCopy], msgspec.Meta(min_length=1, max_length=MAX_TRIMMED_BATCHES)]
 
     def copies(self) -> list[CopiedBatch]:
-        """What is said of each."""
+        """Return the copies as the broker takes them."""
         return [CopiedBatch(one.number, one.row_count, one.digest) for one in self.batches]
 
 
 class TrimmedBatch(msgspec.Struct):
-    """What came of one batch."""
+    """The result of one batch."""
 
     number: int
     result: TrimResult
 
 
 class ArchiveTrimmed(msgspec.Struct):
-    """What came of each batch, in the order in which they were named."""
+    """The result of each batch, in the order of the request."""
 
     batches: list[TrimmedBatch]
 
 
 def batch_page(batches: Sequence[ArchiveBatch], limit: int) -> BatchPage:
-    """A page of batches, of which there is one more than the limit if there are more."""
+    """Build a page of at most `limit` batches; one batch more shows that another page exists."""
     more = str(batches[limit - 1].number) if len(batches) > limit else None
     return BatchPage([_batch_view(batch) for batch in batches[:limit]], more)
 
 
 def archive_trimmed(copies: Sequence[CopiedBatch], results: Sequence[TrimResult]) -> ArchiveTrimmed:
-    """The results, of which there are fewer than copies where time ran out."""
+    """Build the response; it has fewer results than copies if the time ran out."""
     return ArchiveTrimmed([TrimmedBatch(copy.number, result) for copy, result in zip(copies, results, strict=False)])
 
 

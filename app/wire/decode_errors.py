@@ -1,4 +1,4 @@
-"""What the decoder complains about, as a JSON pointer and a sentence."""
+"""Errors of the JSON decoder, as a JSON pointer and a sentence."""
 
 import ast
 import re
@@ -10,34 +10,34 @@ from app.wire.field_types import END_OF_TEXT
 from app.wire.values import pointer_segment
 
 PATH_MARKER = " - at `"
-"""What stands between the sentence and the path. A request can quote it too, so the last one counts."""
+"""The text between the sentence and the path. A request can contain it too, so the last one counts."""
 PATH_PATTERN = re.compile(r" - at (?:`key` in )?`\$((?:\.[a-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
 FIELD_PATTERN = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 REGEX_PATTERN = re.compile(r"(Expected `str` matching regex )(.*)", re.DOTALL)
 
 
 def invalid_request(error: msgspec.DecodeError, prefix: str = "") -> InvalidRequest:
-    """The refusal of what a decoder complains about, in a value that stands at `prefix`."""
+    """Build the refusal for an error of the decoder, in a value at the JSON pointer `prefix`."""
     pointer, detail = pointer_and_detail(str(error))
     return InvalidRequest(field_errors=[FieldError(prefix + pointer, detail)])
 
 
 def pointer_and_detail(text: str) -> tuple[str, str]:
-    """A complaint, split into the JSON pointer of the fault and what is wrong there. Takes linear time."""
+    """Split an error of the decoder into a JSON pointer and a description. Takes linear time."""
     found = PATH_PATTERN.fullmatch(text, max(text.rfind(PATH_MARKER), 0))
     detail = text[: found.start()] if found else text
     pointer = _pointer(found[1]) if found else ""
-    # The sentence names a missing or unknown field; the path leads to its object.
+    # The sentence names a missing or unknown field; the path is that of its object.
     if field := FIELD_PATTERN.fullmatch(detail):
         pointer += pointer_segment(field[1])
     return pointer, REGEX_PATTERN.sub(_openapi_pattern, detail) + "."
 
 
 def _openapi_pattern(text: re.Match[str]) -> str:
-    """A pattern as the OpenAPI document has it; the decoder quotes Python's, with every backslash doubled."""
+    """Convert a pattern to that of the OpenAPI document; the decoder quotes Python's, with every backslash doubled."""
     return text[1] + "'" + str(ast.literal_eval(text[2])).replace(END_OF_TEXT, "$") + "'"
 
 
 def _pointer(path: str) -> str:
-    """`.messages[3].priority` as `/messages/3/priority`."""
+    """Convert a path to a JSON pointer: `.messages[3].priority` becomes `/messages/3/priority`."""
     return path.replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")

@@ -1,4 +1,4 @@
-"""What fields of requests and answers may hold: limits of the domain, said once for every shape that uses them."""
+"""Types of fields in requests and responses: the limits of the domain, defined once for every struct."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -26,16 +26,16 @@ from app.domain.retry import MAX_DELAY
 MAX_INT64 = 2**63 - 1
 MIN_INT64 = -(2**63)
 MAX_DUE_TIME = datetime(9000, 1, 1, tzinfo=UTC)
-"""No due time lies beyond, so that a time to live added to it still has a name."""
+"""The latest due time. A time to live added to it is still a valid datetime."""
 
 END_OF_TEXT: Final = r"(?![\s\S])"
-"""What Python must be told for the `$` of JSON Schema, which does not also match before a last newline."""
+"""Python's form of `$` in JSON Schema, which does not match before a final newline."""
 
 
 def text_of(
     characters: str, description: str | None = None, *, min_length: int | None = None, max_length: int
 ) -> msgspec.Meta:
-    """Text of these characters alone, within these lengths."""
+    """Return the constraint for text of only these characters, within these lengths."""
     return msgspec.Meta(
         pattern=f"^{characters}*{END_OF_TEXT}", min_length=min_length, max_length=max_length, description=description
     )
@@ -55,10 +55,12 @@ ContentType: TypeAlias = Annotated[
 ]
 Reason: TypeAlias = Annotated[
     str,
-    text_of(NO_NUL, "A short word for machines, kept with the message.", min_length=1, max_length=MAX_REASON_LENGTH),
+    text_of(
+        NO_NUL, "A short machine-readable word, kept with the message.", min_length=1, max_length=MAX_REASON_LENGTH
+    ),
 ]
 Description: TypeAlias = Annotated[
-    str, text_of(NO_NUL, "A sentence for people, kept with the message.", max_length=MAX_DESCRIPTION_LENGTH)
+    str, text_of(NO_NUL, "A human-readable sentence, kept with the message.", max_length=MAX_DESCRIPTION_LENGTH)
 ]
 Priority: TypeAlias = Annotated[
     int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher is received first.")
@@ -80,28 +82,29 @@ WaitSeconds: TypeAlias = Annotated[
 ]
 ReceiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_RECEIVE_COUNT)]
 SequenceNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
-MaxMessages: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64, description="At most so many.")]
+MaxMessages: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64, description="The largest number of messages.")]
 Filter: TypeAlias = Annotated[
     str,
     msgspec.Meta(
         min_length=1,
         description=f"""
-            A CEL expression over `message`, of at most {MAX_FILTER_BYTES} bytes. A filter knows these fields of it:
+            A CEL expression over `message`, of at most {MAX_FILTER_BYTES} bytes. A filter can read these fields:
             `message_id`, `content_type`, `correlation_id`, `subject`, `reply_to`, `to`, `group_id`, `traceparent`,
             `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
             `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
             `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <
-            timestamp('2030-01-01T00:00:00Z')`. A name that is missing, or a clash of types, is no match.
+            timestamp('2030-01-01T00:00:00Z')`. A missing name or a type mismatch does not match.
 
-            A filter compares single values. It reads fields (`message.subject`), properties (`message.properties.region`,
-            `message.properties['region']`), looks for a name (`'region' in message.properties`) or in a list of texts and
-            numbers (`message.priority in [1, 2]`). It can call {", ".join(f"`{name}`" for name in sorted(ALLOWED_FUNCTIONS))}.
+            A filter compares single values. It reads fields (`message.subject`) and properties
+            (`message.properties.region`, `message.properties['region']`). It tests for a name (`'region' in
+            message.properties`) or for a value in a list of texts and numbers (`message.priority in [1, 2]`).
+            It can call {", ".join(f"`{name}`" for name in sorted(ALLOWED_FUNCTIONS))}.
             It has at most {MAX_ADDITIONS} additions and {MAX_SYMBOLS} operators, brackets and commas.
         """,
         extra_json_schema={"maxLength": MAX_FILTER_BYTES},
     ),
 ]
-"""Its bytes are counted where it is compiled: a schema can only count characters, of which there are never more."""
+"""The bytes of a filter are counted when it is compiled. A schema can only count characters, which are never more."""
 LockTokenText: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
 ]
@@ -111,7 +114,7 @@ PropertyNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT
 PropertyValue: TypeAlias = str | PropertyNumber | float | bool | None
 Properties: TypeAlias = Annotated[
     dict[PropertyKey, PropertyValue],
-    msgspec.Meta(max_length=MAX_PROPERTIES, description="The sender's own names, each with a scalar value."),
+    msgspec.Meta(max_length=MAX_PROPERTIES, description="Names chosen by the sender, each with a scalar value."),
 ]
 
 StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered"]
@@ -125,11 +128,13 @@ STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
 AnyJson: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON value; kept byte for byte.")]
 Base64: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64"})]
 Timestamp: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
-"""A time as it is answered: RFC 3339 in UTC with microseconds."""
+"""A time in a response: RFC 3339 in UTC with microseconds."""
 
 
 class Page(msgspec.Struct, forbid_unknown_fields=True):
-    """Which part of a list: at most `limit` items after `cursor`, the `next_cursor` of the page before."""
+    """A part of a list: at most `limit` items after `cursor`, the `next_cursor` of the previous page."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="Items on a page, at most.")] = 100
-    cursor: Annotated[str, msgspec.Meta(max_length=256, description="`next_cursor` of the page before.")] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000, description="The largest number of items on a page.")] = 100
+    cursor: Annotated[str, msgspec.Meta(max_length=256, description="`next_cursor` of the previous page.")] | None = (
+        None
+    )

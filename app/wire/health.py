@@ -1,4 +1,4 @@
-"""How a server is, for those who watch it."""
+"""The health of a server, for probes."""
 
 from typing import Annotated, Literal
 
@@ -12,11 +12,11 @@ class Liveness(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """The server takes work.
+    """The server accepts requests.
 
-    Its lock store answers (`ok`), or is left alone (`degraded`) while it does not, or while another broker has its
-    prefix, or there is none (`none`), because no Redis was named for this server. Without one, locks are kept in the
-    message store alone.
+    `lock_store` is `ok` while the lock store answers. It is `degraded` while the lock store does not answer, or while
+    another broker uses its prefix; the server then works without it. It is `none` if the server has no Redis
+    configured; locks are then kept in the message store alone.
     """
 
     lock_store: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]

@@ -1,4 +1,4 @@
-"""API keys as an administrator writes and reads them; the secret is in one answer only."""
+"""API keys in requests and responses; the secret is in one response only."""
 
 from typing import Annotated, Any, TypeAlias
 
@@ -17,19 +17,20 @@ PrincipalName: TypeAlias = Annotated[
         pattern=rf"^[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?{END_OF_TEXT}",
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Printable, without a blank at either end: MariaDB does not see one at the end.",
+        description="Printable, without a space at either end: MariaDB ignores trailing spaces.",
     ),
 ]
 Pattern: TypeAlias = Annotated[str, text_of(r"[A-Za-z0-9._*?-]", min_length=1, max_length=MAX_ID_LENGTH)]
 
 
 Lifetime: TypeAlias = Annotated[
-    float, msgspec.Meta(ge=1, le=to_seconds(MAX_TTL), description="How long the key lives; null: until revoked.")
+    float,
+    msgspec.Meta(ge=1, le=to_seconds(MAX_TTL), description="How long the key is valid; null: until it is revoked."),
 ]
 
 
 class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
-    """Who the key is for and what it allows: rights, on queues whose names match a pattern (`*`, `?`)."""
+    """The principal of the key and its rights, on queues whose names match a pattern (`*`, `?`)."""
 
     principal: PrincipalName
     rights: Annotated[list[Right], msgspec.Meta(min_length=1)]
@@ -39,11 +40,11 @@ class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
     expires_in_seconds: Lifetime | None = None
 
     def grant(self) -> Grant:
-        """What the key is to allow."""
+        """Return the grant of the key."""
         return Grant(frozenset(self.rights), tuple(self.patterns))
 
     def lifetime(self) -> Duration | None:
-        """How long it is to live; None for ever."""
+        """Return the lifetime of the key; None: unlimited."""
         return None if self.expires_in_seconds is None else from_seconds(self.expires_in_seconds)
 
 
@@ -61,25 +62,25 @@ class KeyView(msgspec.Struct, kw_only=True):
 
 
 class CreatedKey(KeyView, kw_only=True):
-    """A key just made; `secret` is shown only here."""
+    """A new key; `secret` is shown only here."""
 
     secret: str
 
 
 class KeyPage(msgspec.Struct):
-    """Keys, oldest first; `next_cursor` is null at the end."""
+    """Keys, oldest first; `next_cursor` is null on the last page."""
 
     items: list[KeyView]
     next_cursor: str | None
 
 
 def key_view(key: ApiKey) -> KeyView:
-    """A key on the wire."""
+    """Build the JSON of a key, without its secret."""
     return KeyView(**_fields(key))
 
 
 def created_key(key: ApiKey, secret: str) -> CreatedKey:
-    """A key on the wire, this once with its secret."""
+    """Build the JSON of a new key, with its secret."""
     return CreatedKey(**_fields(key), secret=secret)
 
 

@@ -1,4 +1,4 @@
-"""Messages as receivers and browsers read them, and as administrators change them."""
+"""Messages in the requests and responses of receive, browse and edit."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -35,13 +35,13 @@ from app.wire.times import maybe_to_wire, to_wire
 SequenceNumbers: TypeAlias = Annotated[
     list[SequenceNumber],
     msgspec.Meta(
-        min_length=1, max_length=MAX_RECEIVE_COUNT, description="Deferred messages to receive; no number twice."
+        min_length=1, max_length=MAX_RECEIVE_COUNT, description="Deferred messages to receive; each number only once."
     ),
 ]
 
 
 class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """What a receiver asks for. `settlements` are carried out first, in the same call."""
+    """The parameters of a receive. `settlements` are carried out first, in the same request."""
 
     max_messages: ReceiveCount = 1
     wait_seconds: WaitSeconds | None = None
@@ -55,7 +55,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message as receivers and browsers see it; fields without a value are left out."""
+    """A message as receive and browse return it; fields without a value are omitted."""
 
     sequence_number: int
     message_id: str
@@ -87,24 +87,24 @@ class MessageView(msgspec.Struct, omit_defaults=True):
 
 
 class ReceivedMessages(msgspec.Struct, omit_defaults=True):
-    """Messages under lock, in order; `settled` answers the settlements of the same call."""
+    """Received messages, in order; `settled` has the results of the settlements in the same request."""
 
     messages: list[MessageView]
     settled: list[SettlementResult] | None = None
 
 
 class BrowseMessages(Page):
-    """Which messages to look at: in these states (all of them), let through by the filter."""
+    """Which messages to browse: in these states (default: all) and matched by the filter."""
 
     state: list[StateName] = msgspec.field(default_factory=list[StateName])
     filter: Filter | None = None
 
 
 class MessagePage(msgspec.Struct):
-    """Messages as they stand, by sequence number; `next_cursor` is null at the end.
+    """Messages in their current state, by sequence number; `next_cursor` is null on the last page.
 
-    A page may be short, or empty, before the end: its size is limited, and a filter looks at a limited number of
-    messages at a time. Follow `next_cursor` until it is null.
+    Any page may be short or empty, because its size is limited and a filter scans a limited number of messages at a
+    time. Follow `next_cursor` until it is null.
     """
 
     items: list[MessageView]
@@ -112,9 +112,10 @@ class MessagePage(msgspec.Struct):
 
 
 class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Changes to a message nobody holds: what is left out stays.
+    """Changes to an unlocked message; omitted fields stay unchanged.
 
-    null makes `available_at` or `delay_seconds` now, `priority` the usual one, and takes a property or all of them away.
+    null makes the message due now (`available_at`, `delay_seconds`), resets `priority` to its default, or removes a
+    property or all properties.
     """
 
     available_at: DateTime | UnsetType | None = UNSET
@@ -124,30 +125,30 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
-    """Messages as their receiver sees them: those under lock with the token that settles them.
+    """Build the JSON of received messages: locked ones with their lock tokens.
 
-    What remains of the locks is counted last, because bodies take time to be written.
+    The remaining lock times are computed last, because encoding bodies takes time.
     """
     views = [_locked_view(message) for message in messages]
     now = monotonic()
-    for message, shown in zip(messages, views, strict=True):
-        left = message.lock_remaining(now)
-        shown.lock_remaining_ms = None if left is None else to_milliseconds(left)
+    for message, view in zip(messages, views, strict=True):
+        remaining = message.lock_remaining(now)
+        view.lock_remaining_ms = None if remaining is None else to_milliseconds(remaining)
     return views
 
 
 def _locked_view(message: Message) -> MessageView:
-    shown = message_view(message)
+    view = message_view(message)
     if message.lock_token is not None and message.locked_until is not None:
-        shown.lock_token = str(LockToken(message.sequence_number, message.lock_token))
-        shown.locked_until = to_wire(message.locked_until)
-    return shown
+        view.lock_token = str(LockToken(message.sequence_number, message.lock_token))
+        view.locked_until = to_wire(message.locked_until)
+    return view
 
 
 def message_view(message: Message) -> MessageView:
-    """A message as anybody may see it who may browse: without its lock token."""
+    """Build the JSON of a message for callers with the browse right: without its lock token."""
     envelope = message.envelope
-    shown = MessageView(
+    view = MessageView(
         sequence_number=message.sequence_number,
         message_id=envelope.message_id,
         state=STATE_NAMES[message.state],
@@ -171,9 +172,9 @@ def message_view(message: Message) -> MessageView:
         dead_lettered_at=maybe_to_wire(message.dead_lettered_at),
     )
     if envelope.properties:
-        shown.properties = msgspec.Raw(envelope.properties)
+        view.properties = msgspec.Raw(envelope.properties)
     if message.body_kind is BodyKind.JSON:
-        shown.body = msgspec.Raw(message.body)
+        view.body = msgspec.Raw(message.body)
     elif message.body_kind is BodyKind.BYTES:
-        shown.body_base64 = base64.b64encode(message.body).decode()
-    return shown
+        view.body_base64 = base64.b64encode(message.body).decode()
+    return view

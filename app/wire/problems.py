@@ -1,4 +1,4 @@
-"""Errors on the wire: RFC 9457 problem documents with a stable code."""
+"""Errors in responses: RFC 9457 problem documents with a stable code."""
 
 import msgspec
 
@@ -7,9 +7,9 @@ from app.wire.field_types import Timestamp
 
 
 class ProblemFault(msgspec.Struct):
-    """One thing wrong with the request: where it is and what is the matter there.
+    """One error in the request: its position and a description.
 
-    In the body a JSON pointer (RFC 6901) says where; elsewhere `#/query/`, `#/header/` or `#/path/` and the name.
+    `pointer` is a JSON pointer (RFC 6901) into the body, or `#/query/`, `#/header/` or `#/path/` and the name.
     """
 
     pointer: str
@@ -17,7 +17,7 @@ class ProblemFault(msgspec.Struct):
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Why a request had no effect. `code` is stable; `retryable` says whether repeating it as it is can help."""
+    """Why a request had no effect. `code` is stable; `retryable` says whether an unchanged repeat may succeed."""
 
     type: str
     title: str

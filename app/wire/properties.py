@@ -1,4 +1,4 @@
-"""Properties as requests write them: kept unread at first, so that their size is known before anything is built."""
+"""Properties in requests: not decoded at first, so that their size is checked before any object is built."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, TypeAlias
@@ -11,12 +11,12 @@ from app.wire.field_types import Properties, PropertyValue
 from app.wire.values import invalid_at, pointer_segment
 
 MAX_RAW_PROPERTIES_BYTES = 8 * MAX_PROPERTIES_BYTES
-"""Bytes of properties in a request. Escapes and white space can make them several times larger than they are."""
+"""Bytes of properties in a request. Escapes and white space can make them several times larger than when stored."""
 TOO_LARGE = f"A message has at most {MAX_PROPERTIES} properties in {MAX_PROPERTIES_BYTES} bytes of JSON."
 
 _SCHEMA = msgspec.json.schema(Properties)
 StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=_SCHEMA)]
-"""Properties as they were checked when they came; they go out as the bytes they are."""
+"""Properties that were checked when they were sent; responses copy their bytes."""
 RawProperties: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"anyOf": [_SCHEMA, {"type": "null"}]})
 ]
@@ -30,16 +30,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 def raw_properties(properties: Mapping[str, object]) -> msgspec.Raw:
-    """Properties that were not written as JSON, in the form of those that were."""
+    """Encode properties that did not come as JSON (but in headers) like those that did."""
     return msgspec.Raw(_encode(properties))
 
 
 def decode_properties(
     raw_value: msgspec.Raw | msgspec.UnsetType, locate: Callable[[str], str] = str
 ) -> dict[str, PropertyValue] | None:
-    """The properties of a request, None where there are none or null.
+    """Decode the properties of a request; return None if they are absent or null.
 
-    Refuses with `InvalidRequest`; `locate` says where in the request a pointer is.
+    Refuses with `InvalidRequest`; `locate` converts a pointer to one in the whole request.
     """
     if raw_value is msgspec.UNSET:
         return None
@@ -51,12 +51,12 @@ def decode_properties(
     try:
         return _decode(raw)
     except msgspec.ValidationError as error:
-        (fault,) = invalid_request(error).field_errors
-        raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), fault.detail) from None
+        (field_error,) = invalid_request(error).field_errors
+        raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), field_error.detail) from None
 
 
 def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:
-    """Properties as they are stored; empty where there are none."""
+    """Encode properties for the store; empty if none are given. Refuses with `InvalidRequest` above the limits."""
     if not properties:
         return b""
     encoded = _encode(properties)
@@ -66,12 +66,12 @@ def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> 
 
 
 def _first_invalid_pointer(raw: bytes) -> str:
-    """What leads to the first wrong property; empty where the object itself is wrong."""
+    """Return the pointer to the first invalid property; empty if the object itself is invalid."""
     try:
         members = _decode_members(raw)
     except msgspec.DecodeError:
         return ""
-    # With more of them than a message may have, the object itself is wrong.
+    # With more properties than a message may have, the object itself is invalid.
     names = members if len(members) <= MAX_PROPERTIES else ()
     return next((pointer_segment(name) for name in names if _is_invalid(name, members[name])), "")
 

@@ -1,4 +1,4 @@
-"""Changes to a queue's settings: a merge patch (RFC 7396), where null brings a default back."""
+"""Changes to a queue's settings: a merge patch (RFC 7396), where null restores the default."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
@@ -24,7 +24,7 @@ RetryKind: TypeAlias = Literal["none", "fixed", "linear", "exponential", "list"]
 
 
 class RetryPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Changes to a retry policy. Another `kind` replaces the policy; otherwise what is left out stays."""
+    """Changes to a retry policy. Another `kind` replaces the policy; otherwise omitted fields stay unchanged."""
 
     kind: RetryKind | UnsetType = UNSET
     delay_seconds: DelaySeconds | UnsetType | None = UNSET
@@ -37,7 +37,7 @@ class RetryPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class QueuePatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Changes to a queue's settings: what is left out stays, null brings the default back."""
+    """Changes to a queue's settings: omitted fields stay unchanged, null restores the default."""
 
     lock_duration_seconds: LockSeconds | UnsetType | None = UNSET
     max_delivery_count: DeliveryLimit | UnsetType | None = UNSET
@@ -53,14 +53,14 @@ class QueuePatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:
-    """The settings with the patch merged in.
+    """Return the settings with the patch merged in.
 
-    Raises `msgspec.ValidationError`, which names the place, where the result is not a valid whole.
+    Raises `msgspec.ValidationError`, with the path of the field, if the merged settings are not valid.
     """
     before: dict[str, Any] = msgspec.to_builtins(settings_body(settings))
     changes: dict[str, Any] = msgspec.to_builtins(patch)
     if isinstance(patch.retry, RetryPatch) and patch.retry.kind not in (UNSET, before["retry"]["kind"]):
-        # Fields of one kind would be unknown to the other, so a plain merge could never succeed.
+        # The other kind does not have the fields of this one, so a plain merge would never be valid.
         before["retry"] = {}
     return msgspec.convert(_merge(before, changes), QueueSettingsBody).settings()
 

@@ -1,4 +1,4 @@
-"""Queues as their owners write and read them."""
+"""Queues in requests and responses."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
@@ -38,12 +38,12 @@ from app.wire.times import to_wire
 
 DeliveryLimit: TypeAlias = Annotated[
     int,
-    msgspec.Meta(ge=1, le=MAX_DELIVERY_LIMIT, description="After so many failures a message is dead-lettered."),
+    msgspec.Meta(ge=1, le=MAX_DELIVERY_LIMIT, description="A message is dead-lettered after this number of failures."),
 ]
 Retention: TypeAlias = Annotated[
     float,
     msgspec.Meta(
-        ge=0, le=to_seconds(MAX_ARCHIVE_RETENTION), description="How long ended messages are kept; 0: not at all."
+        ge=0, le=to_seconds(MAX_ARCHIVE_RETENTION), description="How long ended messages are archived; 0: not at all."
     ),
 ]
 DuplicateWindow: TypeAlias = Annotated[
@@ -51,29 +51,32 @@ DuplicateWindow: TypeAlias = Annotated[
     msgspec.Meta(
         ge=0.001,
         le=to_seconds(MAX_DUPLICATE_WINDOW),
-        description="How long a message id is remembered, so that a repeated send stores nothing; null: not at all.",
+        description="How long a message id is kept, so that a repeated send stores no message; null: not at all.",
     ),
 ]
 MessageBytes: TypeAlias = Annotated[
-    int, msgspec.Meta(ge=1, le=MAX_MESSAGE_BYTES, description="Largest body and properties of one message together.")
+    int, msgspec.Meta(ge=1, le=MAX_MESSAGE_BYTES, description="The largest size of body and properties together.")
 ]
 MessageLimit: TypeAlias = Annotated[
-    int, msgspec.Meta(ge=1, le=2**53, description="Messages the queue holds at most, in whatever state; null: any.")
+    int, msgspec.Meta(ge=1, le=2**53, description="The largest number of messages, in all states; null: no limit.")
 ]
-QueueDescription: TypeAlias = Annotated[str, text_of(NO_NUL, "For people.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)]
+QueueDescription: TypeAlias = Annotated[
+    str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
+]
 States: TypeAlias = Annotated[list[StateName], msgspec.Meta(min_length=1)]
 Rate: TypeAlias = Annotated[
     float,
     msgspec.Meta(
         ge=0.001,
         le=1_000_000,
-        description="Messages a second, at most; the answer waits until the next may go, so repeated calls keep it too.",
+        description="The largest number of messages a second. The response waits until the next message may move, so "
+        "repeated requests keep the limit too.",
     ),
 ]
 
 
 class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The settings of a queue; what is left out has its default."""
+    """The settings of a queue; omitted settings have their defaults."""
 
     lock_duration_seconds: LockSeconds = to_seconds(DEFAULT_LOCK_DURATION)
     max_delivery_count: DeliveryLimit = DEFAULT_MAX_DELIVERY_COUNT
@@ -88,7 +91,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     description: QueueDescription = ""
 
     def settings(self) -> QueueSettings:
-        """The settings as the broker keeps them."""
+        """Convert to the settings of the broker."""
         return QueueSettings(
             lock_duration=from_seconds(self.lock_duration_seconds),
             max_delivery_count=self.max_delivery_count,
@@ -105,7 +108,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 
 
 class MessageCounts(msgspec.Struct):
-    """How many messages are in each state, exactly."""
+    """The exact number of messages in each state."""
 
     available: int
     scheduled: int
@@ -124,21 +127,21 @@ class QueueView(QueueSettingsBody, forbid_unknown_fields=False, kw_only=True):
 
 
 class QueueStatusView(QueueView, forbid_unknown_fields=False, kw_only=True):
-    """A queue together with what it holds, and since when the oldest available message has waited."""
+    """A queue with its message counts, and how long the oldest available message has waited."""
 
     counts: MessageCounts
     oldest_available_seconds: float | None
 
 
 class QueuePage(msgspec.Struct):
-    """Queues by name; `next_cursor` is null at the end."""
+    """Queues by name; `next_cursor` is null on the last page."""
 
     items: list[QueueStatusView]
     next_cursor: str | None
 
 
 class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
-    """Which messages to remove; without `states` every one that is not locked."""
+    """Which messages to remove; without `states`, all that are not locked."""
 
     states: States | None = None
     filter: Filter | None = None
@@ -146,13 +149,13 @@ class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Purged(msgspec.Struct):
-    """How many messages went; ask again until it is 0 where no `limit` was given."""
+    """The number of messages removed. Without a `limit`, repeat the request until it is 0."""
 
     removed: int
 
 
 class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
-    """Which dead-lettered messages go back to work, where to (their own queue), and how fast."""
+    """Which dead-lettered messages to redrive, to which queue (default: their own), and how fast."""
 
     to_queue: QueueName | None = None
     filter: Filter | None = None
@@ -161,23 +164,23 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Redriven(msgspec.Struct):
-    """How many messages went back; ask again until it is 0 where no `limit` was given."""
+    """The number of messages moved. Without a `limit`, repeat the request until it is 0."""
 
     moved: int
 
 
 def settings_body(settings: QueueSettings) -> QueueSettingsBody:
-    """Settings on the wire."""
+    """Build the JSON of settings."""
     return QueueSettingsBody(**_fields(settings))
 
 
 def queue_view(queue: Queue) -> QueueView:
-    """A queue on the wire, without its counts."""
+    """Build the JSON of a queue, without its counts."""
     return QueueView(**_fields(queue.settings), **_identity(queue))
 
 
 def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
-    """A queue on the wire, with its counts."""
+    """Build the JSON of a queue, with its counts."""
     oldest = counts.oldest_available
     return QueueStatusView(
         **_fields(queue.settings),
@@ -195,7 +198,7 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
 
 
 def parse_states(names: Sequence[StateName]) -> list[MessageState]:
-    """States by their names on the wire, each once."""
+    """Convert the names of states, without repetitions."""
     return [MessageState[name.upper()] for name in dict.fromkeys(names)]
 
 

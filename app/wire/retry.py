@@ -1,4 +1,4 @@
-"""Retry policies as owners of queues write and read them."""
+"""Retry policies in requests and responses."""
 
 from typing import Annotated, TypeAlias
 
@@ -43,7 +43,10 @@ class LinearRetryDelay(msgspec.Struct, tag_field="kind", tag="linear", forbid_un
 
 
 class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential", forbid_unknown_fields=True):
-    """`first_seconds`, then `factor` times the one before, up to `max_seconds`; chance takes up to `jitter` of it."""
+    """`first_seconds`, then `factor` times the previous delay, up to `max_seconds`.
+
+    A random share of up to `jitter` is subtracted from each delay.
+    """
 
     first_seconds: DelaySeconds
     factor: Factor = 2.0
@@ -52,7 +55,7 @@ class ExponentialRetryDelay(msgspec.Struct, tag_field="kind", tag="exponential",
 
 
 class ListRetryDelay(msgspec.Struct, tag_field="kind", tag="list", forbid_unknown_fields=True):
-    """One delay per failure in order; the last one from then on."""
+    """One delay per failure, in order; the last one applies to all further failures."""
 
     delays_seconds: DelayList
 
@@ -61,7 +64,7 @@ RetrySettings: TypeAlias = NoRetryDelay | FixedRetryDelay | LinearRetryDelay | E
 
 
 def to_retry_policy(settings: RetrySettings) -> RetryPolicy:
-    """The retry policy as the broker keeps it."""
+    """Convert to the retry policy of the broker."""
     match settings:
         case NoRetryDelay():
             return NoDelay()
@@ -76,7 +79,7 @@ def to_retry_policy(settings: RetrySettings) -> RetryPolicy:
 
 
 def retry_settings(policy: RetryPolicy) -> RetrySettings:
-    """The retry policy on the wire."""
+    """Build the JSON of a retry policy."""
     match policy:
         case NoDelay():
             return NoRetryDelay()

@@ -1,4 +1,4 @@
-"""Messages as senders write them, and what senders hear."""
+"""Messages in send requests, and their results."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
@@ -29,9 +29,9 @@ from app.wire.values import base64_bytes, due_time, invalid_at
 
 
 class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message on its way in. `body` is any JSON value, `body_base64` bytes; at most one of the two.
+    """A message to send. `body` is any JSON value, `body_base64` is bytes; at most one of them.
 
-    At most one of `available_at` and `delay_seconds` schedules it. Without a `message_id` one is made.
+    `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
     """
 
     body: AnyJson | msgspec.UnsetType = msgspec.UNSET
@@ -53,9 +53,9 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def new_message(
         self, new_id: Callable[[], str], traceparent: str | None = None, locate: Callable[[str], str] = str
     ) -> NewMessage:
-        """The message as the broker takes it; refuses with `InvalidRequest` where fields contradict each other.
+        """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
 
-        `new_id` makes a message id where there is none; `locate` says where in the request a field was found.
+        `new_id` creates a missing message id. `locate` converts a pointer to one in the whole request.
         """
         body, kind = self._body_and_kind(locate)
         return NewMessage(
@@ -102,18 +102,18 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 RawMessage: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/SendMessage"})
 ]
-"""A message of a batch, unread at first, because each may be refused alone."""
+"""A message of a batch, not decoded at first, because each may be refused separately."""
 
 
 class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages sent in one call: all or none, unless `atomic` is false."""
+    """Messages sent in one request: all or none, unless `atomic` is false."""
 
     messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
     atomic: bool = True
 
 
 class SentMessage(msgspec.Struct):
-    """A message that is stored; `duplicate` where it already was."""
+    """A stored message; `duplicate` is true if an earlier send stored it."""
 
     sequence_number: int
     message_id: str
@@ -123,11 +123,11 @@ class SentMessage(msgspec.Struct):
 
 
 class SentResult(SentMessage, tag_field="result", tag="sent"):
-    """One message of a batch that is stored."""
+    """One stored message of a batch."""
 
 
 class RefusedSend(msgspec.Struct, tag_field="result", tag="refused"):
-    """One message of a batch that was not taken, and why."""
+    """One refused message of a batch, and why."""
 
     problem: Problem
 
@@ -136,20 +136,20 @@ SendResult: TypeAlias = SentResult | RefusedSend
 
 
 class SendResults(msgspec.Struct):
-    """What became of each message, in order."""
+    """The result of each message, in order."""
 
     results: list[SendResult]
 
 
 class AcceptedMessage(msgspec.Struct):
-    """A volatile message that will be stored in a moment."""
+    """An accepted volatile message, which is stored shortly after the response."""
 
     message_id: str
     durability: Literal["volatile"] = "volatile"
 
 
 def sent_message(receipt: Receipt) -> SentMessage:
-    """A receipt on the wire."""
+    """Build the JSON of a receipt."""
     return SentMessage(
         receipt.sequence_number,
         receipt.message_id,
@@ -160,7 +160,7 @@ def sent_message(receipt: Receipt) -> SentMessage:
 
 
 def sent_result(receipt: Receipt) -> SentResult:
-    """A receipt among those of a batch."""
+    """Build the JSON of a receipt in a batch."""
     return SentResult(
         receipt.sequence_number,
         receipt.message_id,

@@ -1,4 +1,4 @@
-"""Settlements as holders ask for them and as they are answered."""
+"""Settlements and renewals in requests and responses."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
@@ -13,11 +13,14 @@ from app.wire.properties import RawProperties
 
 
 class CompleteLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Nothing more to say: the message is done."""
+    """The parameters of a complete: none."""
 
 
 class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Give the message back: after `delay_seconds` or the queue's retry delay, counted unless `count` is false."""
+    """Return the message after `delay_seconds` or the queue's retry delay.
+
+    It counts as a failure unless `count` is false.
+    """
 
     delay_seconds: DelaySeconds | None = None
     count: bool = True
@@ -26,7 +29,7 @@ class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Set the message aside as one that cannot be processed."""
+    """Move the message to the dead-letter queue, because it cannot be processed."""
 
     reason: Reason | None = None
     description: Description | None = None
@@ -34,13 +37,13 @@ class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DeferLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Set the message aside, to be received by its sequence number."""
+    """Set the message aside, to be received later by its sequence number."""
 
     properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
 
 
 class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Hold the lock for `lock_seconds` from now, or for the queue's lock duration."""
+    """Extend the lock to `lock_seconds` from now (default: the queue's lock duration)."""
 
     lock_seconds: LockSeconds | None = None
 
@@ -83,11 +86,11 @@ Settlement: TypeAlias = (
 RawSettlement: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/Settlement"})
 ]
-"""A settlement of a batch, unread at first, because each may be refused alone."""
+"""A settlement of a batch, not decoded at first, because each may be refused separately."""
 
 
 class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Settlements carried out in one call, each with its own result; of two with one token the second is refused."""
+    """Settlements in one request, each with its own result. Of two with the same token, the second is refused."""
 
     settlements: Annotated[list[RawSettlement], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
 
@@ -102,9 +105,9 @@ OUTCOME_NAMES: Final[Mapping[Outcome, SettledOutcome]] = {
 
 
 class SettlementDone(msgspec.Struct, omit_defaults=True):
-    """A settlement that took effect; `replayed` when it had done so before.
+    """A settlement that took effect; `replayed` is true if an earlier request had settled the message.
 
-    `state` is where the message went, for those that stay in the queue.
+    `state` is the new state of a message that stays in the queue.
     """
 
     outcome: SettledOutcome
@@ -114,7 +117,7 @@ class SettlementDone(msgspec.Struct, omit_defaults=True):
 
 
 class LockRenewed(msgspec.Struct):
-    """How long the lock now lasts; measure by `lock_remaining_ms`, clocks differ."""
+    """How long the lock now lasts. Use `lock_remaining_ms`, because clocks differ."""
 
     locked_until: Timestamp
     lock_remaining_ms: int
@@ -133,7 +136,7 @@ class RenewedResult(LockRenewed, tag_field="result", tag="renewed", kw_only=True
 
 
 class RefusedResult(msgspec.Struct, tag_field="result", tag="refused"):
-    """One settlement or renewal of a batch that had no effect, and why; `lock_token` is null where it has none."""
+    """One settlement or renewal of a batch that had no effect, and why; `lock_token` is null if the entry has none."""
 
     lock_token: str | None
     problem: Problem
@@ -143,6 +146,6 @@ SettlementResult: TypeAlias = SettledResult | RenewedResult | RefusedResult
 
 
 class SettlementResults(msgspec.Struct):
-    """What became of each settlement, in order."""
+    """The result of each settlement, in order."""
 
     results: list[SettlementResult]

@@ -1,4 +1,4 @@
-"""Times on the wire are RFC 3339 in UTC with microseconds; durations are numbers of seconds."""
+"""Times in JSON are RFC 3339 in UTC with microseconds; durations are numbers of seconds."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -9,22 +9,22 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_wire(instant: Instant) -> str:
-    """`2026-01-31T12:00:00.000001Z`."""
+    """Format an instant, as `2026-01-31T12:00:00.000001Z`."""
     second, fraction = divmod(instant, SECOND)
     return f"{_format_second(second)}.{fraction:06d}Z"
 
 
 def maybe_to_wire(instant: Instant | None) -> str | None:
-    """`to_wire`, or None where there is no such time."""
+    """Format an instant, or return None for None."""
     return None if instant is None else to_wire(instant)
 
 
-def from_wire(moment: datetime) -> Instant:
-    """The instant of a datetime that carries its zone."""
-    return (moment - EPOCH) // timedelta(microseconds=1)
+def from_wire(time: datetime) -> Instant:
+    """Convert a datetime with a time zone to an instant."""
+    return (time - EPOCH) // timedelta(microseconds=1)
 
 
-# The messages of one answer were mostly enqueued in the same few seconds: remembered, a time costs a third.
+# Most messages of one response were enqueued in the same few seconds. With the cache, formatting costs a third.
 @lru_cache(maxsize=4096)
 def _format_second(second: int) -> str:
     return (EPOCH + timedelta(seconds=second)).isoformat()[:-6]
