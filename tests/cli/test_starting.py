@@ -24,14 +24,14 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
     [
         ({"workers": 2}, "Only one process may write SQLite"),
         ({"workers": 2, "database_url": "postgresql://nobody@127.0.0.1:1/none"}, "More than one process needs Redis"),
-        ({"host": "0.0.0.0"}, "there is no API key yet"),
+        ({"host": "0.0.0.0"}, "No API key exists yet"),
         ({"host": "0.0.0.0", "bootstrap_key": "short"}, "fewer than 32 characters"),
-        ({"host": "no.such.host.invalid"}, "there is no API key yet"),
+        ({"host": "no.such.host.invalid"}, "No API key exists yet"),
         ({"host": "no.such.host.invalid", "insecure_no_auth": 1}, "Cannot listen on no.such.host.invalid"),
         ({"database_url": "oracle://host/database"}, "There is no store on oracle"),
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
-        ({"database_url": "sqlite:///:memory:"}, "would be gone with the server"),
+        ({"database_url": "sqlite:///:memory:"}, "would end with the server"),
         ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslmode=perhaps"},
