@@ -1,4 +1,4 @@
-"""Log lines: one JSON object each for machines, or text for a terminal; never a body, never a token."""
+"""Log lines: one JSON object each, or text for a terminal. They contain no bodies and no tokens."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import structlog
 
 
 def configure(log_format: Literal["text", "json"], level: str) -> None:
-    """Send everything that is logged, by libraries too, to standard error in one format."""
+    """Write all log lines, also those of libraries, to standard error in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -18,7 +18,7 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        # Below the level a line costs one call that does nothing.
+        # A line below the level costs one empty call.
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
@@ -29,14 +29,14 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # What it can do is no news, and it says so at every start.
+    # It lists its plugins at every start, which is no news.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.ERROR)
 
 
 def _final_processors(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
     without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "text":
-        # The usual renderer shows the variables of every frame, and among them bodies and tokens.
+        # The default renderer shows the variables of every frame, including bodies and tokens.
         plain = structlog.dev.plain_traceback
         return [without_meta, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     return [

@@ -1,4 +1,4 @@
-"""Opens every room of a server in order and closes them in reverse: the only place that knows them all."""
+"""Opens the backends and background loops of a server in order, and closes them in reverse order."""
 
 import asyncio
 import gc
@@ -40,12 +40,12 @@ from app.store.open import open_store
 log = structlog.get_logger("peeklock")
 
 GC_THRESHOLD = 50_000
-"""Fewer collections: hot requests make no cycles, and what start-up made is frozen."""
+"""Fewer garbage collections than by default: hot requests make no cycles, and objects of the start are frozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """A server's rooms, open."""
+    """The open services of a server."""
 
     broker: Broker
     authenticator: Authenticator | None
@@ -53,7 +53,7 @@ class Services:
 
 @asynccontextmanager
 async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncGenerator[Services]:
-    """Open store, lock store, verbs and background passes; close them in reverse."""
+    """Open the store, the lock backend, the broker and the background loops; close them in reverse order."""
     async with AsyncExitStack() as stack:
         wait_queue: WaitQueue[int] = WaitQueue(clock)
         store = await open_store(settings.store_url, clock, settings.database_connections, metrics.record_batch)
@@ -78,7 +78,7 @@ async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> A
 
 
 class ServerApplication:
-    """The ASGI application of one server process: its life, and the requests in between."""
+    """The ASGI application of one server process: its lifespan and its requests."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class ServerApplication:
         self._middleware: RequestIdMiddleware | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Live, or answer one request."""
+        """Run the lifespan, or answer one request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         elif self._middleware is not None:
@@ -122,7 +122,7 @@ class ServerApplication:
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
             lambda: self._is_draining,
-            # A body of the largest size that is allowed has room at least while there is no other.
+            # The largest allowed body must fit while no other body is held.
             ByteBudget(max(self._settings.max_request_bytes_in_flight, self._settings.max_request_bytes), Overloaded),
             QueueStatistics(services.broker),
             _secret(self._settings.metrics_key),
@@ -131,14 +131,14 @@ class ServerApplication:
         )
 
     def _drain(self, services: Services) -> None:
-        """Say so first, then let every waiting receiver answer with what it has."""
+        """Report the drain first, then end the waits of all receivers, which answer with what they have."""
         if self._middleware is not None:
             self._middleware.is_draining = True
         services.broker.wait_queue.close()
 
 
 def create() -> ServerApplication:
-    """A server process with the settings of its environment; what uvicorn calls in each of them."""
+    """Return the application of a server process, with the settings of its environment. uvicorn calls it per process."""
     settings = Settings()
     configure(settings.log_format, settings.log_level)
     return ServerApplication(settings)
@@ -168,7 +168,7 @@ def _broker(
 
 
 async def _claim_database(store: Store, settings: Settings) -> None:
-    """Make sure that processes which do not know of each other do not work on one database."""
+    """Claim the database: exclusively without Redis, else shared with other processes that use Redis."""
     for warning in await store.acquire_exclusive() if settings.redis_url is None else await store.acquire_shared():
         log.warning(warning)
 
@@ -195,9 +195,9 @@ async def _flush(volatile_buffer: VolatileBuffer, grace_seconds: float) -> None:
 
 
 def _on_stop(drain: Callable[[], None]) -> None:
-    """Drain when the process is told to stop, before the server stops listening.
+    """Drain on a stop signal, before the server stops listening.
 
-    uvicorn waits for open requests and does not wake them, so its own handler is called after ours.
+    uvicorn waits for open requests and does not end their waits, so its own handler runs after this one.
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,7 +222,7 @@ def _secret(value: SecretStr | None) -> str | None:
 
 
 def _report(name: str, error: BaseException) -> None:
-    log.warning("a background task failed and goes on", task=name, error=repr(error))
+    log.warning("a background task failed and will run again", task=name, error=repr(error))
 
 
 def _report_dropped(error: Exception, messages: int) -> None:

@@ -1,4 +1,4 @@
-"""Every knob of a server, read once from `PEEKLOCK_*`; rooms receive values, never settings."""
+"""The settings of a server, read once from `PEEKLOCK_*`. Backends receive values, never settings."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,121 +10,133 @@ from app.domain.weight import MAX_RESPONSE_BYTES
 
 
 class Settings(BaseSettings):
-    """The settings of one server; `peeklock serve --help` lists them with these descriptions."""
+    """The settings of one server. `peeklock serve --help` prints these descriptions."""
 
     model_config = SettingsConfigDict(env_prefix="PEEKLOCK_", env_ignore_empty=True, extra="ignore")
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on; anything but loopback needs an API key.")
-    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    host: str = Field(
+        default="127.0.0.1", description="Address to listen on. Every address but loopback needs an API key."
+    )
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on. 0 takes a free port.")
     data_dir: Path = Field(
-        default=Path("data"), description="Where the SQLite database lies when no database URL is given."
+        default=Path("data"), description="Directory of the SQLite database. Used without a database URL."
     )
     database_url: SecretStr | None = Field(
-        default=None, description="postgresql://, mysql:// or sqlite:/// URL; without one SQLite in the data directory."
+        default=None,
+        description="postgresql://, mysql:// or sqlite:/// URL. Without one the server uses SQLite in the data directory.",
     )
     redis_url: SecretStr | None = Field(
-        default=None, description="redis:// URL of the shared lock store; without one this must be the only process."
+        default=None,
+        description="redis:// URL of the shared lock store. Without one this must be the only server process.",
     )
     redis_timeout_seconds: float = Field(
         default=0.2,
         gt=0,
         le=10,
-        description="How long Redis may take to answer; after that the request goes on without Redis.",
+        description="Timeout of Redis in seconds. After it a request continues without Redis.",
     )
-    redis_prefix: str = Field(default="peeklock:", description="What the names of all its Redis keys begin with.")
-    workers: int = Field(default=1, ge=1, le=64, description="Server processes; more than one needs Redis.")
+    redis_prefix: str = Field(default="peeklock:", description="Prefix of all keys in Redis.")
+    workers: int = Field(default=1, ge=1, le=64, description="Number of server processes. More than one needs Redis.")
     auto_create_queues: bool | None = Field(
-        default=None, description="Make a queue on first send; on by default with the embedded SQLite database only."
+        default=None,
+        description="Create a queue on the first send to it. By default only with the embedded SQLite database.",
     )
     max_queues: int = Field(
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Most queues; above this a new queue is refused with 409.",
+        description="Maximum number of queues. Above it a new queue is refused with 409.",
     )
     metrics_key: SecretStr | None = Field(
         default=None,
-        description="Bearer token with which /metrics names queues; an API key that may browse every queue does too.",
+        description="Bearer token with which /metrics shows queue names. An API key that may browse every queue works too.",
     )
     metrics_per_queue: bool = Field(
         default=True,
-        description="Whether /metrics has series for each of the first 1,000 queues, for callers that may see their names.",
+        description="Show series for each of the first 1,000 queues in /metrics, to callers that may see queue names.",
     )
-    database_connections: int = Field(default=8, ge=2, le=200, description="Database connections of each process.")
+    database_connections: int = Field(default=8, ge=2, le=200, description="Database connections per process.")
     long_poll_cap_seconds: float = Field(
-        default=50, ge=0, le=3600, description="Longest wait of a receive; keep it below the proxy's own limit."
+        default=50,
+        ge=0,
+        le=3600,
+        description="Longest wait of a receive in seconds. Keep it below the timeout of the proxy.",
     )
     max_filtered_receivers: int = Field(
         default=200,
         ge=1,
         le=10_000,
-        description="Most receivers with a filter at once in each process; one more is answered 429.",
+        description="Maximum receivers with a filter at a time per process. One more is answered 429.",
     )
     max_connections: int = Field(
         default=500,
         ge=1,
         le=100_000,
-        description="Connections that a process serves; a request on one above it is answered 503.",
+        description="Maximum connections per process. A request on a connection above the limit is answered 503.",
     )
     max_request_bytes: int = Field(
-        default=16 << 20, ge=1 << 10, description="Largest request body, counted while it streams."
+        default=16 << 20, ge=1 << 10, description="Maximum bytes of a request body, counted while it streams."
     )
     max_answer_bytes: int = Field(
         default=MAX_RESPONSE_BYTES,
         ge=64 << 10,
-        description="Most bytes of messages in one answer; a larger message comes alone.",
+        description="Maximum bytes of messages in one answer. A larger message is answered alone.",
     )
     max_request_bytes_in_flight: int = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="Bytes of request bodies that a process holds at a time; above it requests are answered 503. "
-        "Bodies up to 64 KiB do not count. It is never less than PEEKLOCK_MAX_REQUEST_BYTES.",
+        description="Maximum bytes of request bodies that a process holds at a time. Above it requests are answered 503. "
+        "Bodies up to 64 KiB do not count. The limit is never less than PEEKLOCK_MAX_REQUEST_BYTES.",
     )
     max_answer_bytes_in_flight: int = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="Bytes of messages that a process reads for answers and writes to slow clients at a time; "
-        "above it receives and reads wait up to five seconds and are then answered 503.",
+        description="Maximum bytes of messages that a process reads for answers and writes to slow clients at a time. "
+        "Above it receives and reads wait up to five seconds and are then answered 503.",
     )
     max_volatile_bytes: int = Field(
         default=32 << 20,
         ge=1 << 10,
-        description="Bytes of volatile messages that wait to be stored; above it volatile sends are answered 429.",
+        description="Maximum bytes of volatile messages that wait to be stored. Above it volatile sends are answered 429.",
     )
-    sweep_interval_seconds: float = Field(default=1, gt=0, le=60, description="How often ended locks are looked for.")
+    sweep_interval_seconds: float = Field(
+        default=1, gt=0, le=60, description="Seconds between searches for expired locks."
+    )
     seal_interval_seconds: float = Field(
-        default=10, gt=0, le=3600, description="How long ended messages gather before they are sealed for export."
+        default=10, gt=0, le=3600, description="Seconds that ended messages gather before they are sealed for export."
     )
     shutdown_grace_seconds: float = Field(
-        default=30, ge=0, le=600, description="How long a stop waits for open requests."
+        default=30, ge=0, le=600, description="Seconds that a stop waits for open requests."
     )
-    log_format: Literal["text", "json"] = Field(default="json", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
+    log_format: Literal["text", "json"] = Field(default="json", description="Format of log lines: text or json.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level that is logged: debug, info, warning or error."
+    )
     bootstrap_key: SecretStr | None = Field(
-        default=None, description="An API key with every right, stored at start if it is not there yet."
+        default=None, description="An API key with every right. It is stored at the start if it does not exist yet."
     )
     insecure_no_auth: bool = Field(
-        default=False, description="Serve beyond loopback without API keys. Anybody may do anything."
+        default=False, description="Serve beyond loopback without API keys. Every client may then do everything."
     )
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the server keeps a database of its own in the data directory."""
+        """Whether the server uses its embedded database in the data directory."""
         return self.database_url is None
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs on this machine can reach the address that is listened on."""
+        """Whether only programs on this machine can reach the server."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     @property
     def store_url(self) -> str:
-        """The database URL, of the embedded database where none was given."""
+        """The database URL; by default that of the embedded database."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir / 'peeklock.db'}"
 
     @property
     def creates_queues(self) -> bool:
-        """Whether a first send makes its queue."""
+        """Whether the first send to a queue creates it."""
         return self.is_embedded if self.auto_create_queues is None else self.auto_create_queues

@@ -10,7 +10,7 @@ from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
 
 app = typer.Typer(
     name="peeklock",
-    help="Peeklock: a message broker in plain HTTP.",
+    help="Peeklock: a message broker over plain HTTP.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

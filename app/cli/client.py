@@ -1,4 +1,4 @@
-"""How commands speak to a server, and how its answers look on a terminal."""
+"""The HTTP client of the commands, and the output of answers on a terminal."""
 
 import json
 import sys
@@ -19,27 +19,27 @@ from rich.table import Table
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
-Url: TypeAlias = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")]
+Url: TypeAlias = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="URL of the server.")]
 Key: TypeAlias = Annotated[
     str | None, typer.Option("--api-key", "--key", envvar="PEEKLOCK_API_KEY", help="API key of the caller.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the server's JSON, one document a line.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the server's JSON, one document per line.")]
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 RESPONSE_TIMEOUT_SECONDS = 75.0
-"""Above the longest wait of a receive, so that the server answers first."""
+"""Longer than the longest wait of a receive, so that the server answers first."""
 
 
 MAX_INT_DIGITS = 18
-"""Digits, with a sign, that surely fit into 64 bits."""
+"""Characters of an integer, with its sign, that always fit into 64 bits."""
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """A server at a URL. Every refusal ends the command with exit status 1 and the problem on standard error."""
+    """A client of a server. A refusal prints the problem on standard error and exits with status 1."""
 
     http: httpx.Client
     as_json: bool
@@ -52,18 +52,18 @@ class ApiClient:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The decoded answer of one call; None for an empty one."""
+        """Send a request, and return the decoded answer; None for an empty answer."""
         response = self.send(method, path, json=body, params=query, headers=headers)
         return read_json(response.content) if response.content else None
 
     def send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """One call, given as httpx takes it."""
+        """Send a request with the arguments of httpx, and return its response."""
         try:
             response = self.http.request(method, path, **request)
         except httpx.HTTPError as error:
             err.print(f"No answer from {self.http.base_url}: {error}", markup=False)
             raise typer.Exit(1) from None
-        except ValueError as error:  # a number that JSON does not have, or text that is none
+        except ValueError as error:  # a number that JSON cannot express, or invalid text
             err.print(f"This cannot be sent: {error}", markup=False)
             raise typer.Exit(2) from None
         if response.is_error:
@@ -71,7 +71,7 @@ class ApiClient:
         return response
 
     def pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Any]:
-        """The items of a list, page after page."""
+        """Yield the items of a list, page by page."""
         cursor: str | None = None
         while True:
             page = self.call("GET", path, query={**query, **({"cursor": cursor} if cursor else {})})
@@ -94,18 +94,18 @@ class ApiClient:
 
 
 def connect(url: str, key: str | None, as_json: bool = False) -> ApiClient:
-    """A server to speak to."""
+    """Return a client of a server."""
     headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
     return ApiClient(httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_TIMEOUT_SECONDS), as_json)
 
 
 def queue_path(name: str, *rest: str) -> str:
-    """The path of something in a queue."""
+    """Return the path of a queue, or of a resource in it."""
     return "/".join(("/v1/queues", quote(name, safe=""), *rest))
 
 
 def read_json(content: bytes) -> Any:
-    """A JSON document, its numbers as they are written: a message may hold some that no machine number can."""
+    """Decode JSON and keep numbers exact: a message may contain numbers that fit no machine type."""
     return json.loads(content, parse_float=Decimal, parse_int=_parse_int)
 
 
@@ -115,7 +115,7 @@ def show(document: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under their headings."""
+    """Print rows under column headings."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -125,7 +125,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _cell_text(value: Any) -> str:
-    """A value as a person writes it."""
+    """Return a value as text for a person."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -145,7 +145,7 @@ def _parse_int(digits: str) -> int | Decimal:
 
 
 def progress() -> Progress:
-    """A progress bar on standard error; silent where nobody is looking."""
+    """Return a progress bar on standard error, disabled if that is no terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -1,6 +1,6 @@
-"""API keys made, listed and revoked straight in the database of the environment's settings.
+"""Makes, lists and revokes API keys directly in the database of the environment's settings.
 
-A refusal is printed and ends the command with exit status 1.
+A refusal is printed, and the command exits with status 1.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def create_key_in_database(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
-    """Make a key that ends after `days`, or never; returns its fields and its secret."""
+    """Make a key that expires after `days`, or never. Return its fields and its secret."""
 
     async def act(store: Store) -> dict[str, Any]:
         now = await store.now()
@@ -45,7 +45,7 @@ def list_keys_in_database() -> list[dict[str, Any]]:
 
 
 def revoke_key_in_database(key_id: str) -> None:
-    """End a key."""
+    """Revoke a key."""
     _in_database(lambda store: revoke_key(store.keys, key_id))
 
 
@@ -57,7 +57,7 @@ def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
     try:
         return asyncio.run(run())
     except RefusedToStart as error:
-        err.print(f"{error} A server that runs makes keys too: name it with --url.", markup=False)
+        err.print(f"{error} A running server makes keys too: give its URL with --url.", markup=False)
         raise typer.Exit(1) from None
     except (Refusal, BackendUnavailable) as error:
         err.print(f"{error.code}: {error}", markup=False)

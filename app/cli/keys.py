@@ -1,6 +1,6 @@
-"""`peeklock key ...`: API keys, straight in the server's database or, with --url, at a running server.
+"""`peeklock key ...`: API keys, directly in the server's database or, with --url, at a running server.
 
-The first key has to be made in the database: a server beyond loopback does not start without one.
+The first key must be made in the database: a server beyond loopback does not start without one.
 """
 
 from typing import Annotated, Any
@@ -13,27 +13,35 @@ from app.domain.access import ALL_RIGHTS, Grant, Right
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
 OptionalUrl = Annotated[
-    str | None, typer.Option("--url", envvar="PEEKLOCK_URL", help="A running server, instead of its database.")
+    str | None,
+    typer.Option(
+        "--url", envvar="PEEKLOCK_URL", help="URL of a running server. Without it the command uses the database."
+    ),
 ]
 LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
-"""What a server without keys asks of a caller who makes or revokes one; a server with keys ignores it."""
+"""A server without keys requires this header to make or revoke one; a server with keys ignores it."""
 
 COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
 
 
 @key.command("create")
 def create_key(
-    principal: Annotated[str, typer.Option(help="Who the key is for; may have two live keys.")],
-    right: Annotated[list[Right] | None, typer.Option(help="May be repeated; every right by default.")] = None,
-    pattern: Annotated[
-        list[str] | None, typer.Option(help="Queue names it is good for, as a*; all by default.")
+    principal: Annotated[str, typer.Option(help="The user or application of the key. It may have two live keys.")],
+    right: Annotated[
+        list[Right] | None, typer.Option(help="A right of the key; may be repeated. All rights by default.")
     ] = None,
-    days: Annotated[float | None, typer.Option(help="Ends after so many days.")] = None,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option(help="Queue names that the key covers, such as a*; may be repeated. All by default."),
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Days until the key expires. Without it the key never expires.")
+    ] = None,
     url: OptionalUrl = None,
     api_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and show its secret, this once."""
+    """Make a key and print its secret, which is shown only once."""
     rights, patterns = sorted(right or ALL_RIGHTS), pattern or ["*"]
     if url is not None:
         body: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
@@ -48,12 +56,12 @@ def create_key(
         show(created)
         return
     typer.echo(created["secret"])
-    err.print(f"Key {created['id']} of {principal}. The secret is shown only now; send it as Authorization: Bearer.")
+    err.print(f"Key {created['id']} of {principal}. The secret is shown only now. Send it as Authorization: Bearer.")
 
 
 @key.command("list")
 def list_keys(url: OptionalUrl = None, api_key: Key = None, as_json: AsJson = False) -> None:
-    """Every key, without its secret."""
+    """List every key, without its secret."""
     if url is not None:
         keys = list(connect(url, api_key).pages("/v1/keys", {}))
     else:
@@ -69,12 +77,12 @@ def list_keys(url: OptionalUrl = None, api_key: Key = None, as_json: AsJson = Fa
 
 @key.command("revoke")
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")],
     url: OptionalUrl = None,
     api_key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a key; running servers follow within five seconds."""
+    """Revoke a key. Running servers stop accepting it within five seconds."""
     if url is not None:
         connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=LOCAL_ADMIN_HEADERS)
     else:

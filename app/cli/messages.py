@@ -1,4 +1,4 @@
-"""`peeklock send | receive | browse`: messages from a terminal or a pipe."""
+"""`peeklock send | receive | browse`: messages in a terminal or a pipe."""
 
 import sys
 from base64 import b64decode, b64encode
@@ -29,15 +29,15 @@ from app.wire.values import is_json_media_type
 
 JSON_HEADERS = {"content-type": "application/json"}
 BATCH_SIZE = 500
-"""Lines sent per request."""
+"""Lines per request."""
 
 
 DEFAULT_CONTENT_TYPE = "text/plain"
-"""What a message says of itself where nothing else is said of it."""
+"""The content type of a message without --content-type."""
 
 
 class SettlementAction(StrEnum):
-    """What is done with each message that was received."""
+    """The settlement of each received message."""
 
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -49,20 +49,25 @@ class SettlementAction(StrEnum):
 def send(
     name: QueueName,
     body: Annotated[
-        str | None, typer.Argument(help="The body, as text; without one it is read from --file or standard input.")
+        str | None,
+        typer.Argument(help="Body of the message as text. Without it the body is read from --file or standard input."),
     ] = None,
-    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Read the body from a file.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line read is a message of its own.")] = False,
-    content_type: Annotated[str | None, typer.Option(help="Content type of the body; text/plain by default.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Higher goes first; 4 by default.")] = None,
-    delay: Annotated[float | None, typer.Option(help="Seconds until it can be received.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Read the body from this file.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Send every line as a message of its own.")] = False,
+    content_type: Annotated[str | None, typer.Option(help="Content type of the body. text/plain by default.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=9, help="A higher priority is received first. 4 by default.")
+    ] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds until the message can be received.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message: from the argument, a file, or standard input."""
+    """Send a message from the argument, a file or standard input."""
     if body is not None and file is not None:
-        raise typer.BadParameter("The body is given twice: as an argument, and by --file.")
+        raise typer.BadParameter("The body is given twice: as an argument and with --file.")
     client = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:
@@ -87,28 +92,31 @@ def send(
 def receive(
     name: QueueName,
     max_messages: Annotated[
-        int | None, typer.Option("--max", min=1, max=1000, help="At most so many messages; 1 by default.")
+        int | None, typer.Option("--max", min=1, max=1000, help="Maximum number of messages. 1 by default.")
     ] = None,
-    wait: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the first; 0 by default.")] = None,
+    wait: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait for the first message. 0 by default.")
+    ] = None,
     action: Annotated[
-        SettlementAction, typer.Option("--then", help="What is done with each after it is printed.")
+        SettlementAction, typer.Option("--then", help="What to do with each message after it is printed.")
     ] = SettlementAction.COMPLETE,
-    reason: Annotated[str | None, typer.Option(help="Noted with an abandon or dead-letter.")] = None,
-    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="From the dead-letter queue.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Reason of an abandon or dead-letter.")] = None,
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Receive from the dead-letter queue.")] = False,
     number: Annotated[
-        list[int] | None, typer.Option(help="This one, by sequence number, as deferred ones are; may be repeated.")
+        list[int] | None,
+        typer.Option(help="Sequence number of a message to receive, for example a deferred one; may be repeated."),
     ] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Receive messages, print them, and settle them as asked; `--then none` leaves them locked."""
+    """Receive messages, print them and settle them. `--then none` leaves them locked."""
     client = connect(url, key, as_json)
     source = "dead_letter" if dead_letter else "queue"
     request_body: dict[str, Any] = {"max_messages": max_messages or 1, "wait_seconds": wait or 0, "source": source}
     if number:
         if max_messages is not None or wait is not None or dead_letter:
-            raise typer.BadParameter("--number names its messages: --max, --wait and --dead-letter do not go with it.")
+            raise typer.BadParameter("--number cannot be used with --max, --wait or --dead-letter.")
         request_body = {"sequence_numbers": number}
     for message in client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]:
         _print(message, as_json)
@@ -126,13 +134,15 @@ def receive(
 def browse(
     name: QueueName,
     state: Annotated[str | None, typer.Option(help="Only messages in this state.")] = None,
-    filter_: Annotated[str | None, typer.Option("--filter", help="CEL over `message`.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    filter_: Annotated[
+        str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 50,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at messages without locking or changing them."""
+    """Show messages without locking or changing them."""
     query = {"state": state, "filter": filter_, "limit": min(limit, 1000)}
     given = {field: value for field, value in query.items() if value is not None}
     found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), given), limit))
@@ -149,7 +159,7 @@ def _numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _body(line_number: int, line: bytes, content_type: str | None) -> dict[str, Any]:
-    """The body of one line, as the same text sent alone would have it: JSON where that is said, else its bytes."""
+    """Return the body of one line: JSON if the content type says so, else its bytes, as in a single send."""
     if not is_json_media_type(content_type):
         return {"body_base64": b64encode(line).decode()}
     try:
@@ -171,7 +181,7 @@ def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]]) -> No
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:
-    """Print the whole message as JSON, or its body alone: text and bytes as they are, an empty line for none."""
+    """Print the whole message as JSON, or only its body: text and bytes unchanged, an empty line without a body."""
     if as_json:
         show(message)
     elif "body_base64" in message:

@@ -1,4 +1,4 @@
-"""`peeklock queue ...` and `peeklock dead-letter ...`: queues and what lies in them."""
+"""`peeklock queue ...` and `peeklock dead-letter ...`: queues and their messages."""
 
 import json
 from itertools import islice
@@ -20,23 +20,26 @@ from app.cli.client import (
     show_table,
 )
 
-queue = typer.Typer(no_args_is_help=True, help="Make, change and look at queues.")
-dead_letter = typer.Typer(no_args_is_help=True, help="Look at dead-lettered messages and send them back to work.")
+queue = typer.Typer(no_args_is_help=True, help="Create, change, show and delete queues.")
+dead_letter = typer.Typer(no_args_is_help=True, help="List and redrive dead-lettered messages.")
 
 Setting = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; VALUE is JSON or plain text.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated. VALUE is JSON or plain text."),
 ]
-FilterText = Annotated[str | None, typer.Option("--filter", help="CEL over `message`: only those that match.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="At most so many.")]
+FilterText = Annotated[
+    str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
 
 COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered")
 BATCH_SIZE = 1000
-"""Messages per request of long work, so that the bar moves and every request stays short."""
+"""Messages per request of a purge or redrive, so that the progress bar moves and requests stay short."""
 
 
 @queue.command("list")
 def list_queues(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
-    """Every queue with its counts."""
+    """List every queue with its counts."""
     client = connect(url, key, as_json)
     queues = list(client.pages("/v1/queues", {}))
     if as_json:
@@ -48,7 +51,7 @@ def list_queues(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 
 @queue.command("show")
 def show_queue(name: QueueName, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
-    """One queue: settings, status and counts."""
+    """Show the settings, status and counts of a queue."""
     found = connect(url, key, as_json).call("GET", queue_path(name))
     if as_json:
         show(found)
@@ -61,7 +64,7 @@ def show_queue(name: QueueName, url: Url = DEFAULT_URL, key: Key = None, as_json
 def create_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
-    """Make a queue, or give it exactly these settings."""
+    """Create a queue, or replace its settings by these."""
     _send_settings(connect(url, key, as_json), "PUT", name, settings)
 
 
@@ -69,21 +72,21 @@ def create_queue(
 def update_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
-    """Change these settings of a queue and leave the others."""
+    """Change these settings of a queue and keep the others."""
     _send_settings(connect(url, key, as_json), "PATCH", name, settings)
 
 
 @queue.command("delete")
 def delete_queue(
     name: QueueName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a queue; its messages go to the archive as purged."""
+    """Delete a queue. Its messages go to the archive as purged."""
     if not yes:
-        typer.confirm(f"Remove queue {name} and all its messages?", abort=True, err=True)
+        typer.confirm(f"Delete queue {name} and all its messages?", abort=True, err=True)
     connect(url, key, as_json).call("DELETE", queue_path(name))
     if as_json:
         show({"deleted": name})
@@ -99,7 +102,7 @@ def purge_queue(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove messages to the archive; locked ones stay unless --state locked is given."""
+    """Move messages to the archive. Locked ones stay unless --state locked is given."""
     request_body = _without_none(states=state, filter=filter_)
     client = connect(url, key, as_json)
     removed = _in_batches(client, queue_path(name, "purge"), request_body, "removed", limit)
@@ -115,7 +118,7 @@ def list_dead_letters(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Dead-lettered messages of a queue, with the reasons."""
+    """List the dead-lettered messages of a queue with their reasons."""
     query = _without_none(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
     found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
     if as_json:
@@ -129,15 +132,15 @@ def list_dead_letters(
 @dead_letter.command("redrive")
 def redrive_dead_letters(
     name: QueueName,
-    to_queue: Annotated[str | None, typer.Option(help="Another queue to send them to.")] = None,
+    to_queue: Annotated[str | None, typer.Option(help="Target queue, if it is another one.")] = None,
     filter_: FilterText = None,
     limit: Limit = None,
-    rate: Annotated[float | None, typer.Option(help="At most so many a second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Maximum messages per second.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead-lettered messages back to work, with their counts anew."""
+    """Make dead-lettered messages available again, with their counts reset."""
     request_body = _without_none(to_queue=to_queue, filter=filter_, rate_per_second=rate)
     client = connect(url, key, as_json)
     _print_count(
@@ -146,7 +149,7 @@ def redrive_dead_letters(
 
 
 def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None) -> int:
-    """Ask for a batch at a time until a batch comes back empty or the limit is reached."""
+    """Process one batch per request until a batch is empty or the limit is reached."""
     done = 0
     with progress() as bar:
         task = bar.add_task(field, total=limit)

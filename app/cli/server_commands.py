@@ -1,6 +1,6 @@
-"""`peeklock serve | migrate | openapi | bench`: what an operator or a developer runs at a server's place.
+"""`peeklock serve | migrate | openapi | bench`: the commands of operators and developers.
 
-Each loads what it needs when it runs, because most commands only speak to a server.
+Each imports its modules when it runs, because the other commands only need an HTTP client.
 """
 
 import json
@@ -30,14 +30,14 @@ class ServeCommand(TyperCommand):
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Instead of PEEKLOCK_HOST.")] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_PORT.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Instead of PEEKLOCK_WORKERS.")] = None,
+    host: Annotated[str | None, typer.Option(help="Overrides PEEKLOCK_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(help="Overrides PEEKLOCK_PORT.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Overrides PEEKLOCK_WORKERS.")] = None,
     insecure_no_auth: Annotated[
         bool, typer.Option("--insecure-no-auth", help="Serve beyond loopback without API keys.")
     ] = False,
 ) -> None:
-    """Serve until told to stop."""
+    """Run the server until it is stopped."""
     from app.cli import serving
 
     given = {"host": host, "port": port, "workers": workers, "insecure_no_auth": insecure_no_auth or None}
@@ -74,13 +74,13 @@ def openapi() -> None:
 
 
 def bench(
-    rest: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", help="What the benchmark takes.")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", help="Options of the benchmark.")] = None,
 ) -> None:
-    """Measure what a message costs beside references; this needs the source tree, which brings the benchmark."""
+    """Measure the cost of a message and compare it with references. This needs the source tree."""
     if not (CHECKOUT / "benchmarks").is_dir():
         err.print(
-            "The benchmark is not installed with the server: it lies in benchmarks/ of the source tree "
-            "and runs there, with `python3 dev.py bench`."
+            "The benchmark is not installed with the server. It is in benchmarks/ of the source tree. "
+            "Run it there with `python3 dev.py bench`."
         )
         raise typer.Exit(1)
     os.environ["BENCH_TYPED_AS"] = "peeklock bench"

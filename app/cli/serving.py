@@ -1,4 +1,4 @@
-"""What `peeklock serve` does: checks that all is well, opens the port, and serves until told to stop."""
+"""`peeklock serve`: checks the settings and backends, opens the port, and serves until it is stopped."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from app.settings import Settings
 PREFIX = "PEEKLOCK_"
 
 CLIENT_VARIABLES = ("PEEKLOCK_URL", "PEEKLOCK_API_KEY")
-"""What the other commands read."""
+"""The variables of the other commands."""
 
 log = structlog.get_logger("peeklock")
 
@@ -28,9 +28,9 @@ Peeklock listens on {url} and keeps its messages in {where}. In another terminal
 
 {steps}
 
-The last but one answers with a lock_token. Put it into the last one, and the message is done.
+The receive answers with a lock_token. Replace LOCK_TOKEN in the last command with it to complete the message.
 
-Stop with Ctrl-C. Everything it can do: {url}/openapi.json
+Stop the server with Ctrl-C. All operations: {url}/openapi.json
 """
 CREATE_COMMAND = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
 MESSAGE_COMMANDS = (
@@ -42,8 +42,8 @@ KEY_ARGUMENT = ' -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 
 
 def settings_help() -> str:
-    """Every setting with its default and what it does, for `serve --help`."""
-    lines = ["Serve until told to stop. Settings come from the environment:", ""]
+    """Return every setting with its default and description, for `serve --help`."""
+    lines = ["Run the server until it is stopped. Settings come from the environment:", ""]
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f" [{field.default}]"
         lines += [f"{PREFIX}{name.upper()}{default}  {field.description}", ""]
@@ -51,13 +51,13 @@ def settings_help() -> str:
 
 
 def serve(given: Mapping[str, object]) -> None:
-    """Serve with the settings of the environment and those that are given here, by their names. Ends the command."""
-    # Server processes read the environment, so what was typed goes there.
+    """Serve with the settings of the environment, overridden by `given`. Exits the command."""
+    # Server processes read the environment, so the given options go there.
     os.environ.update({PREFIX + name.upper(): str(value) for name, value in given.items()})
     settings = read_settings()
     configure(settings.log_format, settings.log_level)
     for misspelt, nearest in misspelt_settings(os.environ):
-        log.warning("there is no such setting, and it is ignored", given=misspelt, nearest=nearest)
+        log.warning("unknown setting ignored", given=misspelt, nearest=nearest)
     try:
         needs_key = asyncio.run(prepare(settings))
         listener = bind(settings.host, settings.port)
@@ -68,7 +68,7 @@ def serve(given: Mapping[str, object]) -> None:
 
 
 def read_settings() -> Settings:
-    """The settings of the environment; what is wrong with them is said in one line each."""
+    """Return the settings of the environment. Each invalid one is printed on one line, and the command exits with 2."""
     try:
         return Settings()
     except ValidationError as error:
@@ -79,21 +79,21 @@ def read_settings() -> Settings:
 
 
 def misspelt_settings(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that look like settings and are none, each with the setting that may be meant.
+    """Yield names that resemble a setting but are none, each with the nearest setting.
 
-    What resembles none is left alone: Kubernetes, for one, sets PEEKLOCK_SERVICE_HOST for a Service of that name.
+    Other names are ignored: Kubernetes, for example, sets PEEKLOCK_SERVICE_HOST for a Service of that name.
     """
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     for name in names:
         if name.upper().startswith(PREFIX) and name.upper() not in (*known, *CLIENT_VARIABLES):
-            # Compared without what all begin with, or all would resemble each other.
+            # Compared without the common prefix, or all names would resemble each other.
             rests = [one.removeprefix(PREFIX) for one in known]
             for nearest in get_close_matches(name.upper().removeprefix(PREFIX), rests, n=1):
                 yield name, PREFIX + nearest
 
 
 def _print_first_steps(settings: Settings, needs_key: bool, url: str) -> None:
-    """Show a person at this machine what to type next; the log tells the others."""
+    """Print first commands for a person at this machine; a server beyond loopback only logs its URL."""
     if not settings.is_loopback:
         return
     where = str(settings.data_dir / "peeklock.db") if settings.is_embedded else "the database of PEEKLOCK_DATABASE_URL"
