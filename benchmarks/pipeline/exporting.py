@@ -151,7 +151,7 @@ def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds
 
 def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
     """Our export into a new lake."""
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     return lambda target: export(spark, database, Lake(target)).messages
 
 

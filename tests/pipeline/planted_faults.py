@@ -153,11 +153,11 @@ class AuditedSystem:
 
     def run_audit(self, spark: SparkSession, log: Path | None) -> AuditResult:
         """What an audit finds here."""
-        return audit(spark, Database.at(self.archive.url), self.lake, log)
+        return audit(spark, Database.from_url(self.archive.url), self.lake, log)
 
     def damage_lake(self, change: Callable[[list[Row]], list[Row]]) -> None:
         """Put other rows into the lake, as no job does it."""
-        table = self.lake.exported()
+        table = self.lake.archive_table()
         found = pa.table(table.to_pyarrow_dataset().to_table()).select(LAKE).to_pylist()
         rows = pa.Table.from_pylist(change(found), schema=ARCHIVE.schema)
         files = list(write(rows, self.lake.directory(ARCHIVE), ARCHIVE))
@@ -191,4 +191,4 @@ def damaged_rows(planted_faults: Sequence[PlantedFault]) -> Callable[[list[Row]]
 
 def exported(spark: SparkSession, archive: Archive, lake: Lake) -> None:
     """Bring what is sealed into the lake."""
-    export(spark, Database.at(archive.url), lake)
+    export(spark, Database.from_url(archive.url), lake)

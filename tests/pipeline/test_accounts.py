@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any
 
 from peeklock_pipeline.database import AcceptedCount
-from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, wrong
+from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, unbalanced_findings
 
 MONDAY, TUESDAY = date(2026, 9, 21), date(2026, 9, 22)
 ACCOUNTS = [
@@ -43,7 +43,7 @@ def test_a_lake_that_has_not_counted_yet_misses_nothing() -> None:
 
 def test_a_queue_and_day_that_do_not_add_up_are_named() -> None:
     lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 0), line("billing", MONDAY, -1)]
-    assert [str(finding) for finding in wrong(lines, missed=0)] == [
+    assert [str(finding) for finding in unbalanced_findings(lines, missed=0)] == [
         "Queue orders, messages of 2026-09-21: 2 accepted, 2 missing.",
         "Queue billing, messages of 2026-09-21: 0 accepted, 1 more found.",
     ]
@@ -51,8 +51,8 @@ def test_a_queue_and_day_that_do_not_add_up_are_named() -> None:
 
 def test_what_the_archive_removed_before_an_export_is_named_by_its_batch_alone() -> None:
     lines = [line("orders", MONDAY, 2), line("orders", TUESDAY, 3)]
-    assert list(wrong(lines, missed=5)) == []
-    assert [finding.what for finding in wrong(lines, missed=4)] == [
+    assert list(unbalanced_findings(lines, missed=5)) == []
+    assert [finding.what for finding in unbalanced_findings(lines, missed=4)] == [
         f"{count} accepted, {count} missing, of which up to 4 were removed from the archive before an export"
         for count in (2, 3)
     ]

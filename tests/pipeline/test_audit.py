@@ -40,7 +40,7 @@ def history(archive: Archive) -> Database:
     archive.seal(1, [archived(n, outcome=OUTCOMES[n % 5]) for n in range(1, 21)])
     archive.seal(2, [archived(n, queue="billing", settled_at=NOON + DAY) for n in range(21, 41)])
     archive.add_to_queue(1, "orders", [live(41), live(42, state=DEAD_LETTERED), live(43, state=2)])
-    return Database.at(archive.url)
+    return Database.from_url(archive.url)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -73,7 +73,7 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
     numbers = [2, 3, 10, 11, 100, 2**40]
     rows = [*[archived(number) for number in numbers], archived(1, **FULL), archived(5, content_digest=None)]
     archive.seal(1, rows)
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     export(spark, database, lake)
     stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
     for place in (archived_rows(lake.read(spark)), with_digests(stored)):
@@ -206,7 +206,7 @@ def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
 ) -> None:
     database = history(small_archive)
     export(spark, database, lake)
-    lake.exported().delete()
+    lake.archive_table().delete()
     small_archive.remove(1, "trimmed")
     done = audit(spark, database, lake)
     assert done.findings[:2] == [
@@ -238,7 +238,7 @@ def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_e
         files = list(write(database.read(first, last), lake.directory(ARCHIVE), ARCHIVE))
         mark = (Transaction(LAST_BATCH_KEY, last), Transaction(SEALED_AT_KEY, NOON + last))
         assert lake._add(ARCHIVE, lake.table(ARCHIVE), files, "append", *mark)
-    lake.exported().delete("queue = 'orders'")
+    lake.archive_table().delete("queue = 'orders'")
     assert lake.first_batch() == FirstBatch(1, noted=False)
     small_archive.remove(1, "trimmed")
     done = audit(spark, database, lake)
@@ -257,7 +257,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
 ) -> None:
     database = history(small_archive)
     export(spark, database, lake)
-    gone, torn = sorted(Path(file) for file in lake.exported().file_uris())
+    gone, torn = sorted(Path(file) for file in lake.archive_table().file_uris())
     gone.unlink()
     torn.write_bytes(torn.read_bytes()[:-20])
     done = audit(spark, database, lake)
@@ -312,7 +312,7 @@ def test_a_url_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
 
 def rewrite(lake: Lake, keep: Callable[[Row], bool], change: Callable[[Row], Row] = lambda row: row) -> None:
     """Put other rows into the lake's files, as no job does it; the table's log stays as it was."""
-    for file in lake.exported().file_uris():
+    for file in lake.archive_table().file_uris():
         table = pq.ParquetFile(file).read()
         rows = [change(row) for row in table.to_pylist() if keep(row)]
         pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)

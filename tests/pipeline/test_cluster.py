@@ -128,7 +128,7 @@ PROGRAM = """
             yield pa.RecordBatch.from_pylist([told] * batch.num_rows)
 
     spark = open_session(master)
-    done = export(spark, Database.at(url), Lake(root))
+    done = export(spark, Database.from_url(url), Lake(root))
     source.register(spark)
     rows = spark.read.format("peeklock").option("database_url", url).load()
     places = rows.repartition(8).mapInArrow(seen, "executor string, package string").distinct().collect()

@@ -55,7 +55,7 @@ def test_an_audit_that_finds_something_names_it_and_ends_with_1(
     small_archive.seal(1, [archived(1), archived(2)])
     both = ("--database-url", small_archive.url, "--lake", lake.root)
     run_command("export", *both)
-    again = Database.at(small_archive.url).read(1, 1).slice(0, 1)
+    again = Database.from_url(small_archive.url).read(1, 1).slice(0, 1)
     lake.append(ARCHIVE, list(write(again, lake.directory(ARCHIVE), ARCHIVE)))
     code, out, _ = run_command("audit", *both)
     assert (code, out.splitlines()[:2]) == (1, [
@@ -90,7 +90,7 @@ def test_a_database_that_cannot_be_read(
     said = run_refused(command, "--database-url", url, "--lake", lake.root)
     assert sentence in said
     assert "geheim" not in said
-    assert len(lake.exported().file_uris()) == 1
+    assert len(lake.archive_table().file_uris()) == 1
 
 
 def test_a_database_without_an_archive(run_refused: RunRefused, lake: Lake, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_is_no_lake_is_left_alone(run_refused: RunRefused, small_archive: A
 
 def test_a_lake_of_a_newer_version(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
     begun(small_archive, lake)
-    lake.exported().alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT + 1}")
+    lake.archive_table().alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT + 1}")
     version = DeltaTable(str(lake.directory(ARCHIVE))).version()
     said = run_refused("export", "--database-url", small_archive.url, "--lake", lake.root)
     assert f"was written by a newer peeklock-pipeline (format {FORMAT + 1}; this one knows {FORMAT})" in said
@@ -131,7 +131,7 @@ def test_a_lake_of_a_newer_version(run_refused: RunRefused, small_archive: Archi
 def test_a_table_of_somebody_else_and_a_broken_one(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
     begun(small_archive, lake)
     export = ("export", "--database-url", small_archive.url, "--lake", lake.root)
-    lake.exported().alter.set_table_description("Grandmother's recipes")
+    lake.archive_table().alter.set_table_description("Grandmother's recipes")
     assert "none that peeklock-pipeline has written" in run_refused(*export)
     for commit in (lake.directory(ARCHIVE) / "_delta_log").iterdir():
         commit.write_text("{")
@@ -142,11 +142,11 @@ def test_what_a_crash_left_half_written_is_no_hindrance(
     run_command: RunCommand, small_archive: Archive, lake: Lake
 ) -> None:
     small_archive.seal(1, [archived(number) for number in range(1, 11)])
-    rows = Database.at(small_archive.url).read(1, 1).slice(0, 5)
+    rows = Database.from_url(small_archive.url).read(1, 1).slice(0, 5)
     [left] = write(rows, lake.directory(ARCHIVE), ARCHIVE)  # and no commit
     code, out, _ = run_command("export", "--database-url", small_archive.url, "--lake", lake.root, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 10)
-    assert not any(uri.endswith(left.path) for uri in lake.exported().file_uris())
+    assert not any(uri.endswith(left.path) for uri in lake.archive_table().file_uris())
 
 
 # ---- trim ------------------------------------------------------------------------------------------------------------
@@ -251,5 +251,5 @@ def test_an_age_that_is_none(run_refused: RunRefused, small_archive: Archive, la
 def begun(archive: Archive, lake: Lake) -> None:
     """A lake with one message in it."""
     archive.seal(1, [archived(1)])
-    files = list(write(Database.at(archive.url).read(1, 1), lake.directory(ARCHIVE), ARCHIVE))
+    files = list(write(Database.from_url(archive.url).read(1, 1), lake.directory(ARCHIVE), ARCHIVE))
     assert lake.add_batches(files, ExportPosition(), ExportPosition(1, NOON + 1), 1)

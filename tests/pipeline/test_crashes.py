@@ -36,7 +36,7 @@ def test_an_export_that_died_is_made_whole_by_the_next(
     run_crashing_export(moment, small_archive.url, lake)
     written = list(lake.root.rglob("*.parquet"))
     assert written
-    database = Database.at(small_archive.url)
+    database = Database.from_url(small_archive.url)
     assert export(spark, database, lake).batches == batches_left
     found = sorted(row[0] for row in lake.read(spark).select("sequence_number").collect())
     assert found == sorted(small_archive.numbers())

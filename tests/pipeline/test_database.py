@@ -26,7 +26,7 @@ FULL = {
 
 
 def test_an_empty_archive_has_every_column(archive: Archive) -> None:
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     assert database.batches() == []
     assert database.span() is None
     assert database.read(1, 9).schema.equals(ARCHIVE.schema)
@@ -35,7 +35,7 @@ def test_an_empty_archive_has_every_column(archive: Archive) -> None:
 def test_every_value_comes_as_it_was_stored_also_behind_thousands_without_one(archive: Archive) -> None:
     archive.seal(1, [archived(number) for number in range(1, 3001)])
     archive.seal(2, [archived(3001, **FULL)])
-    rows = Database.at(archive.url).read(1, 2).sort_by("sequence_number").to_pylist()
+    rows = Database.from_url(archive.url).read(1, 2).sort_by("sequence_number").to_pylist()
     assert len(rows) == 3001
     assert rows[-1] == {
         **{name: value for name, value in archived(3001, **FULL).items() if name in ARCHIVE.schema.names},
@@ -55,7 +55,7 @@ def test_every_value_comes_as_it_was_stored_also_behind_thousands_without_one(ar
 
 def test_only_the_columns_asked_for_are_read(archive: Archive) -> None:
     archive.seal(1, [archived(1), archived(2)])
-    assert Database.at(archive.url).read(1, 1, ["queue", "message_id"]).schema.names == ["queue", "message_id"]
+    assert Database.from_url(archive.url).read(1, 1, ["queue", "message_id"]).schema.names == ["queue", "message_id"]
 
 
 def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archive) -> None:
@@ -63,7 +63,7 @@ def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archi
     archive.seal(2, [archived(2, outcome="expired")])
     archive.fill("archive", [archived(3, outcome="purged") | {"export_batch": None}])
     archive.add_to_queue(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     assert database.span() == (1, 5)
     found = pa.concat_tables(database.rows(1, 5)).sort_by("sequence_number")
     assert found["standing"].to_pylist() == ["completed", "expired", "purged", "live", "dead_lettered"]
@@ -79,7 +79,7 @@ def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> N
     ended, waiting = archived(1, **full), live(2, **full)
     archive.archive_rows([ended])
     archive.add_to_queue(7, "orders", [waiting])
-    rows = pa.concat_tables(Database.at(archive.url).rows(1, 2)).sort_by("sequence_number")
+    rows = pa.concat_tables(Database.from_url(archive.url).rows(1, 2)).sort_by("sequence_number")
     assert rows.schema.names == STORED_ROWS.schema.names
     for row, stored in zip(rows.to_pylist(), (ended, waiting), strict=True):
         assert row["content_digest"] == stored["content_digest"]
@@ -99,7 +99,7 @@ def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archi
     archive.add_to_queue(2, "empty", [live(11)])
     execute(archive.url, "DELETE FROM message WHERE sequence_number = 11")
     today = date(2026, 9, 21)
-    found = sorted(Database.at(archive.url).accounts(exported=1), key=lambda one: (one.queue, one.day))
+    found = sorted(Database.from_url(archive.url).accounts(exported=1), key=lambda one: (one.queue, one.day))
     assert found == [
         AcceptedCount("empty", today, 1, 0),
         AcceptedCount("orders", today, 7, 5),
@@ -109,15 +109,15 @@ def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archi
 
 def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:
     batches = [pa.record_batch({"n": list(range(100))}) for _ in range(5)]
-    assert [table.num_rows for table in merge_batches(batches, max_messages=1600)] == [200, 200, 100]
-    assert [table.num_rows for table in merge_batches(batches[:2], max_messages=1600)] == [200]
+    assert [table.num_rows for table in merge_batches(batches, most=1600)] == [200, 200, 100]
+    assert [table.num_rows for table in merge_batches(batches[:2], most=1600)] == [200]
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_server_that_is_not_there_is_named_without_its_password(scheme: str) -> None:
     port = free_port()
     with pytest.raises(DatabaseUnavailable, match=f"127.0.0.1:{port}/peeklock cannot be read") as refusal:
-        Database.at(f"{scheme}://anna:geheim@127.0.0.1:{port}/peeklock").batches()
+        Database.from_url(f"{scheme}://anna:geheim@127.0.0.1:{port}/peeklock").batches()
     assert "geheim" not in str(refusal.value)
 
 
@@ -125,12 +125,12 @@ def test_a_database_without_an_archive_says_so(empty_postgres_url: str, empty_ma
     sqlite3.connect(tmp_path / "empty.db").close()
     for url in (empty_postgres_url, empty_mariadb_url, f"sqlite:///{tmp_path}/empty.db"):
         with pytest.raises(DatabaseUnavailable, match="has no sealed archive"):
-            Database.at(url).batches()
+            Database.from_url(url).batches()
 
 
 def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable, match=r"none\.db cannot be read: there is no file of this name"):
-        Database.at(f"sqlite:///{tmp_path}/none.db").batches()
+        Database.from_url(f"sqlite:///{tmp_path}/none.db").batches()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,7 +140,7 @@ def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 )
 def test_a_url_that_names_no_database_is_refused(url: str) -> None:
     with pytest.raises(BadDatabaseUrl):
-        Database.at(url)
+        Database.from_url(url)
 
 
 def moment(microseconds: int | None) -> datetime | None:

@@ -37,7 +37,7 @@ def filled(archive: Archive, batches: int = 3, rows: int = 40) -> Database:
             number,
             [archived(n, queue=("orders", "billing.eu-1")[n % 2], settled_at=NOON + n % 3 * DAY) for n in numbers],
         )
-    return Database.at(archive.url)
+    return Database.from_url(archive.url)
 
 
 def numbers(spark: SparkSession, lake: Lake) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
 def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
     spark: SparkSession, small_archive: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = Database.at(small_archive.url)
+    database = Database.from_url(small_archive.url)
     small_archive.seal_numbers(1, [archived(1), archived(2)])
     before = TableSpec(
         "archive", pa.schema([one for one in ARCHIVE.schema if one.name != "content_digest"]), ARCHIVE.partitions
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
         __slots__ = ()
 
         def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-            for piece in database.pieces(first, last):
+            for piece in database.chunks(first, last):
                 yield piece.slice(0, 50)
                 if not died.exists():
                     died.touch()
@@ -153,7 +153,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
     assert export(spark, Mortal(database.url, database.engine), lake).messages == 120
     assert died.exists()
     assert numbers(spark, lake) == list(range(1, 121))
-    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.exported().file_uris())  # what the dead one wrote
+    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.archive_table().file_uris())  # what the dead one wrote
 
 
 @pytest.mark.parametrize("server", [PostgresServer, MariaServer])
@@ -168,10 +168,10 @@ def test_a_database_that_dies_while_it_is_read_costs_nothing(
         __slots__ = ()
 
         def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-            for piece in database.pieces(first, last):
+            for piece in database.chunks(first, last):
                 yield piece.slice(0, 50)
             os.kill(pid, signal.SIGKILL)
-            yield from database.pieces(first, last)
+            yield from database.chunks(first, last)
 
     pid = running.pid
     with pytest.raises(DatabaseUnavailable, match="cannot be read"):
@@ -274,7 +274,7 @@ def test_a_compaction_that_comes_between_does_not_hinder_an_export(
         def table(self, shape: TableSpec) -> DeltaTable | None:
             found = super().table(shape)
             if len(compacted) < 2:
-                compacted.append(lake.exported().optimize.compact()["numFilesRemoved"])
+                compacted.append(lake.archive_table().optimize.compact()["numFilesRemoved"])
             return found
 
     assert export(spark, database, Busy(lake.root)).messages == 1

@@ -28,7 +28,7 @@ FIRST_DAY = date(2026, 9, 21)
 
 def exported(spark: SparkSession, archive: Archive, lake: Lake) -> Database:
     """Three exports of two queues and two days each: twelve files."""
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     for number in range(1, 4):
         rows = [
             archived(
@@ -97,7 +97,7 @@ def test_retention_removes_days_of_one_queue_or_of_all_and_keeps_count(
         ("billing", FIRST_DAY + timedelta(days=1), 15),
         ("orders", FIRST_DAY + timedelta(days=1), 15),
     ]
-    counts = lake.removed(spark, lake.exported()).orderBy("export_batch").collect()
+    counts = lake.removed(spark, lake.archive_table()).orderBy("export_batch").collect()
     assert [(row.queue, row.date, row.export_batch, row.messages) for row in counts] == [
         ("orders", FIRST_DAY, number, 5) for number in (1, 2, 3)
     ]
@@ -117,10 +117,10 @@ def test_a_removal_that_died_before_its_commit_does_not_count(
     with pytest.raises(BadLake, match="died"):
         retention(spark, Dying(lake.root), FIRST_DAY + timedelta(days=1))
     assert lake.read(spark, REMOVED).count() == 6
-    assert lake.removed(spark, lake.exported()).count() == 0
+    assert lake.removed(spark, lake.archive_table()).count() == 0
     assert len(contents(spark, lake)) == 60
     assert retention(spark, lake, FIRST_DAY + timedelta(days=1)).messages == 30
-    assert lake.removed(spark, lake.exported()).count() == 6
+    assert lake.removed(spark, lake.archive_table()).count() == 6
 
 
 def test_days_go_once_their_last_message_is_old_enough() -> None:
@@ -141,7 +141,7 @@ def test_what_is_no_age_is_refused(text: str) -> None:
 def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     assert snapshot(spark, database, lake).messages == 0
     rows = [
         live(1, body=b"\0"),

@@ -71,7 +71,7 @@ class Queue:
 
     @property
     def destination(self) -> Destination:
-        return Destination.at(self.service.url, self.name)
+        return Destination.from_url(self.service.url, self.name)
 
     def count(self) -> int:
         """How many messages are in it."""
@@ -100,11 +100,11 @@ class Queue:
 def exported(spark: SparkSession, archive: Archive, lake: Lake, batch: int, rows: list[dict[str, Any]]) -> None:
     """Bring one more batch into the lake."""
     archive.seal(batch, rows)
-    export(spark, Database.at(archive.url), lake)
+    export(spark, Database.from_url(archive.url), lake)
 
 
 def replay_request(queue: Queue, where: str = "true", name: str | None = None, rate: float = 100_000) -> ReplayRequest:
-    return ReplayRequest.of(where, queue.destination, rate, name)
+    return ReplayRequest.create(where, queue.destination, rate, name)
 
 
 def test_messages_are_sent_as_they_were_and_say_where_they_come_from(

@@ -76,7 +76,7 @@ def test_exports_beside_eight_writers_lose_nothing(
     spark: SparkSession, archive: Archive, service: PeeklockProcess, lake: Lake, tmp_path: Path
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     turns, enough = threading.Semaphore(0), threading.Event()
     with ThreadPoolExecutor(WRITERS) as threads:
         writers = [
@@ -110,7 +110,7 @@ def test_the_server_removes_what_the_lake_proves_to_have(
     httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
     write(service.url, 1, rounds=range(2))
     wait_until_sealed(archive)
-    database = Database.at(archive.url)
+    database = Database.from_url(archive.url)
     export(spark, database, lake)
     sealed = len(lake_batches(database, lake))
     young = trimmed(spark, service.url, lake, timedelta(0))
@@ -136,7 +136,7 @@ def test_a_batch_that_differs_stays(spark: SparkSession, small_archive: Archive,
         httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
         write(service.url, 1, rounds=range(1))
         wait_until_sealed(small_archive)
-        export(spark, Database.at(small_archive.url), lake)
+        export(spark, Database.from_url(small_archive.url), lake)
         execute(small_archive.url, "UPDATE archive SET settled_at = settled_at - :by", by=2 * HOUR)
         lost = min(small_archive.numbers())
         execute(small_archive.url, "DELETE FROM archive WHERE sequence_number = :lost", lost=lost)
