@@ -142,7 +142,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
 
         __slots__ = ()
 
-        def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        def chunks(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
             for piece in database.chunks(first, last):
                 yield piece.slice(0, 50)
                 if not died.exists():
@@ -167,7 +167,7 @@ def test_a_database_that_dies_while_it_is_read_costs_nothing(
     class Cut(Database):
         __slots__ = ()
 
-        def pieces(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
+        def chunks(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
             for piece in database.chunks(first, last):
                 yield piece.slice(0, 50)
             os.kill(pid, signal.SIGKILL)
