@@ -50,7 +50,7 @@ async def wait_for_lock_store_state(server: PeeklockServer, state: str) -> None:
     await wait_until(lambda: server.lock_store() == state, f"the lock store is {state}")
 
 
-RECORD = re.compile(rb"peeklock:\{\d+\}:\d+\.[0-9a-f]{32}")
+RECORD = re.compile(rb"peeklock:\{\d+\}:lock:\d+\.[0-9a-f]{32}")
 """The key of the record of a lock."""
 
 
