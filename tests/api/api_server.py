@@ -1,4 +1,4 @@
-"""A server without a network: requests go through the whole HTTP room to a real SQLite store in memory."""
+"""A server without a network. Requests pass through the whole application to a real SQLite store in memory."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ METRICS_KEY = "a key for metrics"
 
 
 class ApiServer:
-    """A server, its clock, and a caller of it."""
+    """A server, its clock and a client."""
 
     def __init__(self, broker: Broker, clock: VirtualClock, authenticator: Authenticator | None) -> None:
         self.broker = broker
@@ -54,13 +54,13 @@ class ApiServer:
         )
 
     async def request(self, method: str, path: str, body: Any = None, **request: Any) -> httpx.Response:
-        """One request below /v1, with a body of JSON where one is given."""
+        """Send one request below /v1, with `body` as JSON if it is given."""
         if body is not None:
             request["json"] = body
         return await self.http.request(method, f"/v1{path}", **request)
 
     async def request_json(self, method: str, path: str, body: Any = None, **request: Any) -> Any:
-        """What a request that must succeed is answered."""
+        """Return the body of a request that must succeed."""
         response = await self.request(method, path, body, **request)
         assert response.is_success, response.text
         return response.json() if response.content else None
@@ -70,7 +70,7 @@ class ApiServer:
         return await self.request_json("POST", f"/queues/{queue}/messages", message)
 
     async def receive(self, queue: str = "orders", **wanted: Any) -> list[Any]:
-        """The messages that a receive is answered with."""
+        """Receive messages."""
         return (await self.request_json("POST", f"/queues/{queue}/messages/receive", wanted))["messages"]
 
     async def settle(
@@ -80,19 +80,19 @@ class ApiServer:
         return await self.request("POST", f"/queues/{queue}/locks/{message['lock_token']}/{verb}", fields)
 
     async def counts(self, queue: str = "orders") -> dict[str, int]:
-        """How many messages are in each state that has any."""
+        """Return the number of messages in each state that has any."""
         counts = (await self.request_json("GET", f"/queues/{queue}"))["counts"]
         return {state: count for state, count in counts.items() if count}
 
     async def advance_time(self, seconds: float) -> None:
-        """Let time pass, and let the background passes see it."""
+        """Advance the clock and run the background passes."""
         await self.clock.advance(seconds)
         await expire_locks(self.broker)
         await promote_scheduled(self.broker)
         await expire_overdue(self.broker)
 
-    async def new_key(self, *rights: Right, patterns: tuple[str, ...] = ("*",), principal: str = "somebody") -> str:
-        """The secret of a new key with these rights."""
+    async def new_key(self, *rights: Right, patterns: tuple[str, ...] = ("*",), principal: str = "client") -> str:
+        """Create a key with these rights and return its secret."""
         grant = Grant(frozenset(rights), patterns)
         created = await create_key(self.broker.store.keys, principal, grant, self.clock.now())
         if self.authenticator is not None:
@@ -102,7 +102,7 @@ class ApiServer:
 
 @asynccontextmanager
 async def open_api_server(*, needs_keys: bool = False, auto_create: bool = True) -> AsyncIterator[ApiServer]:
-    """A server on an empty database, open to everybody unless it needs keys."""
+    """A server on an empty database. Without `needs_keys` every client has every right."""
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock, auto_create=auto_create) as broker:
         authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=False) if needs_keys else None
@@ -114,12 +114,12 @@ async def open_api_server(*, needs_keys: bool = False, auto_create: bool = True)
 
 
 def problem(response: httpx.Response, status: int, code: str) -> Any:
-    """The problem document of an answer that must be this one."""
+    """Check the status and code of a problem, and return the document."""
     assert (response.status_code, response.json().get("code")) == (status, code), response.text
     assert response.headers["content-type"] == "application/problem+json"
     return response.json()
 
 
 def pointers(response: httpx.Response) -> list[str]:
-    """Where the faults of an invalid request are."""
+    """Return the pointers of an `invalid-request` problem."""
     return [fault["pointer"] for fault in problem(response, 422, "invalid-request")["errors"]]

@@ -1,10 +1,10 @@
-"""Who may ask what of every path, written by hand: what `app` declares is held to it, not the other way round."""
+"""The right that each method and path needs. The table is written by hand, and tests compare `app` with it."""
 
 from __future__ import annotations
 
 from app.api.http.operation import Operation
 
-PUBLIC = "open to everyone"
+PUBLIC = "needs no key"
 
 RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/messages"): "send",
@@ -40,17 +40,17 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/metrics"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
 }
-"""The right that a caller needs for each method and path. Where the path has no `{queue}`, the right is on all names."""
+"""The right for each method and path. For a path without `{queue}`, it is the right on all queues."""
 
-GUARDED = {asked: right for asked, right in RIGHTS.items() if right != PUBLIC}
+GUARDED = {route: right for route, right in RIGHTS.items() if right != PUBLIC}
 PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 
 
 def path_of(operation: Operation) -> str:
-    """A path of an operation, of a queue named orders."""
+    """Return the path of an operation for the queue `orders`."""
     return operation.path.format(**PATH_VALUES)
 
 
 def headers_of(operation: Operation) -> dict[str, str]:
-    """The headers without which a server that needs no key refuses an operation."""
+    """Return the headers that an operation requires on a server without keys."""
     return {"Peeklock-Local-Admin": "true"} if operation.name in ("create_key", "revoke_key") else {}

@@ -1,4 +1,4 @@
-"""Holds every answer that a test gets to what the OpenAPI document promises."""
+"""Compare every answer that a test gets with the OpenAPI document."""
 
 import json
 import re
@@ -10,12 +10,12 @@ from jsonschema import Draft202012Validator
 
 from app.api.openapi.document import openapi_document
 
-UNDOCUMENTED_STATUSES = {404, 405}  # what is said of a path or a method that is not there
+UNDOCUMENTED_STATUSES = {404, 405}  # answers to unknown paths and methods
 DOCUMENT_PATH = "/openapi.json"
 
 
 async def check_conformance(answer: httpx.Response) -> None:
-    """Refuse an answer of a kind or shape that the operation does not promise."""
+    """Fail for an answer whose status, content type, headers or body the operation does not declare."""
     promise = documented_responses(answer.request.method, answer.request.url.raw_path.decode().partition("?")[0])
     if promise is None:
         known = answer.request.method == "HEAD" or answer.request.url.path == DOCUMENT_PATH
@@ -39,14 +39,14 @@ async def check_conformance(answer: httpx.Response) -> None:
 
 
 def resolved(response: dict[str, Any]) -> dict[str, Any]:
-    """A response, or the one that a reference to the shared ones leads to."""
+    """Return a response, with a reference to a shared one resolved."""
     _, shared, name = response.get("$ref", "//").rsplit("/", 2)
     return openapi_document()["components"][shared][name] if name else response
 
 
 @cache
 def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
-    """What an answer's body must keep to."""
+    """Return the validator of an answer's body."""
     (schema,) = [
         resolved(found["responses"][str(status)])["content"][kind]["schema"]
         for methods in openapi_document()["paths"].values()
@@ -58,7 +58,7 @@ def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
 
 @cache
 def documented_responses(method: str, path: str) -> tuple[str, Any] | None:
-    """The operation at a path and the answers it promises; None where there is none."""
+    """Return the operation of a path with its declared answers, None for an unknown path."""
     paths = [
         template
         for template in openapi_document()["paths"]
@@ -66,6 +66,6 @@ def documented_responses(method: str, path: str) -> tuple[str, Any] | None:
     ]
     if not paths:
         return None
-    # A path that is written out goes before one with parameters.
+    # Literal paths take precedence over paths with parameters.
     operation = openapi_document()["paths"][min(paths, key=lambda template: template.count("{"))].get(method.lower())
     return None if operation is None else (operation["operationId"], operation["responses"])

@@ -1,4 +1,4 @@
-"""What a server says of every request when somebody wants to watch, and only then."""
+"""The access log has one line per request at level debug, and none above it."""
 
 import logging
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from tests.api.api_server import open_api_server
 
 @pytest.fixture
 def debug_logging(caplog: pytest.LogCaptureFixture) -> None:
-    """A server that is opened now speaks at level debug."""
+    """Log at level debug in a server that starts now."""
     caplog.set_level(logging.DEBUG, "peeklock.access")
 
 
 def logged_fields(lines: list[Any]) -> list[Mapping[str, Any]]:
-    """What the access lines say, without what differs each time."""
+    """Return the access log without the values that differ in each run."""
     return [{key: line[key] for key in ("operation", "method", "queue", "status", "request_id")} for line in lines]
 
 
 @pytest.mark.usefixtures("debug_logging")
-async def test_each_request_leaves_one_line() -> None:
+async def test_each_request_writes_one_log_line() -> None:
     async with open_api_server() as house:
         with capture_logs() as lines:
             await house.request("PUT", "/queues/orders", {}, headers={"x-request-id": "first"})
@@ -42,7 +42,7 @@ async def test_each_request_leaves_one_line() -> None:
     assert "secret" not in str(lines)
 
 
-async def test_nobody_pays_who_does_not_watch() -> None:
+async def test_the_access_log_is_off_above_level_debug() -> None:
     async with open_api_server() as house:
         with capture_logs() as lines:
             await house.request("PUT", "/queues/orders", {})

@@ -1,4 +1,4 @@
-"""Sealed batches over HTTP: listed page by page, and trimmed on proof alone."""
+"""Sealed batches over HTTP: listed in pages, and trimmed only with a matching copy."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.bounds import bounded
 
 
 async def seal_batch(api: ApiServer, count: int = 1) -> None:
-    """Let messages end, and seal them as a batch."""
+    """Complete messages and seal them as a batch."""
     for _ in range(count):
         await api.send()
         (message,) = await api.receive()
@@ -25,19 +25,19 @@ async def seal_batch(api: ApiServer, count: int = 1) -> None:
 
 
 async def batches(api: ApiServer, **query: Any) -> list[Any]:
-    """The batches of one page."""
+    """Return the batches of one page."""
     return (await api.request_json("GET", "/archive/batches", params=query))["items"]
 
 
 async def trim(api: ApiServer, *copies: Any) -> list[str]:
-    """What comes of these."""
+    """Trim these batches and return the results."""
     named = [{name: one[name] for name in ("number", "row_count", "digest")} for one in copies]
     answer = await api.request_json("POST", "/archive/trim", {"batches": named})
     assert [one["number"] for one in answer["batches"]] == [one["number"] for one in copies]
     return [one["result"] for one in answer["batches"]]
 
 
-async def test_a_batch_is_listed_with_what_proves_a_copy(api: ApiServer) -> None:
+async def test_a_batch_is_listed_with_its_count_and_digest(api: ApiServer) -> None:
     await seal_batch(api, 2)
     (batch,) = await batches(api)
     assert (batch["number"], batch["row_count"], len(batch["digest"])) == (1, 2, 64)
@@ -45,7 +45,7 @@ async def test_a_batch_is_listed_with_what_proves_a_copy(api: ApiServer) -> None
     assert (batch["removed_at"], batch["removal"]) == (None, None)
 
 
-async def test_the_list_comes_in_pages_from_where_one_asks(api: ApiServer) -> None:
+async def test_batches_are_listed_in_pages_after_a_number(api: ApiServer) -> None:
     for _ in range(3):
         await seal_batch(api)
     first = await api.request_json("GET", "/archive/batches", params={"limit": 2})
@@ -57,12 +57,12 @@ async def test_the_list_comes_in_pages_from_where_one_asks(api: ApiServer) -> No
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 19, "٣"])
-async def test_what_is_no_cursor_is_refused(api: ApiServer, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(api: ApiServer, cursor: str) -> None:
     answer = await api.request("GET", "/archive/batches", params={"cursor": cursor})
     assert pointers(answer) == ["#/query/cursor"]
 
 
-async def test_a_batch_is_trimmed_on_proof_and_once(api: ApiServer) -> None:
+async def test_a_batch_is_trimmed_once_and_only_with_a_matching_copy(api: ApiServer) -> None:
     await seal_batch(api, 2)
     await seal_batch(api)
     await api.clock.advance(3600)
@@ -78,7 +78,7 @@ async def test_a_batch_is_trimmed_on_proof_and_once(api: ApiServer) -> None:
     assert left == other
 
 
-async def test_a_settlement_may_be_repeated_for_an_hour_before_its_batch_goes(api: ApiServer) -> None:
+async def test_a_batch_is_trimmed_an_hour_after_its_last_message_ended(api: ApiServer) -> None:
     await api.send()
     (message,) = await api.receive()
     assert (await api.settle(message, "complete")).is_success
@@ -88,7 +88,7 @@ async def test_a_settlement_may_be_repeated_for_an_hour_before_its_batch_goes(ap
     assert (await api.settle(message, "complete")).is_success
 
 
-async def test_time_that_runs_out_leaves_the_rest_for_another_call(api: ApiServer) -> None:
+async def test_batches_not_reached_in_time_are_left_for_another_request(api: ApiServer) -> None:
     for _ in range(3):
         await seal_batch(api)
     await api.clock.advance(3600)
@@ -106,5 +106,5 @@ async def test_time_that_runs_out_leaves_the_rest_for_another_call(api: ApiServe
         ({"batches": [{"number": 1, "row_count": 1, "digest": "0" * 64}] * 1001}, "/batches"),
     ],
 )
-async def test_what_names_no_copy_is_refused(api: ApiServer, wrong: Any, pointer: str) -> None:
+async def test_an_invalid_trim_request_is_refused(api: ApiServer, wrong: Any, pointer: str) -> None:
     assert pointers(await api.request("POST", "/archive/trim", wrong)) == [pointer]

@@ -1,4 +1,4 @@
-"""The guard: nothing is done for whoever may not ask for it, and no operation is left without a guard."""
+"""Authorization: every operation refuses clients without its right."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +32,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def routes(application: Any) -> Iterator[tuple[str, str]]:
-    """Method and path of everything that an application answers; one of an unknown kind is an error."""
+    """Return the method and path of every route of an application. An unknown type of route is an error."""
     assert isinstance(application, Dispatcher)
     for one in application.handlers:
         yield one.operation.method, one.operation.path
@@ -42,12 +42,12 @@ def routes(application: Any) -> Iterator[tuple[str, str]]:
             yield method, route.path
 
 
-def test_every_route_of_the_application_stands_in_the_table_of_rights(api: ApiServer) -> None:
+def test_every_route_of_the_application_is_in_the_table_of_rights(api: ApiServer) -> None:
     found = [*routes(build_application(api.context))]
     assert sorted(found) == sorted(RIGHTS)
 
 
-def test_the_document_says_which_right_each_operation_needs() -> None:
+def test_the_document_names_the_right_of_each_operation() -> None:
     assert {asked: promise.get("x-peeklock-right", PUBLIC) for asked, promise in DOCUMENTED_OPERATIONS.items()} == {
         asked: right for asked, right in RIGHTS.items() if asked[1] != "/openapi.json"
     }
@@ -62,7 +62,9 @@ def test_the_document_says_which_right_each_operation_needs() -> None:
 
 
 @each_operation
-async def test_without_a_key_nobody_gets_in(api_with_keys: ApiServer, method: str, path: str, right: Right) -> None:
+async def test_a_request_without_a_key_is_refused(
+    api_with_keys: ApiServer, method: str, path: str, right: Right
+) -> None:
     answer = await api_with_keys.http.request(method, path.format(**PATH_VALUES))
     problem(answer, 401, "unauthenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -77,7 +79,7 @@ async def test_a_key_without_the_right_is_refused(
 
 
 @each_operation
-async def test_the_right_on_other_names_is_not_enough(
+async def test_the_right_on_other_queues_is_not_enough(
     api_with_keys: ApiServer, method: str, path: str, right: Right
 ) -> None:
     headers = bearer(await api_with_keys.new_key(*Right, patterns=("invoices", "order", "orders.*", "Orders")))
@@ -93,7 +95,7 @@ async def test_the_right_alone_is_enough(api_with_keys: ApiServer, method: str, 
 
 
 @each_operation
-async def test_a_caller_without_the_right_does_not_learn_what_is_there(
+async def test_a_client_without_the_right_does_not_learn_which_queues_exist(
     api_with_keys: ApiServer, method: str, path: str, right: Right
 ) -> None:
     known = await api_with_keys.http.request(method, path.format(**PATH_VALUES))
@@ -103,7 +105,7 @@ async def test_a_caller_without_the_right_does_not_learn_what_is_there(
 
 
 @pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == PUBLIC])
-async def test_these_are_open_to_everybody(api_with_keys: ApiServer, path: str) -> None:
+async def test_these_paths_need_no_key(api_with_keys: ApiServer, path: str) -> None:
     assert (await api_with_keys.http.get(path)).status_code == 200
 
 
@@ -111,7 +113,7 @@ async def test_these_are_open_to_everybody(api_with_keys: ApiServer, path: str) 
     "authorization",
     ["", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer nonsense", "Bearer " + "x" * 10_000, "Bearer \xff"],
 )
-async def test_what_is_no_key_opens_nothing(api_with_keys: ApiServer, authorization: str) -> None:
+async def test_an_invalid_key_is_refused(api_with_keys: ApiServer, authorization: str) -> None:
     headers = {"Authorization": authorization.encode("latin-1")}
     problem(await api_with_keys.request("GET", "/queues", headers=headers), 401, "unauthenticated")
 
@@ -121,7 +123,7 @@ async def test_the_scheme_may_be_written_in_any_case(api_with_keys: ApiServer) -
     assert (await api_with_keys.request("GET", "/queues", headers={"authorization": f"bEARER  {secret} "})).is_success
 
 
-async def test_two_keys_open_nothing(api_with_keys: ApiServer) -> None:
+async def test_two_authorization_headers_are_refused(api_with_keys: ApiServer) -> None:
     secret = await api_with_keys.new_key(Right.BROWSE)
     headers = [("authorization", f"Bearer {secret}"), ("authorization", "Bearer nonsense")]
     problem(await api_with_keys.http.get("/v1/queues", headers=headers), 401, "unauthenticated")
@@ -137,7 +139,7 @@ async def test_redriving_to_another_queue_needs_the_right_to_send_there(api_with
     assert await api_with_keys.request_json("POST", path, body, headers=headers) == {"moved": 0}
 
 
-async def test_the_body_of_a_stranger_is_not_read(api_with_keys: ApiServer) -> None:
+async def test_the_body_of_an_unauthorized_request_is_not_read(api_with_keys: ApiServer) -> None:
     async def endless():
         for _ in bounded("the request is refused"):
             yield b"x"

@@ -1,4 +1,4 @@
-"""The bytes of bodies in hand and of answers being written are bounded; what there is no room for is refused in time."""
+"""Budgets bound the bytes of request bodies and answers in memory. A request beyond them is refused early."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +24,7 @@ RAW = "/v1/queues/orders/messages/raw"
 
 
 class Exchange:
-    """One request, whose body comes and whose answer is taken as the test says."""
+    """One request. The test controls when its body arrives and when its answer is taken."""
 
     def __init__(self, api: ApiServer, headers: Mapping[str, str], method: str = "POST", path: str = RAW) -> None:
         self._house = api
@@ -42,12 +42,12 @@ class Exchange:
         self.taken = asyncio.Event()
 
     async def run(self) -> int:
-        """The status of the answer."""
+        """Return the status of the answer."""
         await self._house.middleware(self._scope, self._receive, self._send)
         return self.said[0]["status"]
 
     def feed_body(self, body: bytes, *, more: bool) -> None:
-        """A piece of the body arrives."""
+        """Deliver a chunk of the body."""
         self.pieces.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     async def _receive(self) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ class Exchange:
         self.said.append(event)
 
 
-async def test_what_says_that_it_is_too_much_now_is_refused_before_it_is_read(api: ApiServer) -> None:
+async def test_a_body_that_exceeds_the_budget_is_refused_before_it_is_read(api: ApiServer) -> None:
     half_sent = [Exchange(api, {"content-length": str(MAX_REQUEST_BYTES)}) for _ in range(2)]
     running = [asyncio.create_task(exchange.run()) for exchange in half_sent]
     await run_ready_tasks()
@@ -86,7 +86,7 @@ async def test_an_operation_without_a_body_reserves_nothing_and_reads_none(api: 
 
 
 @pytest.mark.parametrize("more", [True, False], ids=["the first piece", "the whole body"])
-async def test_a_body_that_announces_no_length_counts_from_its_first_piece_on(api: ApiServer, more: bool) -> None:
+async def test_a_body_without_a_length_counts_from_its_first_chunk(api: ApiServer, more: bool) -> None:
     api.request_budget.acquire(api.request_budget.limit - MIB)
     chunked = Exchange(api, {"transfer-encoding": "chunked"})
     chunked.feed_body(b"x" * (MIB + 1), more=more)
@@ -94,7 +94,7 @@ async def test_a_body_that_announces_no_length_counts_from_its_first_piece_on(ap
         assert await chunked.run() == 503
 
 
-async def test_a_body_in_chunks_counts_as_it_comes(api: ApiServer) -> None:
+async def test_a_chunked_body_counts_as_it_arrives(api: ApiServer) -> None:
     api.request_budget.acquire(api.request_budget.limit - MIB)
     chunked = Exchange(api, {"transfer-encoding": "chunked"})
     running = asyncio.create_task(chunked.run())
@@ -117,7 +117,7 @@ async def test_the_entries_of_a_batch_count_as_the_messages_that_they_become(api
     assert api.request_budget.held == api.request_budget.limit - MIB
 
 
-async def test_small_requests_go_on_while_large_ones_fill_the_budget(api: ApiServer) -> None:
+async def test_small_requests_are_answered_while_large_ones_fill_the_budget(api: ApiServer) -> None:
     api.request_budget.acquire(api.request_budget.limit)
     await api.send(body="x" * 60_000)
     (message,) = await api.receive()
@@ -126,7 +126,7 @@ async def test_small_requests_go_on_while_large_ones_fill_the_budget(api: ApiSer
     problem(large, 503, "overloaded")
 
 
-async def test_what_a_client_leaves_half_sent_is_counted_no_more(api: ApiServer) -> None:
+async def test_an_aborted_body_is_no_longer_counted(api: ApiServer) -> None:
     exchange = Exchange(api, {"content-length": str(MIB)})
     running = asyncio.create_task(exchange.run())
     exchange.feed_body(b"x", more=True)
@@ -151,7 +151,7 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: ApiServer) ->
     assert api.broker.response_budget.held == 0
 
 
-async def test_a_receive_for_which_there_is_no_room_claims_nothing(api: ApiServer) -> None:
+async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) -> None:
     await api.send(body="small")
     answers = api.broker.response_budget
     answers.acquire_unchecked(answers.limit)
@@ -163,7 +163,7 @@ async def test_a_receive_for_which_there_is_no_room_claims_nothing(api: ApiServe
     assert len((await waiting).json()["messages"]) == 1
 
 
-async def test_a_page_of_large_messages_is_short_and_the_next_one_goes_on(api: ApiServer) -> None:
+async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api: ApiServer) -> None:
     for place in range(20):
         await api.send(body=str(place) + "x" * (MIB - 100), queue="large")
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""A queue as a channel: it stores what it accepts, offers it until it is settled, and shows it to those who browse."""
+"""A queue as a channel: it stores what it accepts, delivers it until it is settled, and shows it when browsed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ HOUR = 3600
 
 
 async def browsed_messages(api: ApiServer, **query: Any) -> list[Any]:
-    """The messages that browsing shows."""
+    """Browse the messages."""
     return (await api.request_json("GET", "/queues/orders/messages", params=query))["items"]
 
 
@@ -85,7 +85,7 @@ async def test_a_waiting_message_is_removed_when_it_expires(api: ApiServer) -> N
 
 
 @pytest.mark.behaviour("S1.53")
-async def test_an_acknowledgment_of_what_was_never_delivered_is_refused(api: ApiServer) -> None:
+async def test_a_settlement_without_a_delivery_is_refused(api: ApiServer) -> None:
     await api.send(body="untouched")
     (before,) = await browsed_messages(api)
     for number in (1, 2):
@@ -96,7 +96,7 @@ async def test_an_acknowledgment_of_what_was_never_delivered_is_refused(api: Api
 
 
 @pytest.mark.behaviour("S1.67")
-async def test_every_message_that_is_delivered_again_says_so(api: ApiServer) -> None:
+async def test_every_redelivered_message_is_marked(api: ApiServer) -> None:
     for body in range(4):
         await api.send(body=body)
     first = await api.receive(max_messages=4)
@@ -135,7 +135,7 @@ async def test_browsing_shows_what_matches_and_changes_nothing(api: ApiServer) -
 
 
 @pytest.mark.behaviour("S1.76")
-async def test_a_receiver_may_leave_it_to_a_filter_what_it_accepts(api: ApiServer) -> None:
+async def test_a_receiver_with_a_filter_gets_only_matching_messages(api: ApiServer) -> None:
     for region in ("eu", "us", "eu"):
         await api.send(properties={"region": region})
     accepted = await api.receive(max_messages=9, filter="message.properties.region == 'eu'")

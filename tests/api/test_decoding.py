@@ -1,4 +1,4 @@
-"""The encoding of a body is checked as a whole, and never held as a text."""
+"""The encoding of a body is checked in blocks, without a text of the whole body in memory."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ def body(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("character", ["ä", "€", "\U0001f600"])
 @pytest.mark.parametrize("before", range(-4, 1))
-def test_a_character_may_lie_across_two_pieces(character: str, before: int) -> None:
+def test_a_character_may_span_two_blocks(character: str, before: int) -> None:
     start = ENCODING_BLOCK_BYTES - len(body(b"")) + 2 + before
     raw = body(b"x" * start + character.encode() + b"x" * ENCODING_BLOCK_BYTES)
     assert bytes(decode(raw).body) == raw[len(b'{"body": ') : -1]
@@ -28,7 +28,7 @@ def test_a_character_may_lie_across_two_pieces(character: str, before: int) -> N
     "length",
     [1, ENCODING_BLOCK_BYTES - 12, ENCODING_BLOCK_BYTES, 2 * ENCODING_BLOCK_BYTES - 12, 2 * ENCODING_BLOCK_BYTES],
 )
-def test_half_a_character_is_refused_wherever_it_stands(length: int) -> None:
+def test_half_a_character_is_refused_at_any_position(length: int) -> None:
     for raw in (
         body(b"x" * length + b"\xf0\x9f"),
         body(b"x" * length + b"\xf0\x9f" + b"x" * ENCODING_BLOCK_BYTES),
@@ -39,8 +39,8 @@ def test_half_a_character_is_refused_wherever_it_stands(length: int) -> None:
         assert not is_json(raw)
 
 
-def test_a_body_is_never_in_memory_as_a_text() -> None:
-    """A text takes four bytes for each character once one of them needs as many."""
+def test_a_body_is_never_in_memory_as_text() -> None:
+    """A text takes four bytes for each character if one of them needs four."""
     raw = body("\U0001f600".encode() + b"x" * (4 << 20))
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what is committed is what the server does, in a shape that generators understand."""
+"""The committed OpenAPI document is that of the server, in a form that client generators support."""
 
 import json
 import re
@@ -27,7 +27,7 @@ each_operation = pytest.mark.parametrize("promise", DOCUMENTED_OPERATIONS, ids=l
 
 
 def walk(part: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Every part of the document and its place."""
+    """Yield every part of the document with its location."""
     yield where, part
     if isinstance(part, dict):
         for name, value in part.items():
@@ -38,7 +38,7 @@ def walk(part: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema of the document, wherever it stands."""
+    """Yield every schema of the document."""
     for where, part in walk(DOCUMENT):
         place = where.split("/")[-2] if "/" in where else ""
         if not isinstance(part, dict) or where.endswith(NOT_SCHEMA_PATHS):
@@ -47,16 +47,16 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, part
 
 
-def test_what_is_committed_is_what_the_server_does() -> None:
+def test_the_committed_document_is_that_of_the_server() -> None:
     written = json.dumps(DOCUMENT, indent=2, ensure_ascii=False) + "\n"
     assert EXPORTED.read_text() == written, "run `python3 dev.py openapi`"
 
 
-async def test_the_server_gives_its_document(api: ApiServer) -> None:
+async def test_the_server_serves_its_document(api: ApiServer) -> None:
     assert (await api.http.get("/openapi.json")).json() == DOCUMENT
 
 
-def test_every_operation_is_there_under_the_name_of_its_function() -> None:
+def test_every_operation_has_the_name_of_its_function() -> None:
     assert [promise["operationId"] for promise in DOCUMENTED_OPERATIONS] == sorted(
         (operation.name for operation in OPERATIONS),
         key=[promise["operationId"] for promise in DOCUMENTED_OPERATIONS].index,
@@ -65,7 +65,7 @@ def test_every_operation_is_there_under_the_name_of_its_function() -> None:
 
 
 @each_operation
-def test_an_operation_says_what_it_is(promise: dict[str, Any]) -> None:
+def test_every_operation_is_described(promise: dict[str, Any]) -> None:
     (tag,) = promise["tags"]
     assert tag in [declared["name"] for declared in DOCUMENT["tags"]]
     assert promise["summary"]
@@ -74,7 +74,7 @@ def test_an_operation_says_what_it_is(promise: dict[str, Any]) -> None:
 
 
 @each_operation
-def test_every_error_is_the_one_problem_document(promise: dict[str, Any]) -> None:
+def test_every_error_is_a_problem_document(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
         if int(status) >= 400:
             problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
@@ -82,7 +82,7 @@ def test_every_error_is_the_one_problem_document(promise: dict[str, Any]) -> Non
 
 
 @each_operation
-def test_an_answer_without_content_promises_none(promise: dict[str, Any]) -> None:
+def test_an_answer_without_content_declares_none(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
         assert ("content" in resolved(answer)) == (status != "204")
 
@@ -96,7 +96,7 @@ def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
             assert list(media["schema"]) == ["$ref"]
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     for where, part in walk(DOCUMENT):
         if where.endswith("/$ref"):
             found: Any = DOCUMENT
@@ -105,7 +105,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("kind", ["schemas", "responses", "headers"])
-def test_everything_shared_is_used(kind: str) -> None:
+def test_every_shared_component_is_used(kind: str) -> None:
     used = {part for where, part in walk(DOCUMENT) if where.endswith("/$ref")}
     assert {f"#/components/{kind}/{name}" for name in DOCUMENT["components"][kind]} <= used
 
@@ -117,7 +117,7 @@ def test_numbers_have_formats() -> None:
             assert schema["format"] == formats[schema["type"]], where
 
 
-def test_unions_are_named_and_told_apart() -> None:
+def test_unions_are_named_and_have_discriminators() -> None:
     unions = {where for where, schema in schemas() if "oneOf" in schema}
     assert unions == {
         f"/components/schemas/{name}" for name in ("RetrySettings", "SendResult", "Settlement", "SettlementResult")
@@ -132,13 +132,13 @@ def test_unions_are_named_and_told_apart() -> None:
             assert schema["anyOf"][1] == {"type": "null"}, where
 
 
-def test_no_pattern_speaks_python() -> None:
+def test_no_pattern_uses_python_syntax() -> None:
     for where, part in walk(DOCUMENT):
         if where.endswith("/pattern"):
             assert "(?" not in part.replace("(?:", ""), where
 
 
-def test_a_filter_says_which_fields_it_knows() -> None:
+def test_a_filter_documents_its_fields() -> None:
     said = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
     assert len(said) == 4
     assert len(set(said)) == 1
@@ -149,7 +149,7 @@ def test_a_filter_says_which_fields_it_knows() -> None:
 
 
 @each_operation
-def test_a_key_says_where_it_is_not_accepted(promise: dict[str, Any]) -> None:
+def test_an_idempotency_key_documents_where_it_is_not_accepted(promise: dict[str, Any]) -> None:
     for parameter in promise.get("parameters", []):
         if parameter["name"] == "Idempotency-Key":
             for word in ("not atomic", "volatile", "filter", "sequence numbers", "receive_and_delete"):
@@ -168,7 +168,7 @@ def test_every_refusal_has_a_status() -> None:
 
 
 @each_operation
-def test_what_cannot_be_read_is_promised_too(promise: dict[str, Any]) -> None:
+def test_parse_errors_are_documented(promise: dict[str, Any]) -> None:
     assert {str(status) for status in PARSE_ERROR_CODES} <= set(promise["responses"])
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_read_is_promised_too(promise: dict[str, Any]) -> None:
         ("GET", "/v1/nowhere", 200, {}),
     ],
 )
-async def test_an_answer_that_was_not_promised_is_noticed(method: str, path: str, status: int, body: Any) -> None:
+async def test_an_undocumented_answer_is_noticed(method: str, path: str, status: int, body: Any) -> None:
     request = httpx.Request(method, f"http://peeklock.test{path}")
     with pytest.raises(AssertionError):
         await check_conformance(

@@ -1,4 +1,4 @@
-"""What those who watch a server see."""
+"""Liveness, readiness and metrics of a server."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ import pytest
 from tests.api.api_server import ApiServer, problem
 
 
-async def test_a_server_lives(api: ApiServer) -> None:
+async def test_a_running_server_is_alive(api: ApiServer) -> None:
     answer = await api.http.get("/livez")
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
 
 
-async def test_a_server_is_ready_with_its_rooms(api: ApiServer) -> None:
+async def test_a_server_is_ready_while_its_store_answers(api: ApiServer) -> None:
     answer = await api.http.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "store": "ok", "lock_store": "none"})
 
@@ -24,7 +24,7 @@ async def test_the_document_says_what_each_state_of_the_lock_store_means(api: Ap
     assert all(f"`{state}`" in readiness["description"] for state in states)
 
 
-async def test_a_server_that_stops_takes_no_new_work(api: ApiServer) -> None:
+async def test_a_stopping_server_is_not_ready_but_alive(api: ApiServer) -> None:
     api.middleware.is_draining = True
     answer = await api.http.get("/readyz")
     problem(answer, 503, "shutting-down")
@@ -32,13 +32,13 @@ async def test_a_server_that_stops_takes_no_new_work(api: ApiServer) -> None:
     assert (await api.http.get("/livez")).status_code == 200
 
 
-async def test_a_store_that_takes_too_long_is_away(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_exceeds_the_timeout_is_unavailable(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.broker.store, "now", asyncio.Event().wait)
     monkeypatch.setattr("app.api.endpoints.health.STORE_TIMEOUT_SECONDS", 0.01)
     problem(await api.http.get("/readyz"), 503, "store-unavailable")
 
 
-async def test_the_meters_count_what_was_asked_and_how_it_went(api: ApiServer) -> None:
+async def test_the_metrics_count_requests_by_operation_and_outcome(api: ApiServer) -> None:
     for _ in range(3):
         await api.send()
     await api.receive()

@@ -1,4 +1,4 @@
-"""What an Idempotency-Key covers: one principal, one verb, one queue, one day. What a repeat does not wake."""
+"""An Idempotency-Key counts for one principal, verb, queue and day. A repeat wakes no receiver."""
 
 from typing import Any
 
@@ -45,9 +45,7 @@ async def test_a_key_of_another_principal_receives_other_messages(api_with_keys:
 @pytest.mark.parametrize(
     ("path", "body"), [(SEND, {"body": 1}), (f"{SEND}/batch", {"messages": [{"body": 1}]}), (f"{SEND}/raw", {})]
 )
-async def test_a_key_opens_no_queue_that_is_closed_to_senders(
-    api: ApiServer, path: str, body: Any, status: str
-) -> None:
+async def test_a_key_does_not_allow_sends_to_a_closed_queue(api: ApiServer, path: str, body: Any, status: str) -> None:
     await api.request_json("PUT", "/queues/orders", {"status": status})
     problem(await api.request("POST", path, body, headers=KEY), 403, "send-disabled")
     assert await api.counts() == {}
@@ -57,7 +55,7 @@ async def test_a_key_opens_no_queue_that_is_closed_to_senders(
 
 
 @pytest.mark.parametrize("status", ["receive_disabled", "disabled"])
-async def test_a_key_opens_no_queue_that_is_closed_to_receivers(api: ApiServer, status: str) -> None:
+async def test_a_key_does_not_allow_receives_from_a_closed_queue(api: ApiServer, status: str) -> None:
     await api.send(body=1)
     await api.request_json("PUT", "/queues/orders", {"status": status})
     problem(await api.request("POST", RECEIVE, {}, headers=KEY), 403, "receive-disabled")
@@ -68,7 +66,7 @@ async def test_a_key_opens_no_queue_that_is_closed_to_receivers(api: ApiServer, 
 
 
 async def forget(api: ApiServer) -> None:
-    """Let the store forget what it need not remember any more."""
+    """Remove expired attempts from the store."""
     while await api.broker.store.delete_expired(100):
         pass
 
@@ -85,7 +83,7 @@ async def test_a_key_is_remembered_for_a_day(api: ApiServer) -> None:
     assert later.json()["sequence_number"] == 2
 
 
-async def test_each_result_of_a_mixed_batch_stands_where_its_settlement_stood(api: ApiServer) -> None:
+async def test_the_results_of_a_mixed_batch_are_in_the_order_of_its_settlements(api: ApiServer) -> None:
     for body in range(6):
         await api.send(body=body)
     tokens = [message["lock_token"] for message in await api.receive(max_messages=6)]

@@ -1,4 +1,4 @@
-"""API keys: made by whoever manages everything, shown once, ended at will."""
+"""API keys: created with the right `manage` on all queues, shown once, and revoked."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def bearer(secret: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def admin(api_with_keys: ApiServer) -> dict[str, Any]:
-    """How an administrator's request begins."""
+    """The headers of an administrator's request."""
     return bearer(await api_with_keys.new_key(*Right, principal="admin"))
 
 
@@ -35,7 +35,7 @@ async def test_a_new_key_is_shown_once_and_works(api_with_keys: ApiServer, admin
     assert secret not in listed.text
 
 
-async def test_a_key_ends_when_its_time_is_over(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+async def test_a_key_expires(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     made = await api_with_keys.request_json("POST", "/keys", {**KEY_REQUEST, "expires_in_seconds": 60}, **admin)
     assert made["expires_at"] == "2027-01-15T08:01:00.000000Z"
     await api_with_keys.clock.advance(59)
@@ -46,7 +46,7 @@ async def test_a_key_ends_when_its_time_is_over(api_with_keys: ApiServer, admin:
     )
 
 
-async def test_a_revoked_key_is_no_key(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+async def test_a_revoked_key_is_refused(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     made = await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
     assert (await api_with_keys.request("POST", "/queues/orders/messages", **bearer(made["secret"]))).is_success
     assert (await api_with_keys.request("DELETE", f"/keys/{made['id']}", **admin)).status_code == 204
@@ -95,7 +95,7 @@ async def test_keys_are_listed_in_pages(api_with_keys: ApiServer, admin: dict[st
         ({"secret": "mine"}, "/secret"),
     ],
 )
-async def test_a_key_that_is_not_right_is_not_made(
+async def test_an_invalid_key_is_not_created(
     api_with_keys: ApiServer, admin: dict[str, Any], change: dict[str, Any], pointer: str
 ) -> None:
     assert pointers(await api_with_keys.request("POST", "/keys", {**KEY_REQUEST, **change}, **admin)) == [pointer]
@@ -103,11 +103,11 @@ async def test_a_key_that_is_not_right_is_not_made(
 
 
 @pytest.mark.parametrize("key_id", ["nothing", "%00", "%F0%9F%94%91"])
-async def test_an_id_that_is_none_is_not_found(api_with_keys: ApiServer, admin: dict[str, Any], key_id: str) -> None:
+async def test_an_invalid_id_is_not_found(api_with_keys: ApiServer, admin: dict[str, Any], key_id: str) -> None:
     problem(await api_with_keys.request("DELETE", f"/keys/{key_id}", **admin), 404, "key-not-found")
 
 
-async def test_use_is_noted(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+async def test_the_last_use_of_a_key_is_recorded(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     await api_with_keys.request_json("GET", "/keys", **admin)
     assert api_with_keys.authenticator is not None
     await api_with_keys.authenticator.record_use()

@@ -1,4 +1,4 @@
-"""A server that needs no key answers programs on its machine, and no request that a web page can make."""
+"""A server without keys answers programs on its machine, and refuses every request that a web page can make."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_these_hosts_are_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", NOT_LOCAL)
-def test_these_hosts_may_be_another_machine(host: str) -> None:
+def test_these_hosts_may_be_other_machines(host: str) -> None:
     assert not is_loopback_host(host)
 
 
@@ -124,12 +124,12 @@ def test_these_origins_are_the_server_itself(origin: str, host: str) -> None:
 
 
 @pytest.mark.parametrize(("origin", "host"), NOT_SAME_ORIGIN)
-def test_these_origins_are_elsewhere(origin: str, host: str) -> None:
+def test_these_origins_are_other_sites(origin: str, host: str) -> None:
     assert not is_same_origin(origin, host)
 
 
 @pytest.mark.parametrize(("access", "headers", "objection"), TABLE)
-def test_what_is_answered_without_a_key(
+def test_which_requests_are_accepted_without_a_key(
     access: LocalAccessPolicy, headers: dict[str, str], objection: str | None
 ) -> None:
     assert access.violation([(name.encode(), value.encode()) for name, value in headers.items()]) == objection
@@ -137,7 +137,7 @@ def test_what_is_answered_without_a_key(
 
 @asynccontextmanager
 async def open_loopback() -> AsyncIterator[tuple[ApiServer, httpx.AsyncClient]]:
-    """A server on loopback that needs no key until the first is made, and a caller of it."""
+    """A client of a server on loopback, which needs no key until the first one is created."""
     async with open_api_server() as house:
         doorkeeper = Authenticator(house.broker.store.keys, house.clock, anonymous_without_keys=True)
         house.authenticator = doorkeeper
@@ -173,7 +173,7 @@ async def test_no_operation_is_open_to_a_web_page(
 CREATE = {"principal": "mallory", "rights": ["manage"]}
 
 
-async def test_the_first_key_is_not_made_by_a_form(loopback: httpx.AsyncClient) -> None:
+async def test_a_form_cannot_create_the_first_key(loopback: httpx.AsyncClient) -> None:
     answers = [
         await loopback.post("/v1/keys", json=CREATE),
         await loopback.post("/v1/keys", content=b"{}", headers={"Content-Type": "text/plain"}),
@@ -184,7 +184,7 @@ async def test_the_first_key_is_not_made_by_a_form(loopback: httpx.AsyncClient) 
     assert (await loopback.get("/v1/keys")).json()["items"] == []
 
 
-async def test_the_first_key_is_made_by_a_person_who_says_so(loopback: httpx.AsyncClient) -> None:
+async def test_a_request_with_the_admin_header_creates_the_first_key(loopback: httpx.AsyncClient) -> None:
     made = await loopback.post("/v1/keys", json=CREATE, headers={"Peeklock-Local-Admin": "true"})
     assert made.status_code == 201
     problem(await loopback.get("/v1/queues"), 401, "unauthenticated")
@@ -192,7 +192,7 @@ async def test_the_first_key_is_made_by_a_person_who_says_so(loopback: httpx.Asy
     assert (await loopback.post("/v1/keys", json=CREATE, headers=headers)).status_code == 201
 
 
-async def test_a_key_speaks_for_a_page_of_any_site() -> None:
+async def test_a_page_of_any_site_may_use_an_api_key() -> None:
     async with open_loopback() as (house, http):
         headers: dict[str, Any] = {
             "Authorization": f"Bearer {await house.new_key(Right.SEND)}",

@@ -1,4 +1,4 @@
-"""`lock_remaining_ms` says what is left when the answer leaves, whatever the answer has waited for since the lock was given."""
+"""`lock_remaining_ms` is the time left when the answer is sent, after all waits since the lock began."""
 
 import asyncio
 from dataclasses import replace
@@ -36,12 +36,12 @@ class SlowStore:
 
 
 def with_slow_store(api: ApiServer) -> ApiServer:
-    """The same server before a slow store."""
+    """The same server with a slow store."""
     store: Any = SlowStore(api.broker.store, api.clock)
     return ApiServer(replace(api.broker, store=store), api.clock, None)
 
 
-async def test_a_receiver_hears_what_is_left_of_its_lock(api: ApiServer) -> None:
+async def test_a_receive_returns_the_remaining_time_of_its_lock(api: ApiServer) -> None:
     await api.send()
     async with with_slow_store(api).http as http:
         answer = await http.post("/v1/queues/orders/messages/receive")
@@ -49,8 +49,8 @@ async def test_a_receiver_hears_what_is_left_of_its_lock(api: ApiServer) -> None
     assert message["lock_remaining_ms"] == 27_000
 
 
-async def test_each_message_has_what_is_left_of_its_own_lock(api: ApiServer) -> None:
-    """A receive through a filter claims what it finds look by look: those of the first look have waited for the second."""
+async def test_each_message_has_the_remaining_time_of_its_own_lock(api: ApiServer) -> None:
+    """A receive with a filter claims messages after each scan, so those of the first scan have waited for the second."""
     for kind in ("a", "b"):
         await api.send(properties={"kind": kind})
     wanted = {"filter": "message.properties.kind in ['a', 'b']", "max_messages": 2}
@@ -59,7 +59,7 @@ async def test_each_message_has_what_is_left_of_its_own_lock(api: ApiServer) -> 
     assert [message["lock_remaining_ms"] for message in answer.json()["messages"]] == [27_000, 27_000]
 
 
-async def test_a_lock_that_has_ended_meanwhile_has_nothing_left(api: ApiServer) -> None:
+async def test_a_lock_that_has_expired_meanwhile_has_0_ms_left(api: ApiServer) -> None:
     await api.send()
     async with with_slow_store(api).http as http:
         answer = await http.post("/v1/queues/orders/messages/receive", json={"lock_seconds": 2})
@@ -67,7 +67,7 @@ async def test_a_lock_that_has_ended_meanwhile_has_nothing_left(api: ApiServer) 
     assert message["lock_remaining_ms"] == 0
 
 
-async def test_a_repeated_receive_hears_what_is_left_by_then(api: ApiServer) -> None:
+async def test_a_repeated_receive_returns_the_remaining_time_as_of_then(api: ApiServer) -> None:
     await api.send()
     key = {"Idempotency-Key": "one"}
     async with with_slow_store(api).http as http:
@@ -75,7 +75,7 @@ async def test_a_repeated_receive_hears_what_is_left_by_then(api: ApiServer) -> 
     assert [answer.json()["messages"][0]["lock_remaining_ms"] for answer in answers] == [27_000, 24_000]
 
 
-async def test_a_renewal_hears_what_is_left_of_its_lock(api: ApiServer) -> None:
+async def test_a_renewal_returns_the_remaining_time_of_its_lock(api: ApiServer) -> None:
     await api.send()
     (message,) = await api.receive()
     async with with_slow_store(api).http as http:
@@ -86,8 +86,8 @@ async def test_a_renewal_hears_what_is_left_of_its_lock(api: ApiServer) -> None:
     assert batch.json()["results"][0]["lock_remaining_ms"] == 57_000
 
 
-async def test_a_lock_renewed_by_a_receive_that_waits_goes_on_ending(api: ApiServer) -> None:
-    """The renewal takes effect at once, but is answered with the messages that the receive waits for."""
+async def test_a_lock_renewed_by_a_waiting_receive_loses_time_during_the_wait(api: ApiServer) -> None:
+    """The renewal takes effect at once, but its result is sent with the messages that the receive waits for."""
     await api.send()
     (message,) = await api.receive()
     settlements = [{"action": "renew", "lock_token": message["lock_token"]}]

@@ -1,4 +1,4 @@
-"""Log lines: one format for everything that is logged, and never what a message says."""
+"""Log lines: one format for all loggers, and never the content of a message."""
 
 import json
 import subprocess
@@ -21,8 +21,8 @@ try:
     stumble(body="private body", lock_token="private token")
 except ZeroDivisionError:
     structlog.get_logger("peeklock.api").exception("unexpected error", request_id="req-9")
-logging.getLogger("somebody.else").warning("be warned")
-logging.getLogger("somebody.else").debug("chatter")
+logging.getLogger("another.library").warning("be warned")
+logging.getLogger("another.library").debug("chatter")
 """
 
 
@@ -44,4 +44,4 @@ def test_every_line_for_machines_is_json() -> None:
     ours, theirs = (json.loads(line) for line in done.stderr.splitlines())
     assert (ours["level"], ours["logger"], ours["message"]) == ("error", "peeklock.api", "unexpected error")
     assert "ZeroDivisionError: stumbled" in ours["exception"]
-    assert (theirs["level"], theirs["logger"], theirs["message"]) == ("warning", "somebody.else", "be warned")
+    assert (theirs["level"], theirs["logger"], theirs["message"]) == ("warning", "another.library", "be warned")

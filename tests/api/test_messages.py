@@ -1,4 +1,4 @@
-"""Looking after messages: browsing, reading, changing, cancelling and redriving what lies in a queue."""
+"""The administration of messages: browse, read, edit, cancel and redrive."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ class TestBrowse:
     async def browse(self, api: ApiServer, **query: Any) -> Any:
         return await api.request_json("GET", "/queues/orders/messages", params=query)
 
-    async def test_every_state_is_seen_and_nothing_is_changed(self, api: ApiServer) -> None:
+    async def test_every_state_is_listed_and_nothing_changes(self, api: ApiServer) -> None:
         await one_of_each(api)
         before = await api.counts()
         page = await self.browse(api)
@@ -44,7 +44,7 @@ class TestBrowse:
         assert not any("lock_token" in message for message in page["items"])
         assert await api.counts() == before
 
-    async def test_states_and_filters_choose(self, api: ApiServer) -> None:
+    async def test_states_and_filters_select(self, api: ApiServer) -> None:
         await one_of_each(api)
         numbers = [
             [message["sequence_number"] for message in (await self.browse(api, **query))["items"]]
@@ -58,7 +58,7 @@ class TestBrowse:
         assert numbers == [[2], [2, 5], [4, 5], [4]]
 
     @pytest.mark.parametrize("query", [{}, {"filter": "message.sequence_number != 3"}])
-    async def test_pages_follow_one_another(self, api: ApiServer, query: dict[str, str]) -> None:
+    async def test_pages_continue_at_the_cursor(self, api: ApiServer, query: dict[str, str]) -> None:
         for _ in range(7):
             await api.send()
         seen, cursor = [], {}
@@ -100,7 +100,7 @@ class TestBrowse:
             ("stat=locked", "#/query/stat"),
         ],
     )
-    async def test_a_query_that_is_not_right_is_refused(self, api: ApiServer, query: str, pointer: str) -> None:
+    async def test_an_invalid_query_is_refused(self, api: ApiServer, query: str, pointer: str) -> None:
         await api.send()
         assert pointers(await api.request("GET", f"/queues/orders/messages?{query}")) == [pointer]
 
@@ -108,7 +108,7 @@ class TestBrowse:
 class TestOne:
     """One message, by its number."""
 
-    async def test_it_shows_what_a_receiver_would_see(self, api: ApiServer) -> None:
+    async def test_it_shows_what_a_receiver_would_get(self, api: ApiServer) -> None:
         await api.send(body={"a": 1}, subject="s", properties={"p": 1})
         seen = await api.request_json("GET", FIRST_MESSAGE)
         (received,) = await api.receive()
@@ -116,7 +116,7 @@ class TestOne:
         assert {name: seen[name] for name in same} == {name: received[name] for name in same}
         assert (seen["state"], seen["redelivered"], seen["delivery_count"]) == ("available", False, 0)
 
-    async def test_its_body_comes_as_it_was_sent(self, api: ApiServer) -> None:
+    async def test_its_body_is_returned_as_it_was_sent(self, api: ApiServer) -> None:
         await api.send(body={"a": 1})
         await api.send(body_base64="AP8=")
         await api.send(body_base64="PGI+", content_type="text/html")
@@ -133,13 +133,13 @@ class TestOne:
         assert "sandbox" in headers["content-security-policy"]
 
     @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "²", str(2**63), "9" * 400])
-    async def test_a_number_is_a_number(self, api: ApiServer, number: str) -> None:
+    async def test_an_invalid_sequence_number_is_refused(self, api: ApiServer, number: str) -> None:
         await api.send()
         for method, path in (("GET", ""), ("GET", "/body"), ("PATCH", ""), ("DELETE", "")):
             answer = await api.request(method, f"/queues/orders/messages/{number}{path}")
             assert pointers(answer) == ["#/path/sequence_number"]
 
-    async def test_there_must_be_such_a_message_in_the_queue(self, api: ApiServer) -> None:
+    async def test_an_unknown_message_is_not_found(self, api: ApiServer) -> None:
         await api.send()
         await api.request_json("PUT", "/queues/invoices")
         for path in ("/queues/orders/messages/2", "/queues/invoices/messages/1"):
@@ -150,9 +150,9 @@ class TestOne:
 
 
 class TestEdit:
-    """A message that nobody holds can be given another due time, priority or properties."""
+    """The due time, priority and properties of a message can change while it is not locked."""
 
-    async def test_each_field_by_itself(self, api: ApiServer) -> None:
+    async def test_each_field_can_be_changed_alone(self, api: ApiServer) -> None:
         await api.send(properties={"a": 1, "b": 2}, priority=1)
         edited = await api.request_json("PATCH", FIRST_MESSAGE, {"priority": 0})
         assert (edited["priority"], edited["properties"]) == (0, {"a": 1, "b": 2})
@@ -165,25 +165,25 @@ class TestEdit:
         assert await api.request_json("PATCH", FIRST_MESSAGE) == edited
 
     @pytest.mark.parametrize("due", [{"delay_seconds": 0}, {"delay_seconds": None}, {"available_at": None}])
-    async def test_a_scheduled_message_can_be_hurried(self, api: ApiServer, due: dict[str, Any]) -> None:
+    async def test_a_scheduled_message_can_be_made_due(self, api: ApiServer, due: dict[str, Any]) -> None:
         await api.send(delay_seconds=60)
         assert (await api.request_json("PATCH", FIRST_MESSAGE, due))["state"] == "available"
         assert len(await api.receive()) == 1
 
-    async def test_null_takes_away(self, api: ApiServer) -> None:
+    async def test_null_removes_a_value(self, api: ApiServer) -> None:
         await api.send(properties={"a": 1}, priority=9)
         edited = await api.request_json("PATCH", FIRST_MESSAGE, {"priority": None, "properties": None})
         assert edited["priority"] == 4
         assert "properties" not in edited
 
-    async def test_a_locked_message_is_left_alone(self, api: ApiServer) -> None:
+    async def test_a_locked_message_cannot_be_edited(self, api: ApiServer) -> None:
         await api.send()
         await api.receive()
         locked = problem(await api.request("PATCH", FIRST_MESSAGE, {"priority": 9}), 409, "message-locked")
         assert locked["retryable"] is True
 
     @pytest.mark.parametrize("verb", ["defer", "dead-letter"])
-    async def test_what_is_set_aside_has_no_due_time(self, api: ApiServer, verb: str) -> None:
+    async def test_a_deferred_or_dead_lettered_message_has_no_due_time(self, api: ApiServer, verb: str) -> None:
         await api.send()
         (message,) = await api.receive()
         await api.settle(message, verb)
@@ -203,15 +203,13 @@ class TestEdit:
             ({"body": 1}, "/body"),
         ],
     )
-    async def test_a_change_that_is_not_right_changes_nothing(
-        self, api: ApiServer, change: dict[str, Any], pointer: str
-    ) -> None:
+    async def test_an_invalid_edit_changes_nothing(self, api: ApiServer, change: dict[str, Any], pointer: str) -> None:
         await api.send(properties={"mine": 1})
         before = await api.request_json("GET", FIRST_MESSAGE)
         assert pointers(await api.request("PATCH", FIRST_MESSAGE, change)) == [pointer]
         assert await api.request_json("GET", FIRST_MESSAGE) == before
 
-    async def test_a_change_may_insist_on_what_was_seen(self, api: ApiServer) -> None:
+    async def test_an_edit_may_require_an_etag(self, api: ApiServer) -> None:
         await api.send()
         tag = (await api.request("GET", FIRST_MESSAGE)).headers["etag"]
         changed = await api.request("PATCH", FIRST_MESSAGE, {"properties": {"a": 1}}, headers={"If-Match": tag})
@@ -224,16 +222,16 @@ class TestEdit:
 
 
 class TestCancel:
-    """A message that nobody holds can be taken out."""
+    """A message can be cancelled while it is not locked."""
 
-    async def test_it_is_gone(self, api: ApiServer) -> None:
+    async def test_a_cancelled_message_is_in_the_archive(self, api: ApiServer) -> None:
         await one_of_each(api)
         for number in (1, 3, 4, 5):
             answer = await api.request("DELETE", f"/queues/orders/messages/{number}")
             assert (answer.status_code, answer.content) == (204, b"")
         assert await api.counts() == {"locked": 1}
 
-    async def test_a_locked_message_is_left_to_its_holder(self, api: ApiServer) -> None:
+    async def test_a_locked_message_cannot_be_cancelled(self, api: ApiServer) -> None:
         await api.send()
         (message,) = await api.receive()
         problem(await api.request("DELETE", FIRST_MESSAGE), 409, "message-locked")
@@ -241,7 +239,7 @@ class TestCancel:
 
 
 class TestRedrive:
-    """Dead letters go back to work, here or elsewhere, as if they were new."""
+    """A redrive moves dead letters to their own or another queue and resets their counts."""
 
     PATH = "/queues/orders/dead-letter/redrive"
 
@@ -253,7 +251,7 @@ class TestRedrive:
         for message in await api.receive(max_messages=count):
             await api.settle(message, "dead-letter", reason="bad")
 
-    async def test_they_come_back_with_their_counts_anew(self, api: ApiServer) -> None:
+    async def test_they_return_with_their_counts_reset(self, api: ApiServer) -> None:
         await self.dead_letter(api, 2)
         assert await api.request_json("POST", self.PATH) == {"moved": 2}
         messages = await api.receive(max_messages=9)
@@ -263,13 +261,13 @@ class TestRedrive:
             assert not {"dead_letter_reason", "last_failure", "dead_lettered_at"} & message.keys()
         assert await api.request_json("POST", self.PATH) == {"moved": 0}
 
-    async def test_filter_and_limit_choose(self, api: ApiServer) -> None:
+    async def test_filter_and_limit_select(self, api: ApiServer) -> None:
         await self.dead_letter(api, 5)
         assert await api.request_json("POST", self.PATH, {"filter": "message.properties.n == 3"}) == {"moved": 1}
         assert await api.request_json("POST", self.PATH, {"limit": 2}) == {"moved": 2}
         assert await api.counts() == {"available": 3, "dead_lettered": 2}
 
-    async def test_they_may_go_to_another_queue(self, api: ApiServer) -> None:
+    async def test_they_may_move_to_another_queue(self, api: ApiServer) -> None:
         await self.dead_letter(api, 1)
         missing = problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 404, "queue-not-found")
         assert missing["errors"] == [{"pointer": "/to_queue", "detail": "There is no queue named repairs."}]
@@ -279,7 +277,7 @@ class TestRedrive:
         await api.request_json("PATCH", "/queues/repairs", {"status": "send_disabled"})
         problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 403, "send-disabled")
 
-    async def test_another_queue_takes_no_more_than_its_limit(self, api: ApiServer) -> None:
+    async def test_another_queue_accepts_messages_up_to_its_limit(self, api: ApiServer) -> None:
         await self.dead_letter(api, 5)
         await api.request_json("PUT", "/queues/repairs", {"max_messages": 2})
         assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 2}
@@ -290,29 +288,29 @@ class TestRedrive:
         assert await api.request_json("POST", self.PATH, none) == {"moved": 0}
 
     async def test_what_is_too_large_for_another_queue_stays(self, api: ApiServer) -> None:
-        await self.dead_letter(api, 11)  # the last has a digit more
+        await self.dead_letter(api, 11)  # the body of the last has one digit more
         await api.request_json("PUT", "/queues/repairs", {"max_message_bytes": len('0{"n":0}')})
         assert await api.request_json("POST", self.PATH, {"to_queue": "repairs", "limit": 10}) == {"moved": 10}
         assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 0}
         assert await api.counts() == {"dead_lettered": 1}
 
-    async def test_a_full_queue_has_room_for_its_own(self, api: ApiServer) -> None:
+    async def test_a_full_queue_accepts_its_own_dead_letters(self, api: ApiServer) -> None:
         await self.dead_letter(api, 3)
         await api.request_json("PATCH", "/queues/orders", {"max_messages": 1})
         assert await api.request_json("POST", self.PATH) == {"moved": 3}
         assert await api.counts() == {"available": 3}
 
-    async def test_a_slow_one_stops_where_the_other_queue_is_full(self, api: ApiServer) -> None:
+    async def test_a_slow_redrive_stops_when_the_other_queue_is_full(self, api: ApiServer) -> None:
         await self.dead_letter(api, 9)
         await api.request_json("PUT", "/queues/repairs", {"max_messages": 3})
         assert await self.redrive_slowly(api, to_queue="repairs", rate_per_second=2) == ({"moved": 3}, 1.5)
 
-    async def test_a_slow_one_answers_in_time_with_what_has_gone(self, api: ApiServer) -> None:
+    async def test_a_slow_redrive_answers_in_time_with_the_moved_count(self, api: ApiServer) -> None:
         await self.dead_letter(api, 9)
         assert await self.redrive_slowly(api, rate_per_second=0.1) == ({"moved": 4}, 40)
         assert await self.redrive_slowly(api, rate_per_second=2) == ({"moved": 5}, 2.5)
 
-    async def test_calls_one_after_the_other_keep_the_rate(self, api: ApiServer) -> None:
+    async def test_consecutive_redrives_keep_the_rate(self, api: ApiServer) -> None:
         await self.dead_letter(api, 5)
         for _ in range(5):
             assert await self.redrive_slowly(api, rate_per_second=0.02) == ({"moved": 1}, 50)
@@ -332,7 +330,7 @@ class TestRedrive:
         assert await api.counts() == {"dead_lettered": 1}
 
     async def redrive_slowly(self, api: ApiServer, **wanted: Any) -> tuple[Any, float]:
-        """The answer, and how long it slept before it came."""
+        """Return the answer, and how long the redrive slept."""
         begun = api.clock.monotonic()
         task = asyncio.create_task(api.request_json("POST", self.PATH, wanted))
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -350,9 +348,7 @@ class TestRedrive:
             ({"queue": "x"}, "/queue"),
         ],
     )
-    async def test_a_wish_that_is_not_right_moves_nothing(
-        self, api: ApiServer, wanted: dict[str, Any], pointer: str
-    ) -> None:
+    async def test_an_invalid_redrive_moves_nothing(self, api: ApiServer, wanted: dict[str, Any], pointer: str) -> None:
         await self.dead_letter(api, 1)
         assert pointers(await api.request("POST", self.PATH, wanted)) == [pointer]
         assert await api.counts() == {"dead_lettered": 1}

@@ -1,4 +1,4 @@
-"""Meters of several processes: whichever is asked answers for all of them."""
+"""Metrics of several processes: each process answers for all of them."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ print(metrics.render(MetricsSnapshot([], "ok")).decode())
 """
 
 
-def test_what_every_process_counted_is_in_one_answer(tmp_path: Path) -> None:
+def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     run = [sys.executable, "-c", WORKER_SCRIPT]
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_what_every_process_counted_is_in_one_answer(tmp_path: Path) -> None:
         'peeklock_events_total{event="locks_expired"} 4.0',
         'peeklock_batch_entries_sum{statement="send"} 10.0',
         'peeklock_passes_total{name="sweep",outcome="ok"} 2.0',
-        "peeklock_waiting_receivers 1.0",  # nobody waits for a process that has ended
+        "peeklock_waiting_receivers 1.0",  # receivers of an ended process do not count
         'peeklock_lock_store{state="ok"} 1.0',
     ):
         assert line in done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The test with made-up requests takes a bad message in a stored batch for refused only where it really is."""
+"""The test with generated requests accepts an invalid message in a stored batch only if it was refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every operation reads a path in one way, and an integer in one way."""
+"""All operations parse paths and integers in the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda ope
 
 @each_operation
 @pytest.mark.parametrize("slash", ["%2f", "%2F"])
-async def test_an_escaped_slash_separates_nothing(api: ApiServer, operation: Operation, slash: str) -> None:
+async def test_an_escaped_slash_does_not_separate_segments(api: ApiServer, operation: Operation, slash: str) -> None:
     path = operation.path.format(**PATH_VALUES)
     places = [place for place, character in enumerate(path) if character == "/" and place > 0]
     for place in places:
@@ -31,7 +31,7 @@ async def test_an_escaped_slash_separates_nothing(api: ApiServer, operation: Ope
 
 
 def integers(where: str) -> Iterator[tuple[str, str, str]]:
-    """Method, path and name of each integer that operations take there."""
+    """Return the method, path and name of each integer parameter in this location."""
     for path, methods in DOCUMENT["paths"].items():
         for method, promise in methods.items():
             for parameter in promise.get("parameters", []):
@@ -40,7 +40,7 @@ def integers(where: str) -> Iterator[tuple[str, str, str]]:
 
 
 def integers_of_bodies() -> Iterator[tuple[str, str, str]]:
-    """Method, path and name of each integer that a body may have at its top."""
+    """Return the method, path and name of each integer at the top level of a body."""
     for path, methods in DOCUMENT["paths"].items():
         for method, promise in methods.items():
             for media in promise.get("requestBody", {}).get("content", {}).values():
@@ -59,7 +59,7 @@ IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")],
 each_spelling = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
 
 
-def test_there_are_integers_to_try() -> None:
+def test_the_document_has_integers_to_try() -> None:
     assert {name for *_, name in IN_QUERIES} == {"limit", "after"}
     assert {name for *_, name in IN_HEADERS} == {"Peeklock-Priority"}
     assert {"priority", "max_messages", "limit", "max_delivery_count"} <= {name for *_, name in IN_BODIES}

@@ -1,4 +1,4 @@
-"""Problems: every error is one document with a stable code, and whatever was wrong changed nothing."""
+"""Every error is a problem document with a stable code, and a refused request changes nothing."""
 
 import gzip
 from typing import Any
@@ -21,7 +21,7 @@ IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.pat
 
 
 @pytest.mark.behaviour("S3.2", "S3.3")
-async def test_a_problem_says_what_and_where_and_whether_to_try_again(api: ApiServer) -> None:
+async def test_a_problem_names_the_fault_its_place_and_whether_to_retry(api: ApiServer) -> None:
     answer = await api.request("GET", "/queues/nowhere", headers={"X-Request-Id": "req-17"})
     assert problem(answer, 404, "queue-not-found") == {
         "type": "urn:peeklock:problem:queue-not-found",
@@ -35,7 +35,7 @@ async def test_a_problem_says_what_and_where_and_whether_to_try_again(api: ApiSe
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ümlaut"])
-async def test_a_request_without_a_good_id_gets_one(api: ApiServer, given: str) -> None:
+async def test_a_request_without_a_valid_id_gets_one(api: ApiServer, given: str) -> None:
     headers = {"X-Request-Id": given.encode("latin-1")}
     first = await api.request("GET", "/queues/nowhere", headers=headers)
     second = await api.request("GET", "/queues/nowhere", headers=headers)
@@ -43,7 +43,7 @@ async def test_a_request_without_a_good_id_gets_one(api: ApiServer, given: str) 
     assert given not in (first.headers["x-request-id"], second.headers["x-request-id"])
 
 
-async def test_a_good_answer_has_the_id_too(api: ApiServer) -> None:
+async def test_a_successful_answer_has_the_id_too(api: ApiServer) -> None:
     answer = await api.request("POST", "/queues/orders/messages", headers={"X-Request-Id": "mine"})
     assert answer.headers["x-request-id"] == "mine"
 
@@ -75,12 +75,12 @@ DEEPLY_NESTED = b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         pytest.param(DEEPLY_NESTED, id="nested too deeply"),
     ],
 )
-async def test_what_is_not_json_is_refused_and_changes_nothing(api: ApiServer, content: bytes) -> None:
+async def test_a_body_that_is_not_json_is_refused_and_changes_nothing(api: ApiServer, content: bytes) -> None:
     assert pointers(await api.http.post(SEND, content=content)) == [""]
     assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
-async def test_of_a_name_given_twice_the_last_value_counts_except_in_a_body(api: ApiServer) -> None:
+async def test_the_last_value_of_a_repeated_name_counts_except_in_a_body(api: ApiServer) -> None:
     body = b'{"a":1,"a":2}'
     await api.http.post(SEND, content=b'{"subject": "first", "body": %b, "subject": "last"}' % body)
     (message,) = (await api.request_json("GET", "/queues/orders/messages"))["items"]
@@ -90,18 +90,18 @@ async def test_of_a_name_given_twice_the_last_value_counts_except_in_a_body(api:
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDBFFx", "\\ud800\\ud800", "\\\\\\ud83d", "\\ud83d\\u0041"])
-async def test_half_a_surrogate_pair_is_called_by_its_name(api: ApiServer, half: str) -> None:
+async def test_half_a_surrogate_pair_is_named_in_the_problem(api: ApiServer, half: str) -> None:
     answer = await api.http.post(SEND, content=f'{{"body": "{half}"}}'.encode())
     assert "surrogate pair" in problem(answer, 422, "invalid-request")["detail"]
 
 
 @pytest.mark.parametrize("cut", ['{"body": "', '{"body": "\\ud83d\\ude00', '{"body": "\\\\ud800'])
-async def test_a_text_that_ends_too_soon_is_called_so(api: ApiServer, cut: str) -> None:
+async def test_a_truncated_text_is_named_in_the_problem(api: ApiServer, cut: str) -> None:
     answer = await api.http.post(SEND, content=cut.encode())
     assert problem(answer, 422, "invalid-request")["detail"] == "Input data was truncated."
 
 
-async def test_a_problem_does_not_send_a_long_request_back(api: ApiServer) -> None:
+async def test_a_problem_does_not_repeat_a_long_request(api: ApiServer) -> None:
     for answer in (
         await api.http.get("/" + "a" * 20_000),
         await api.http.post(SEND, json={"a" * 20_000: 1}),
@@ -112,20 +112,20 @@ async def test_a_problem_does_not_send_a_long_request_back(api: ApiServer) -> No
 
 
 @pytest.mark.parametrize("path", ["queues", "keys", "archive/batches", "queues/orders/messages"])
-async def test_a_cursor_from_elsewhere_is_called_so(api: ApiServer, path: str) -> None:
+async def test_a_cursor_of_another_list_is_refused(api: ApiServer, path: str) -> None:
     await api.send()
     answer = await api.request("GET", f"/{path}?cursor=~")
     assert problem(answer, 422, "invalid-request")["detail"] == "This cursor did not come from this list."
 
 
-async def test_a_lock_token_that_is_none_is_called_so(api: ApiServer) -> None:
+async def test_an_invalid_lock_token_is_refused(api: ApiServer) -> None:
     await api.send()
     answer = await api.request("POST", "/queues/orders/locks/1.x/complete")
     assert problem(answer, 404, "message-not-found")["detail"] == "This is not a lock token."
 
 
 @pytest.mark.parametrize("operation", WITH_JSON, ids=lambda operation: operation.name)
-async def test_every_body_is_held_to_its_shape(api: ApiServer, operation: Operation) -> None:
+async def test_every_body_is_validated(api: ApiServer, operation: Operation) -> None:
     await api.send()
     path, headers = path_of(operation), headers_of(operation)
     for content in (b"[]", b"{", b'"\xff"', DEEPLY_NESTED[8:-1]):
@@ -135,7 +135,9 @@ async def test_every_body_is_held_to_its_shape(api: ApiServer, operation: Operat
 
 
 @pytest.mark.parametrize("operation", IN_QUEUES, ids=lambda operation: operation.name)
-async def test_every_queue_must_exist_or_be_made(api: ApiServer, operation: Operation) -> None:
+async def test_every_operation_on_an_unknown_queue_is_refused_or_creates_it(
+    api: ApiServer, operation: Operation
+) -> None:
     bodies: dict[str, Any] = {
         "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
         "send_batch": {"messages": [{}]},
@@ -148,10 +150,10 @@ async def test_every_queue_must_exist_or_be_made(api: ApiServer, operation: Oper
 
 
 class TestEncoding:
-    """A body is taken as it is: what is packed would reach receivers without a word of how."""
+    """A compressed body is refused, because receivers are not told its encoding."""
 
     @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
-    async def test_a_packed_body_is_refused(self, api: ApiServer, operation: Operation) -> None:
+    async def test_a_compressed_body_is_refused(self, api: ApiServer, operation: Operation) -> None:
         headers = {"Content-Encoding": "gzip", **headers_of(operation)}
         answer = await api.http.request(operation.method, path_of(operation), content=COMPRESSED, headers=headers)
         problem(answer, 415, "unsupported-content-encoding")
@@ -159,25 +161,25 @@ class TestEncoding:
         assert (await api.request_json("GET", "/queues"))["items"] == []
 
     @pytest.mark.parametrize("encoding", ["br", "GZIP", "x-unheard-of", "identity, gzip"])
-    async def test_it_does_not_matter_how_it_is_packed(self, api: ApiServer, encoding: str) -> None:
+    async def test_every_content_encoding_is_refused(self, api: ApiServer, encoding: str) -> None:
         answer = await api.http.post(SEND + "/raw", content=COMPRESSED, headers={"Content-Encoding": encoding})
         problem(answer, 415, "unsupported-content-encoding")
 
     @pytest.mark.parametrize("encoding", ["identity", "Identity", ""])
-    async def test_a_body_that_is_not_packed_is_taken(self, api: ApiServer, encoding: str) -> None:
+    async def test_the_identity_encoding_is_accepted(self, api: ApiServer, encoding: str) -> None:
         answer = await api.http.post(SEND + "/raw", content=b"x", headers={"Content-Encoding": encoding})
         assert answer.status_code == 201
 
-    async def test_without_a_body_there_is_nothing_to_refuse(self, api: ApiServer) -> None:
+    async def test_a_request_without_a_body_is_not_refused(self, api: ApiServer) -> None:
         assert (await api.http.get("/v1/queues", headers={"Content-Encoding": "gzip"})).status_code == 200
 
-    async def test_who_may_not_call_is_told_so_first(self, api_with_keys: ApiServer) -> None:
+    async def test_authorization_is_checked_first(self, api_with_keys: ApiServer) -> None:
         answer = await api_with_keys.http.post(SEND + "/raw", content=COMPRESSED, headers={"Content-Encoding": "gzip"})
         problem(answer, 401, "unauthenticated")
 
 
 class TestSize:
-    """A request is counted while it comes in, and refused as soon as it is too long."""
+    """A request is counted while it arrives, and refused as soon as it is too long."""
 
     @pytest.mark.parametrize("chunk", [1000, 1 << 16, 5 << 20])
     async def test_a_request_that_is_too_long_is_not_read_to_its_end(self, api: ApiServer, chunk: int) -> None:
@@ -193,7 +195,7 @@ class TestSize:
         problem(answer, 413, "message-too-large")
         assert read <= (4 << 20) + 2 * chunk
 
-    async def test_a_request_that_says_that_it_is_too_long_is_not_read_at_all(self, api: ApiServer) -> None:
+    async def test_a_request_that_announces_too_much_is_not_read(self, api: ApiServer) -> None:
         async def unread():
             pytest.fail("it was read")
             yield b""
@@ -201,7 +203,7 @@ class TestSize:
         answer = await api.http.post(SEND + "/raw", content=unread(), headers={"Content-Length": "99999999999"})
         problem(answer, 413, "message-too-large")
 
-    async def test_who_may_not_call_is_told_so_first(self, api_with_keys: ApiServer) -> None:
+    async def test_authorization_is_checked_first(self, api_with_keys: ApiServer) -> None:
         answer = await api_with_keys.http.post(SEND + "/raw", content=b"", headers={"Content-Length": "99999999999"})
         problem(answer, 401, "unauthenticated")
 
@@ -217,11 +219,11 @@ class TestSize:
 
 
 class TestServerErrors:
-    """What goes wrong on this side says whether trying again can help."""
+    """An error of the server tells whether a retry can help."""
 
     @pytest.fixture
     async def store_unavailable(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The store goes away from a server that knows the queue."""
+        """Make the store unavailable to a server that has cached the queue."""
         await api.send()
 
         async def answer_nothing(*_: object) -> None:
@@ -251,14 +253,14 @@ class TestServerErrors:
         assert answer.headers["retry-after"] == "1"
 
     @pytest.mark.usefixtures("store_unavailable")
-    async def test_without_the_store_the_process_still_lives_and_counts(self, api: ApiServer) -> None:
+    async def test_without_the_store_the_process_is_alive_and_counts(self, api: ApiServer) -> None:
         assert (await api.http.get("/livez")).status_code == 200
         problem(await api.http.post(SEND), 503, "store-unavailable")
         metrics = (await api.http.get("/metrics")).text
         assert "\npeeklock_store_up 0.0\n" in metrics
         assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
 
-    async def test_a_bug_is_a_500_that_the_log_knows_by_its_id(
+    async def test_a_bug_is_a_500_with_the_tracking_id_of_the_log(
         self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def break_down(_: object) -> None:
@@ -281,7 +283,7 @@ class TestServerErrors:
 
 
 class TestPaths:
-    """What is not there, and what a path does not do, is said plainly."""
+    """Unknown paths and methods have their own problems."""
 
     @pytest.mark.parametrize(
         "path",
@@ -319,14 +321,16 @@ class TestPaths:
             ("/livez", "GET, HEAD"),
         ],
     )
-    async def test_a_method_that_a_path_does_not_have(self, api: ApiServer, path: str, allow: str) -> None:
+    async def test_an_unknown_method_is_refused_with_the_allowed_ones(
+        self, api: ApiServer, path: str, allow: str
+    ) -> None:
         for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {*allow.split(", ")}:
             answer = await api.http.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, allow)
             if method != "HEAD":
                 problem(answer, 405, "method-not-allowed")
 
-    async def test_the_document_has_its_methods_too(self, api: ApiServer) -> None:
+    async def test_an_unknown_method_of_the_document_is_refused(self, api: ApiServer) -> None:
         problem(await api.http.post("/openapi.json"), 405, "method-not-allowed")
 
     @pytest.mark.parametrize(
@@ -341,6 +345,6 @@ class TestPaths:
         if path != "/metrics":
             assert head.headers["content-length"] == str(len(get.content))
 
-    async def test_a_part_of_a_path_may_be_percent_encoded(self, api: ApiServer) -> None:
+    async def test_a_path_segment_may_be_percent_encoded(self, api: ApiServer) -> None:
         await api.send("orders")
         assert (await api.http.get("/v1/queues/%6frders")).json()["name"] == "orders"

@@ -1,4 +1,4 @@
-"""What /metrics says of queues: to whom, how often the store is asked for it, and while the store is slow."""
+"""Queues in /metrics: who sees their names, how often the store is read, and what a slow store changes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ TOTAL = 'peeklock_messages{state="available"} 1.0'
 
 
 class CountingStore:
-    """Counts how often the store is asked for counts, and may keep its callers waiting."""
+    """Counts the reads of the store, and delays them on demand."""
 
     def __init__(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
@@ -42,15 +42,15 @@ async def read_metrics(api: ApiServer, key: str | None = None) -> list[str]:
     return answer.text.splitlines()
 
 
-# ---- to whom ---------------------------------------------------------------------------------------------------------
+# ---- who sees names ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_asks_for_no_keys_names_its_queues(api: ApiServer) -> None:
+async def test_a_server_without_keys_names_its_queues(api: ApiServer) -> None:
     await api.send()
     assert {NAMED, TOTAL, "peeklock_queues 1.0"} <= set(await read_metrics(api))
 
 
-async def test_without_a_key_there_are_totals_and_no_names(api_with_keys: ApiServer) -> None:
+async def test_a_request_without_a_key_gets_totals_without_names(api_with_keys: ApiServer) -> None:
     await prepare(api_with_keys)
     lines = await read_metrics(api_with_keys)
     assert TOTAL in lines
@@ -82,7 +82,7 @@ async def test_a_key_without_the_right_to_browse_every_queue_sees_totals(api_wit
         assert "orders" not in "".join(lines), number
 
 
-async def test_a_key_that_is_none_is_refused(api_with_keys: ApiServer) -> None:
+async def test_an_unknown_key_is_refused(api_with_keys: ApiServer) -> None:
     problem(await api_with_keys.http.get("/metrics", headers={"authorization": "Bearer wrong"}), 401, "unauthenticated")
 
 
@@ -111,9 +111,7 @@ async def prepare(api: ApiServer) -> None:
 # ---- how often, and while the store is slow --------------------------------------------------------------------------
 
 
-async def test_all_that_ask_within_a_second_share_one_collection(
-    api: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_within_a_second_share_one_collection(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.send()
     store = CountingStore(api, monkeypatch)
     await asyncio.gather(*(read_metrics(api) for _ in range(10)))
@@ -124,7 +122,7 @@ async def test_all_that_ask_within_a_second_share_one_collection(
     assert store.asked == 2
 
 
-async def test_a_slow_store_is_up_with_its_last_figures(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.send()
     store = CountingStore(api, monkeypatch)
     assert {"peeklock_store_up 1.0", "peeklock_store_slow 0.0"} <= set(await read_metrics(api))
@@ -144,7 +142,7 @@ async def test_a_slow_store_is_up_with_its_last_figures(api: ApiServer, monkeypa
 # ---- a limit of queues -----------------------------------------------------------------------------------------------
 
 
-async def test_no_queue_is_made_above_the_limit(api: ApiServer) -> None:
+async def test_no_queue_is_created_above_the_limit(api: ApiServer) -> None:
     catalogue = QueueCache(api.broker.store.queues, api.clock, auto_create=True, max_queues=2)
     api.context = replace(api.context, broker=replace(api.broker, queue_cache=catalogue))
     limited = with_queue_limit(api)

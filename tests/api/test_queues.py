@@ -1,4 +1,4 @@
-"""Queues: made, changed under the eyes of whoever looked first, emptied and removed."""
+"""Queues: created, changed with preconditions, purged and deleted."""
 
 import asyncio
 from typing import Any
@@ -47,7 +47,7 @@ def test_every_setting_has_its_field() -> None:
 
 
 class TestPut:
-    """PUT makes a queue, or gives it exactly these settings."""
+    """PUT creates a queue, or replaces its settings."""
 
     async def test_a_new_queue_has_the_defaults(self, api: ApiServer) -> None:
         answer = await api.request("PUT", "/queues/orders", {})
@@ -59,7 +59,7 @@ class TestPut:
     async def test_the_body_may_be_left_out(self, api: ApiServer) -> None:
         assert settings_of((await api.request("PUT", "/queues/orders")).json()) == DEFAULTS
 
-    async def test_what_is_given_is_kept_and_the_rest_has_its_default(self, api: ApiServer) -> None:
+    async def test_given_settings_are_kept_and_the_others_have_defaults(self, api: ApiServer) -> None:
         assert settings_of(await api.request_json("PUT", "/queues/orders", OTHER)) == OTHER
         assert settings_of(await api.request_json("GET", "/queues/orders")) == OTHER
         answer = await api.request("PUT", "/queues/orders", {"max_delivery_count": 3})
@@ -114,25 +114,25 @@ class TestPut:
             ({"ordering": "standard"}, "/ordering"),
         ],
     )
-    async def test_settings_that_are_not_right_change_nothing(
+    async def test_invalid_settings_change_nothing(
         self, api: ApiServer, settings: dict[str, Any], pointer: str
     ) -> None:
         assert pointers(await api.request("PUT", "/queues/orders", settings)) == [pointer]
         problem(await api.request("GET", "/queues/orders"), 404, "queue-not-found")
 
     @pytest.mark.parametrize("name", ["a", "Z9", "a.b_c-d", "x" * 128])
-    async def test_names_that_can_be(self, api: ApiServer, name: str) -> None:
+    async def test_valid_names_are_accepted(self, api: ApiServer, name: str) -> None:
         assert (await api.request_json("PUT", f"/queues/{name}"))["name"] == name
 
     @pytest.mark.parametrize(
         "name", ["-a", "a.", "_", "x" * 129, "a%20b", "%C3%BC", "a%00", "a%0A", "%FF", "a%2B", "a%2Fb"]
     )
-    async def test_names_that_cannot_be(self, api: ApiServer, name: str) -> None:
+    async def test_invalid_names_are_refused(self, api: ApiServer, name: str) -> None:
         for method in ("PUT", "GET", "PATCH", "DELETE"):
             assert pointers(await api.request(method, f"/queues/{name}")) == ["#/path/queue"]
         assert pointers(await api.request("POST", f"/queues/{name}/messages")) == ["#/path/queue"]
 
-    async def test_a_name_never_reaches_beyond_its_part_of_the_path(self, api: ApiServer) -> None:
+    async def test_a_name_never_extends_beyond_its_path_segment(self, api: ApiServer) -> None:
         sent = await api.send("orders")
         path = f"/queues/orders%2Fmessages%2F{sent['sequence_number']}"
         assert pointers(await api.request("DELETE", path)) == ["#/path/queue"]
@@ -140,7 +140,7 @@ class TestPut:
 
 
 class TestVersions:
-    """An ETag is the version a change may insist on."""
+    """A change may require the version of an ETag."""
 
     async def change(self, api: ApiServer, method: str, tag: str) -> httpx.Response:
         body = None if method == "DELETE" else {"max_delivery_count": 7}
@@ -153,20 +153,20 @@ class TestVersions:
         assert made.headers["etag"] != changed.headers["etag"] == seen.headers["etag"]
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_change_to_what_was_seen_takes_effect(self, api: ApiServer, method: str) -> None:
+    async def test_a_change_with_the_current_tag_takes_effect(self, api: ApiServer, method: str) -> None:
         tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         assert (await self.change(api, method, tag)).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
     @pytest.mark.parametrize("tag", ["{}", '"1"', "garbled", '"x"', "", "*, {}", '"x", "y"'])
-    async def test_a_change_to_what_has_changed_is_refused(self, api: ApiServer, method: str, tag: str) -> None:
+    async def test_a_change_with_an_old_tag_is_refused(self, api: ApiServer, method: str, tag: str) -> None:
         tag = tag.format((await api.request("PUT", "/queues/orders")).headers["etag"])
         await api.request_json("PATCH", "/queues/orders", {"max_delivery_count": 5})
         problem(await self.change(api, method, tag), 412, "precondition-failed")
         assert (await api.request_json("GET", "/queues/orders"))["max_delivery_count"] == 5
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_star_means_whatever_is_there(self, api: ApiServer, method: str) -> None:
+    async def test_a_star_matches_any_existing_queue(self, api: ApiServer, method: str) -> None:
         missing = await self.change(api, method, "*")
         problem(missing, *((412, "precondition-failed") if method == "PUT" else (404, "queue-not-found")))
         await api.request_json("PUT", "/queues/orders")
@@ -178,26 +178,26 @@ class TestVersions:
         tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         assert (await self.change(api, method, tags.format(tag))).is_success
 
-    async def test_tags_may_stand_in_several_lines(self, api: ApiServer) -> None:
+    async def test_tags_may_be_in_several_headers(self, api: ApiServer) -> None:
         tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         headers = [("If-Match", '"x"'), ("If-Match", tag)]
         assert (await api.request("DELETE", "/queues/orders", headers=headers)).is_success
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-    async def test_a_queue_that_was_made_anew_is_another_one(self, api: ApiServer, method: str) -> None:
+    async def test_a_tag_does_not_match_a_recreated_queue(self, api: ApiServer, method: str) -> None:
         tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         await api.request_json("DELETE", "/queues/orders")
         again = await api.request("PUT", "/queues/orders")
         assert again.headers["etag"] != tag
         problem(await self.change(api, method, tag), 412, "precondition-failed")
 
-    async def test_a_version_of_what_is_not_there_matches_nothing(self, api: ApiServer) -> None:
+    async def test_a_tag_matches_no_missing_queue(self, api: ApiServer) -> None:
         problem(await self.change(api, "PUT", '"1"'), 412, "precondition-failed")
         assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
 class TestManyAtOnce:
-    """Of several changes at once each takes effect on what the others left, unless its author wants none to come first."""
+    """Concurrent changes without a precondition apply one after the other; with the same ETag only one succeeds."""
 
     async def test_no_change_is_lost_or_refused(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders")
@@ -211,7 +211,7 @@ class TestManyAtOnce:
         seen = await api.request_json("GET", "/queues/orders")
         assert all(seen[name] == value for patch in patches for name, value in patch.items())
 
-    async def test_one_of_several_replacements_is_the_last(self, api: ApiServer) -> None:
+    async def test_one_of_several_replacements_wins(self, api: ApiServer) -> None:
         wanted = [{"max_delivery_count": n} for n in range(1, 21)]
         made = await asyncio.gather(*(api.request("PUT", "/queues/orders", body) for body in wanted))
         assert sorted(answer.status_code for answer in made) == [200] * 19 + [201]
@@ -225,7 +225,7 @@ class TestManyAtOnce:
         assert {answer.status_code for answer in changed} <= {200, 201}
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-    async def test_of_those_who_name_an_edition_one_succeeds(self, api: ApiServer, method: str) -> None:
+    async def test_one_of_several_changes_with_the_same_tag_succeeds(self, api: ApiServer, method: str) -> None:
         headers = {"If-Match": (await api.request("PUT", "/queues/orders")).headers["etag"]}
         bodies = [{"max_delivery_count": n} for n in range(1, 9)]
         answers = await asyncio.gather(
@@ -235,27 +235,27 @@ class TestManyAtOnce:
 
 
 class TestIfNoneMatch:
-    """If-None-Match guards what is there already."""
+    """If-None-Match protects an existing queue."""
 
     async def make(self, api: ApiServer, tag: str) -> httpx.Response:
         return await api.request("PUT", "/queues/orders", {"max_delivery_count": 7}, headers={"If-None-Match": tag})
 
-    async def test_a_star_makes_and_never_replaces(self, api: ApiServer) -> None:
+    async def test_a_star_creates_and_never_replaces(self, api: ApiServer) -> None:
         assert (await self.make(api, "*")).status_code == 201
         problem(await self.make(api, "*"), 412, "precondition-failed")
 
-    async def test_only_one_of_many_makes_it(self, api: ApiServer) -> None:
+    async def test_only_one_of_many_requests_creates_it(self, api: ApiServer) -> None:
         answers = await asyncio.gather(*(self.make(api, "*") for _ in range(8)))
         assert sorted(answer.status_code for answer in answers) == [201] + [412] * 7
 
-    async def test_a_tag_protects_that_edition_alone(self, api: ApiServer) -> None:
+    async def test_a_tag_protects_only_that_version(self, api: ApiServer) -> None:
         tag = (await api.request("PUT", "/queues/orders")).headers["etag"]
         problem(await self.make(api, f'"x", {tag}'), 412, "precondition-failed")
         assert (await self.make(api, '"x"')).status_code == 200
 
 
 class TestPatch:
-    """PATCH is a merge patch: what is left out stays, null brings a default back."""
+    """PATCH is a merge patch: what is left out stays, null restores a default."""
 
     async def test_what_is_left_out_stays(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders", OTHER)
@@ -264,7 +264,7 @@ class TestPatch:
         assert settings_of(await api.request_json("PATCH", "/queues/orders")) == settings_of(patched)
 
     @pytest.mark.parametrize("name", DEFAULTS)
-    async def test_null_brings_the_default_back(self, api: ApiServer, name: str) -> None:
+    async def test_null_restores_the_default(self, api: ApiServer, name: str) -> None:
         await api.request_json("PUT", "/queues/orders", OTHER)
         patched = await api.request_json("PATCH", "/queues/orders", {name: None})
         assert settings_of(patched) == {**OTHER, name: DEFAULTS[name]}
@@ -289,18 +289,16 @@ class TestPatch:
             ({"name": "other"}, "/name"),
         ],
     )
-    async def test_a_patch_that_is_not_right_changes_nothing(
-        self, api: ApiServer, patch: dict[str, Any], pointer: str
-    ) -> None:
+    async def test_an_invalid_patch_changes_nothing(self, api: ApiServer, patch: dict[str, Any], pointer: str) -> None:
         await api.request_json("PUT", "/queues/orders", OTHER)
         assert pointers(await api.request("PATCH", "/queues/orders", patch)) == [pointer]
         assert settings_of(await api.request_json("GET", "/queues/orders")) == OTHER
 
-    async def test_there_must_be_a_queue(self, api: ApiServer) -> None:
+    async def test_an_unknown_queue_is_not_found(self, api: ApiServer) -> None:
         problem(await api.request("PATCH", "/queues/orders", {}), 404, "queue-not-found")
 
 
-async def test_a_queue_shows_what_it_holds(api: ApiServer) -> None:
+async def test_a_queue_shows_its_counts(api: ApiServer) -> None:
     for n in range(6):
         await api.send(delay_seconds=9 if n == 0 else 0)
     for verb in ("renew", "defer", "dead-letter"):
@@ -347,11 +345,11 @@ async def test_queues_are_listed_by_name_in_pages(api: ApiServer) -> None:
         ("lmit=5", "#/query/lmit"),
     ],
 )
-async def test_a_query_that_is_not_right_is_refused(api: ApiServer, query: str, pointer: str) -> None:
+async def test_an_invalid_query_is_refused(api: ApiServer, query: str, pointer: str) -> None:
     assert pointers(await api.request("GET", f"/queues?{query}")) == [pointer]
 
 
-async def test_a_removed_queue_is_gone_with_everything(api: ApiServer) -> None:
+async def test_a_deleted_queue_is_gone_with_its_messages(api: ApiServer) -> None:
     await api.send()
     answer = await api.request("DELETE", "/queues/orders")
     assert (answer.status_code, answer.content) == (204, b"")
@@ -362,7 +360,7 @@ async def test_a_removed_queue_is_gone_with_everything(api: ApiServer) -> None:
 
 
 class TestPurge:
-    """Purging empties a queue into its archive, as far as it is asked to."""
+    """A purge moves the selected messages to the archive."""
 
     async def fill(self, api: ApiServer) -> Any:
         for n in range(6):
@@ -375,20 +373,20 @@ class TestPurge:
     async def purge(self, api: ApiServer, **wanted: Any) -> int:
         return (await api.request_json("POST", "/queues/orders/purge", wanted))["removed"]
 
-    async def test_everything_goes_but_what_is_locked(self, api: ApiServer) -> None:
+    async def test_all_messages_but_locked_ones_are_purged(self, api: ApiServer) -> None:
         message = await self.fill(api)
         assert await self.purge(api) == 5
         assert await api.counts() == {"locked": 1}
         assert (await api.settle(message, "complete")).is_success
         assert await self.purge(api) == 0
 
-    async def test_locked_ones_go_when_they_are_named(self, api: ApiServer) -> None:
+    async def test_locked_messages_are_purged_if_the_state_is_named(self, api: ApiServer) -> None:
         message = await self.fill(api)
         assert await self.purge(api, states=["locked", "locked"]) == 1
         lost = problem(await api.settle(message, "complete"), 410, "lock-lost")
         assert (lost["cause"], lost["delivered_again"]) == ("settled_by_administrator", False)
 
-    async def test_states_filter_and_limit_choose(self, api: ApiServer) -> None:
+    async def test_states_filter_and_limit_select(self, api: ApiServer) -> None:
         await self.fill(api)
         assert await self.purge(api, states=["dead_lettered", "deferred"]) == 2
         assert await self.purge(api, filter="message.properties.n == 4") == 1
@@ -405,12 +403,10 @@ class TestPurge:
             ({"all": True}, "/all"),
         ],
     )
-    async def test_a_wish_that_is_not_right_removes_nothing(
-        self, api: ApiServer, wanted: dict[str, Any], pointer: str
-    ) -> None:
+    async def test_an_invalid_purge_removes_nothing(self, api: ApiServer, wanted: dict[str, Any], pointer: str) -> None:
         await api.send()
         assert pointers(await api.request("POST", "/queues/orders/purge", wanted)) == [pointer]
         assert await api.counts() == {"available": 1}
 
-    async def test_there_must_be_a_queue(self, api: ApiServer) -> None:
+    async def test_an_unknown_queue_is_not_found(self, api: ApiServer) -> None:
         problem(await api.request("POST", "/queues/orders/purge"), 404, "queue-not-found")

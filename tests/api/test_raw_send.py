@@ -1,4 +1,4 @@
-"""Raw sends: the request body is the message, whatever it is; CloudEvents are understood."""
+"""Raw sends: the request body is the body of the message, and CloudEvents are accepted."""
 
 import base64
 from typing import Any
@@ -36,11 +36,11 @@ async def test_json_is_delivered_as_json(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"nonsense", b'"\xff"', b"[" * 5000, b"NaN", b'"\\ud800"'])
-async def test_what_calls_itself_json_must_be_json(api: ApiServer, content: bytes) -> None:
+async def test_a_body_with_a_json_content_type_must_be_json(api: ApiServer, content: bytes) -> None:
     assert pointers(await raw(api, content, **{"Content-Type": "application/json"})) == [""]
 
 
-async def test_fields_and_properties_come_in_headers(api: ApiServer) -> None:
+async def test_headers_give_fields_and_properties(api: ApiServer) -> None:
     await raw(
         api,
         b"x",
@@ -94,7 +94,7 @@ async def test_a_raw_message_may_be_delayed_or_volatile(api: ApiServer) -> None:
         ({f"Peeklock-Property-{'A' * 129}": "1"}, f"#/header/Peeklock-Property-A{'a' * 128}"),
     ],
 )
-async def test_a_header_that_is_not_right_is_named(api: ApiServer, headers: dict[str, str], pointer: str) -> None:
+async def test_an_invalid_header_is_named(api: ApiServer, headers: dict[str, str], pointer: str) -> None:
     assert pointers(await raw(api, b"x", **headers)) == [pointer]
     assert (await api.request_json("GET", "/queues"))["items"] == []
 
@@ -104,7 +104,7 @@ async def test_headers_that_contradict_each_other_are_named(api: ApiServer) -> N
     assert pointers(await raw(api, b"x", **both)) == ["#/header/Peeklock-Delay-Seconds"]
 
 
-async def test_a_header_comes_once_and_is_utf8(api: ApiServer) -> None:
+async def test_a_header_is_given_once_and_in_utf8(api: ApiServer) -> None:
     twice = [(b"Peeklock-Subject", b"a"), (b"Peeklock-Subject", b"b")]
     assert pointers(await api.request("POST", RAW, content=b"", headers=twice)) == ["#/header/Peeklock-Subject"]
     garbled = [(b"Peeklock-Subject", b"\xff")]
@@ -129,7 +129,7 @@ STRUCTURED = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
 
 
 class TestCloudEvents:
-    """An event becomes a message from which the event can be put together again."""
+    """An event becomes a message from which a receiver can rebuild the event."""
 
     def binary(self, **other: str) -> dict[str, str]:
         return {**{f"ce-{name}": value for name, value in EVENT.items()}, **other}
@@ -182,7 +182,7 @@ class TestCloudEvents:
         assert (properties["cloudEvents:sequence"], properties["cloudEvents:sampled"]) == (7, True)
         assert "cloudEvents:absent" not in properties
 
-    async def test_headers_of_ours_say_the_rest_and_win(self, api: ApiServer) -> None:
+    async def test_peeklock_headers_override_the_event(self, api: ApiServer) -> None:
         ours = {"Peeklock-Priority": "8", "Peeklock-Message-Id": "mine", "Peeklock-Property-Extra": "1"}
         await raw(api, b"", **self.binary(**ours))
         (message,) = await api.receive()
@@ -190,7 +190,7 @@ class TestCloudEvents:
         assert message["properties"] == {**KNOWN["properties"], "extra": "1"}
 
     @pytest.mark.parametrize("missing", ["id", "source", "type"])
-    async def test_an_event_has_its_attributes(self, api: ApiServer, missing: str) -> None:
+    async def test_an_event_without_a_required_attribute_is_refused(self, api: ApiServer, missing: str) -> None:
         event = {name: value for name, value in EVENT.items() if name != missing}
         headers = {f"ce-{name}": value for name, value in event.items()}
         assert pointers(await raw(api, b"", **headers)) == [f"#/header/ce-{missing}"]
@@ -237,7 +237,7 @@ class TestCloudEvents:
             ({"small": "x" * 1000, "large": "x" * 32_000}, "/large"),
         ],
     )
-    async def test_an_event_that_is_not_right_is_refused(self, api: ApiServer, event: Any, pointer: str) -> None:
+    async def test_an_invalid_event_is_refused(self, api: ApiServer, event: Any, pointer: str) -> None:
         answer = await api.request("POST", RAW, {**EVENT, **event}, headers=STRUCTURED)
         assert pointers(answer) == [pointer]
 
@@ -253,10 +253,10 @@ class TestCloudEvents:
             ("ce-extension", "%0A"),
         ],
     )
-    async def test_an_event_of_headers_is_held_to_the_same(self, api: ApiServer, header: str, value: str) -> None:
+    async def test_an_invalid_event_in_binary_mode_is_refused(self, api: ApiServer, header: str, value: str) -> None:
         assert pointers(await raw(api, b"", **self.binary(**{header: value}))) == [f"#/header/{header}"]
 
-    async def test_an_attribute_comes_once(self, api: ApiServer) -> None:
+    async def test_a_repeated_attribute_is_refused(self, api: ApiServer) -> None:
         twice = [*self.binary().items(), ("ce-id", "e-2")]
         assert pointers(await api.request("POST", RAW, content=b"", headers=twice)) == ["#/header/ce-id"]
 

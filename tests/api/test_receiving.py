@@ -1,4 +1,4 @@
-"""Receiving: the next messages, each under a lock of its own, or none when nothing comes in time."""
+"""Receiving: the next messages, each under its own lock, or none if none arrives in time."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def test_a_received_message_is_hidden_from_others(api: ApiServer) -> None:
     assert await api.receive() == []
 
 
-async def test_a_browser_sees_a_locked_message_but_not_its_token(api: ApiServer) -> None:
+async def test_browsing_shows_a_locked_message_without_its_token(api: ApiServer) -> None:
     await api.send()
     await api.receive()
     seen = await api.request_json("GET", "/queues/orders/messages/1")
@@ -39,10 +39,10 @@ async def test_a_browser_sees_a_locked_message_but_not_its_token(api: ApiServer)
 
 @pytest.mark.behaviour("S0.4")
 @pytest.mark.parametrize(("abandons", "refusal"), [(False, (410, "lock-lost")), (True, (409, "already-settled"))])
-async def test_of_a_receive_that_has_lost_its_lock_nothing_is_left_to_see(
+async def test_a_receive_that_has_lost_its_lock_leaves_no_trace(
     api: ApiServer, abandons: bool, refusal: tuple[int, str]
 ) -> None:
-    """The message is as available as one that was never received, and its token is refused whatever it asks."""
+    """The message is as available as one that was never received, and every use of its token is refused."""
     await api.send()
     never_received = await api.request_json("GET", "/queues/orders/messages/1")
     (message,) = await api.receive()
@@ -60,7 +60,7 @@ async def test_of_a_receive_that_has_lost_its_lock_nothing_is_left_to_see(
 
 
 @pytest.mark.behaviour("S3.14")
-async def test_the_lock_lasts_as_the_queue_or_the_receiver_says(api: ApiServer) -> None:
+async def test_the_queue_or_the_receiver_sets_the_lock_duration(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {"lock_duration_seconds": 60})
     for _ in range(2):
         await api.send()
@@ -70,14 +70,14 @@ async def test_the_lock_lasts_as_the_queue_or_the_receiver_says(api: ApiServer) 
 
 
 @pytest.mark.behaviour("S2.14")
-async def test_messages_come_by_priority_and_then_in_the_order_they_came(api: ApiServer) -> None:
+async def test_messages_are_delivered_by_priority_and_then_in_order(api: ApiServer) -> None:
     for body, priority in (("a", 4), ("b", 9), ("c", 4), ("d", 0), ("e", 9)):
         await api.send(body=body, priority=priority)
     assert [message["body"] for message in await api.receive(max_messages=10)] == ["b", "e", "a", "c", "d"]
 
 
 @pytest.mark.behaviour("S2.25")
-async def test_receivers_side_by_side_never_hold_the_same_message(api: ApiServer) -> None:
+async def test_concurrent_receivers_never_lock_the_same_message(api: ApiServer) -> None:
     for _ in range(30):
         await api.send()
     answers = await asyncio.gather(*(api.receive(max_messages=3) for _ in range(20)))
@@ -96,7 +96,7 @@ async def test_receive_and_delete_leaves_nothing_to_settle(api: ApiServer) -> No
     assert await api.receive() == []
 
 
-async def test_deferred_messages_come_by_their_numbers_alone(api: ApiServer) -> None:
+async def test_deferred_messages_are_received_only_by_number(api: ApiServer) -> None:
     for body in ("a", "b"):
         await api.send(body=body)
     for message in await api.receive(max_messages=2):
@@ -105,7 +105,7 @@ async def test_deferred_messages_come_by_their_numbers_alone(api: ApiServer) -> 
     assert [message["body"] for message in await api.receive(sequence_numbers=[2, 99, 1])] == ["b", "a"]
 
 
-async def test_dead_letters_are_received_from_their_own_side(api: ApiServer) -> None:
+async def test_dead_letters_are_received_from_their_own_source(api: ApiServer) -> None:
     await api.send(body="bad")
     (message,) = await api.receive()
     await api.settle(message, "dead-letter", reason="bad_address", description="No such street.")
@@ -116,7 +116,7 @@ async def test_dead_letters_are_received_from_their_own_side(api: ApiServer) -> 
     assert await api.counts() == {"dead_lettered": 1}
 
 
-async def test_a_filter_chooses_among_what_waits(api: ApiServer) -> None:
+async def test_a_filter_selects_among_available_messages(api: ApiServer) -> None:
     for n in range(6):
         await api.send(body=n, properties={"odd": n % 2 == 1})
     odd = await api.receive(max_messages=10, filter="message.properties.odd && message.sequence_number > 2")
@@ -149,14 +149,14 @@ async def test_a_filter_chooses_among_what_waits(api: ApiServer) -> None:
         ({"nonsense": 1}, "/nonsense"),
     ],
 )
-async def test_a_wish_that_is_not_right_takes_nothing(api: ApiServer, wanted: dict[str, Any], pointer: str) -> None:
+async def test_an_invalid_receive_claims_nothing(api: ApiServer, wanted: dict[str, Any], pointer: str) -> None:
     await api.send()
     answer = await api.request("POST", "/queues/orders/messages/receive", wanted)
     assert pointers(answer) == [pointer]
     assert await api.counts() == {"available": 1}
 
 
-async def test_a_malformed_settlement_keeps_no_message_from_its_receiver(api: ApiServer) -> None:
+async def test_a_malformed_settlement_does_not_stop_the_receive(api: ApiServer) -> None:
     await api.send(body="first")
     await api.send(body="second")
     (first,) = await api.receive()
@@ -166,7 +166,7 @@ async def test_a_malformed_settlement_keeps_no_message_from_its_receiver(api: Ap
     assert [message["body"] for message in answer["messages"]] == ["second"]
 
 
-async def test_a_queue_that_is_closed_or_missing_gives_nothing(api: ApiServer) -> None:
+async def test_a_receive_from_a_closed_or_missing_queue_is_refused(api: ApiServer) -> None:
     await api.send()
     await api.request_json("PATCH", "/queues/orders", {"status": "receive_disabled"})
     problem(await api.request("POST", "/queues/orders/messages/receive"), 403, "receive-disabled")
@@ -174,7 +174,7 @@ async def test_a_queue_that_is_closed_or_missing_gives_nothing(api: ApiServer) -
 
 
 class TestWaiting:
-    """A receive waits for its first message, for as long as it asks and the server allows."""
+    """A receive waits for its first message, at most for the requested time and the cap of the server."""
 
     async def wait(self, api: ApiServer, *, seconds: float = 20, **headers: str) -> asyncio.Task[Any]:
         await api.request_json("PUT", "/queues/orders")
@@ -185,7 +185,7 @@ class TestWaiting:
         return task
 
     @pytest.mark.behaviour("S2.30")
-    async def test_it_ends_when_a_message_comes(self, api: ApiServer) -> None:
+    async def test_it_ends_when_a_message_arrives(self, api: ApiServer) -> None:
         waiting = await self.wait(api)
         await api.send(body="at last")
         assert (await waiting)["messages"][0]["body"] == "at last"
@@ -198,7 +198,7 @@ class TestWaiting:
         assert await waiting == {"messages": []}
 
     @pytest.mark.parametrize("prefer", ["respond-async, wait=10", "WAIT=10", 'wait="10"', 'Wait = "10" ; strict, foo'])
-    async def test_a_header_may_say_how_long(self, api: ApiServer, prefer: str) -> None:
+    async def test_a_header_may_set_the_wait(self, api: ApiServer, prefer: str) -> None:
         waiting = await self.wait(api, Prefer=prefer)
         await api.clock.advance(9.9)
         assert not waiting.done()
@@ -216,7 +216,7 @@ class TestWaiting:
         await api.advance_time(5)
         assert (await waiting)["messages"][0]["body"] == "due"
 
-    async def test_what_is_abandoned_goes_to_whoever_waits(self, api: ApiServer) -> None:
+    async def test_an_abandoned_message_goes_to_a_waiting_receiver(self, api: ApiServer) -> None:
         await api.send(body="again")
         (message,) = await api.receive()
         waiting = await self.wait(api)
@@ -230,14 +230,14 @@ class TestWaiting:
         answers = await asyncio.gather(*waiting)
         assert sorted(answer["messages"][0]["body"] for answer in answers) == [0, 1, 2]
 
-    async def test_a_stopping_server_lets_everybody_go(self, api: ApiServer) -> None:
+    async def test_a_stopping_server_ends_all_waits(self, api: ApiServer) -> None:
         waiting = await self.wait(api)
         api.middleware.is_draining = True
         api.broker.wait_queue.close()
         assert await waiting == {"messages": []}
         assert (await api.request("GET", "/queues/orders")).headers["connection"] == "close"
 
-    async def test_those_who_wait_are_counted(self, api: ApiServer) -> None:
+    async def test_waiting_receivers_are_counted(self, api: ApiServer) -> None:
         waiting = await self.wait(api)
         assert "\npeeklock_waiting_receivers 1.0\n" in (await api.http.get("/metrics")).text
         await api.send()
@@ -249,11 +249,11 @@ KEY = {"Idempotency-Key": "r-1"}
 
 
 class TestIdempotencyKey:
-    """The same receive made twice hands out the same messages under the same locks."""
+    """A repeated receive returns the same messages under the same locks."""
 
     PATH = "/queues/orders/messages/receive"
 
-    async def test_a_repeat_hears_the_same_messages(self, api: ApiServer) -> None:
+    async def test_a_repeat_returns_the_same_messages(self, api: ApiServer) -> None:
         for _ in range(3):
             await api.send()
         first = await api.request("POST", self.PATH, {"max_messages": 2}, headers=KEY)
@@ -263,20 +263,20 @@ class TestIdempotencyKey:
         assert {message["delivery_count"] for message in again.json()["messages"]} == {1}
         assert await api.counts() == {"available": 1, "locked": 2}
 
-    async def test_what_was_settled_meanwhile_is_left_out(self, api: ApiServer) -> None:
+    async def test_a_message_settled_meanwhile_is_left_out(self, api: ApiServer) -> None:
         await api.send()
         first = await api.request_json("POST", self.PATH, {}, headers=KEY)
         await api.settle(first["messages"][0], "complete")
         assert await api.request_json("POST", self.PATH, {}, headers=KEY) == {"messages": []}
 
-    async def test_another_wish_under_the_key_is_refused(self, api: ApiServer) -> None:
+    async def test_another_request_with_the_same_key_is_refused(self, api: ApiServer) -> None:
         await api.send()
         await api.request("POST", self.PATH, {}, headers=KEY)
         answer = await api.request("POST", self.PATH, {"max_messages": 2}, headers=KEY)
         problem(answer, 422, "idempotency-key-reused")
 
     @pytest.mark.parametrize("wanted", [{"mode": "receive_and_delete"}, {"filter": "true"}, {"sequence_numbers": [1]}])
-    async def test_it_goes_with_a_plain_receive(self, api: ApiServer, wanted: Any) -> None:
+    async def test_a_key_is_only_accepted_with_a_plain_receive(self, api: ApiServer, wanted: Any) -> None:
         await api.send()
         answer = await api.request("POST", self.PATH, wanted, headers=KEY)
         assert pointers(answer) == ["#/header/Idempotency-Key"]
@@ -284,7 +284,7 @@ class TestIdempotencyKey:
 
 
 class TestSettlingFirst:
-    """A worker's loop is one request a message: it settles the one before and receives the next."""
+    """A worker needs one request per message: it settles the previous one and receives the next."""
 
     PATH = "/queues/orders/messages/receive"
 
@@ -297,7 +297,7 @@ class TestSettlingFirst:
         assert answer["messages"][0]["body"] == "once"
         assert answer["messages"][0]["lock_token"] != message["lock_token"]
 
-    async def test_a_refused_settlement_does_not_keep_the_next_message_away(self, api: ApiServer) -> None:
+    async def test_a_refused_settlement_does_not_stop_the_receive(self, api: ApiServer) -> None:
         await api.send()
         settlements = [{"action": "complete", "lock_token": f"9.{'0' * 32}"}]
         answer = await api.request_json("POST", "/queues/orders/messages/receive", {"settlements": settlements})
@@ -307,7 +307,7 @@ class TestSettlingFirst:
     @pytest.mark.parametrize(
         "wrong", [{"max_messages": 0}, {"filter": "message."}, {"sequence_numbers": [1], "filter": "true"}]
     )
-    async def test_nothing_is_settled_by_a_request_that_is_not_right(self, api: ApiServer, wrong: Any) -> None:
+    async def test_an_invalid_request_settles_nothing(self, api: ApiServer, wrong: Any) -> None:
         await api.send()
         (message,) = await api.receive()
         settlements = [{"action": "complete", "lock_token": message["lock_token"]}]
@@ -316,7 +316,7 @@ class TestSettlingFirst:
             pointers(await api.request("POST", "/queues/orders/messages/receive", wanted, **extra))
         assert await api.counts() == {"locked": 1}
 
-    async def test_nothing_is_settled_where_the_receive_is_refused(self, api: ApiServer) -> None:
+    async def test_a_refused_receive_settles_nothing(self, api: ApiServer) -> None:
         await api.send()
         (message,) = (await api.request("POST", self.PATH, {}, headers=KEY)).json()["messages"]
         wanted = {"settlements": [{"action": "complete", "lock_token": message["lock_token"]}]}
@@ -329,7 +329,7 @@ class TestSettlingFirst:
         problem(await api.request("POST", self.PATH, wanted), 403, "receive-disabled")
         assert await api.counts() == {"locked": 1}
 
-    async def test_a_repeat_hears_its_settlements_and_messages_again(self, api: ApiServer) -> None:
+    async def test_a_repeat_returns_its_settlements_and_messages_again(self, api: ApiServer) -> None:
         await api.send()
         (message,) = await api.receive()
         await api.send()
@@ -341,12 +341,12 @@ class TestSettlingFirst:
 
 
 class TestClientDisconnects:
-    """A client that goes before it is answered keeps nothing from the others."""
+    """A client that disconnects before the answer keeps no message locked."""
 
     async def receive_and_disconnect(
         self, api: ApiServer, *, after: Callable[[], Awaitable[object]] | None = None, **wanted: Any
     ) -> int:
-        """Ask to receive and go; how many answers were begun."""
+        """Receive and disconnect. Return the number of answers that were begun."""
         told: list[Any] = []
         key = wanted.pop("key", None)
         headers = [(b"idempotency-key", key.encode())] if key else []
@@ -371,7 +371,7 @@ class TestClientDisconnects:
         return len(answers)
 
     @pytest.mark.behaviour("S3.28")
-    async def test_what_was_taken_for_it_is_given_back_uncounted(self, api: ApiServer) -> None:
+    async def test_its_messages_are_released_without_a_delivery_count(self, api: ApiServer) -> None:
         for _ in range(3):
             await api.send()
         assert await self.receive_and_disconnect(api, max_messages=2) == 0
@@ -380,7 +380,7 @@ class TestClientDisconnects:
         assert [message["sequence_number"] for message in again] == [1, 2, 3]
         assert [message["failure_count"] for message in again] == [0, 0, 0]
 
-    async def test_whoever_leaves_while_waiting_takes_nothing(self, api: ApiServer) -> None:
+    async def test_a_client_that_disconnects_while_waiting_claims_nothing(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders")
         assert await self.receive_and_disconnect(api, wait_seconds=20) == 0
         await api.send()
@@ -388,7 +388,7 @@ class TestClientDisconnects:
         assert api.broker.wait_queue.wait_keys() == []
         assert api.clock.timers == 0
 
-    async def test_a_client_that_leaves_during_the_first_look_through_its_filter_ends_the_look(
+    async def test_a_disconnect_during_the_first_filtered_scan_ends_the_scan(
         self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ended: list[bool] = []
@@ -405,13 +405,13 @@ class TestClientDisconnects:
             assert await self.receive_and_disconnect(api, filter="message.priority == 1") == 0
         assert ended == [True]
 
-    async def test_a_message_that_comes_as_it_leaves_stays_for_others(self, api: ApiServer) -> None:
+    async def test_a_message_that_arrives_at_the_disconnect_stays_available(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders")
         assert await self.receive_and_disconnect(api, after=api.send, wait_seconds=20) == 0
         await run_ready_tasks()
         assert await api.counts() == {"available": 1}
 
-    async def test_what_comes_in_the_turn_in_which_its_request_is_cancelled_is_given_back(
+    async def test_a_claim_completed_at_the_cancellation_is_released(
         self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await api.request_json("PUT", "/queues/orders", {"max_delivery_count": 1})
@@ -436,18 +436,18 @@ class TestClientDisconnects:
         assert (message["delivery_count"], message["failure_count"]) == (2, 0)
 
     @pytest.mark.behaviour("S3.12")
-    async def test_what_was_deleted_for_it_is_lost_and_counted(self, api: ApiServer) -> None:
+    async def test_its_deleted_messages_are_lost_and_counted(self, api: ApiServer) -> None:
         await api.send()
         assert await self.receive_and_disconnect(api, mode="receive_and_delete") == 0
         assert await api.counts() == {}
         assert api.broker.counters["messages_lost"] == 1
 
-    async def test_an_attempt_can_still_fetch_what_it_took(self, api: ApiServer) -> None:
+    async def test_a_repeated_attempt_gets_the_locked_messages(self, api: ApiServer) -> None:
         await api.send()
         assert await self.receive_and_disconnect(api, key="r-1") == 0
         assert await api.counts() == {"locked": 1}
 
-    async def test_what_it_settled_first_is_settled(self, api: ApiServer) -> None:
+    async def test_its_settlements_stay_in_effect(self, api: ApiServer) -> None:
         await api.send()
         (message,) = await api.receive()
         settlements = [{"action": "complete", "lock_token": message["lock_token"]}]

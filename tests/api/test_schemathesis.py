@@ -1,7 +1,7 @@
-"""Schemathesis makes up requests from the OpenAPI document: none may find a bug, or an answer not promised.
+"""Schemathesis generates requests from the OpenAPI document. None may find a bug or an undocumented answer.
 
-The requests to an operation are made up when its test runs. Schemathesis' own decorator makes up many of them while
-pytest collects, in each of its workers.
+The requests to an operation are generated when its test runs. The decorator of Schemathesis would generate many of them
+while pytest collects, in each worker.
 """
 
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ from tests.faults.fleet import PeeklockServer
 KEY = "pk_" + "made-for-this-test" * 2
 
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mariadb": "mariadb_url"}
-"""The fixture that lends a database of each kind."""
+"""The fixture that provides a database of each engine."""
 
 FULL_RUN = (list(HypothesisTestMode), 25)
 """The examples of the document, every limit of its schemas from both sides, and 25 random requests per operation."""
 SHORT_RUN = ([HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING], 4)
-"""What fits beside everything else in a run. A request beyond a limit is refused before it reaches a database."""
+"""A number that fits into a run. A request beyond a limit is refused before it reaches a database."""
 
 SKIPPED_CHECKS = [
-    positive_data_acceptance,  # a schema cannot say which cursors, tags and filters are good
-    negative_data_rejection,  # bad_data_is_refused stands for it
+    positive_data_acceptance,  # a schema cannot express which cursors, tags and filters are valid
+    negative_data_rejection,  # bad_data_is_refused replaces it
 ]
 TAKES_ANYTHING = "POST /v1/queues/{queue}/messages/raw"
 SENDS_A_BATCH = "POST /v1/queues/{queue}/messages/batch"
@@ -48,7 +48,7 @@ OPERATIONS = [found["operationId"] for methods in openapi_document()["paths"].va
 
 @pytest.fixture(scope="module", params=list(DATABASES))
 def store(request: pytest.FixtureRequest) -> str:
-    """The kind of database that the requests end in."""
+    """The engine of the database."""
     return request.param
 
 
@@ -65,7 +65,7 @@ def server(run_resources: RunResources, store: str, request: pytest.FixtureReque
 
 @pytest.fixture(scope="module")
 def document() -> BaseSchema:
-    """What the requests are made from."""
+    """Load the schema from which the requests are generated."""
     return schemathesis.openapi.from_dict(openapi_document())
 
 
@@ -97,14 +97,14 @@ def test_no_request_finds_a_bug_or_a_broken_promise(
 def bad_data_is_refused(
     ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case
 ) -> bool | None:
-    """Hold answers to Schemathesis' own rule, except where the document promises something else."""
+    """Apply the rule of Schemathesis, except where the document declares something else."""
     if case.operation.label == TAKES_ANYTHING or refuses_bad_messages_alone(response, case):
         return None
     return negative_data_rejection(ctx, response, case)
 
 
 def refuses_bad_messages_alone(response: schemathesis.Response, case: schemathesis.Case) -> bool:
-    """Whether only messages of a batch were made to break the document, and the batch is stored without them."""
+    """Return whether only messages of a batch violate the document, and the batch is stored without them."""
     if case.operation.label != SENDS_A_BATCH or response.status_code != 201:
         return False
     assert case.meta is not None

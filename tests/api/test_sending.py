@@ -1,4 +1,4 @@
-"""Sending: what is accepted is stored, once, and comes out as it went in."""
+"""Sending: an accepted message is stored once and delivered unchanged."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ EVERYTHING = {
 
 
 @pytest.mark.behaviour("S3.1", "S3.4", "S2.1")
-async def test_a_send_is_answered_when_the_message_is_there(api: ApiServer) -> None:
+async def test_a_send_is_answered_when_the_message_is_stored(api: ApiServer) -> None:
     answer = await api.request("POST", "/queues/orders/messages", {"body": 1})
     assert answer.status_code == 201
     assert answer.json() == {
@@ -39,7 +39,7 @@ async def test_a_send_is_answered_when_the_message_is_there(api: ApiServer) -> N
 
 
 @pytest.mark.behaviour("S3.30")
-async def test_what_was_sent_is_what_is_delivered(api: ApiServer) -> None:
+async def test_a_message_is_delivered_as_it_was_sent(api: ApiServer) -> None:
     await api.send(**EVERYTHING)
     (first,) = await api.receive()
     assert first.items() >= EVERYTHING.items()
@@ -115,7 +115,7 @@ async def test_a_body_may_be_left_out(api: ApiServer) -> None:
         ({"a/b~c": 1}, "/a~1b~0c"),
     ],
 )
-async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
+async def test_an_invalid_message_is_refused_with_a_pointer(
     api: ApiServer, message: dict[str, Any], pointer: str
 ) -> None:
     answer = await api.request("POST", "/queues/orders/messages", message)
@@ -134,13 +134,13 @@ async def test_a_message_that_is_not_right_is_refused_where_it_is_wrong(
         (b'{"properties": {%b"bad": []}}' % b"".join(b'"%d":1,' % n for n in range(99)), "/properties"),
     ],
 )
-async def test_a_property_that_cannot_be_found_again_is_looked_for_in_its_map(
+async def test_a_property_that_cannot_be_located_is_reported_at_its_map(
     api: ApiServer, content: bytes, pointer: str
 ) -> None:
     assert pointers(await api.http.post("/v1/queues/orders/messages", content=content)) == [pointer]
 
 
-async def test_a_pattern_is_told_as_the_document_has_it(api: ApiServer) -> None:
+async def test_a_pattern_is_reported_as_the_document_has_it(api: ApiServer) -> None:
     answer = await api.request("POST", "/queues/orders/messages", {"message_id": "line\n"})
     pattern = openapi_document()["components"]["schemas"]["SendMessage"]["properties"]["message_id"]["anyOf"][0][
         "pattern"
@@ -148,7 +148,7 @@ async def test_a_pattern_is_told_as_the_document_has_it(api: ApiServer) -> None:
     assert problem(answer, 422, "invalid-request")["detail"] == f"Expected `str` matching regex '{pattern}'."
 
 
-async def test_a_scheduled_message_comes_when_it_is_due(api: ApiServer) -> None:
+async def test_a_scheduled_message_is_delivered_when_it_is_due(api: ApiServer) -> None:
     assert (await api.send(body="later", delay_seconds=10))["state"] == "scheduled"
     assert (await api.send(body="then", available_at="2027-01-15T08:00:20Z"))["state"] == "scheduled"
     assert (await api.send(body="past", available_at="2020-01-01T00:00:00Z"))["state"] == "available"
@@ -159,7 +159,7 @@ async def test_a_scheduled_message_comes_when_it_is_due(api: ApiServer) -> None:
     assert [message["body"] for message in await api.receive(max_messages=9)] == ["then"]
 
 
-async def test_a_message_past_its_life_goes_to_the_archive_or_the_dead_letters(api: ApiServer) -> None:
+async def test_an_expired_message_goes_to_the_archive_or_the_dead_letters(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/kept", {"dead_letter_on_expiry": True, "default_ttl_seconds": 5})
     await api.send("kept")
     await api.send("orders", ttl_seconds=5)
@@ -171,7 +171,7 @@ async def test_a_message_past_its_life_goes_to_the_archive_or_the_dead_letters(a
 
 
 @pytest.mark.behaviour("S3.31")
-async def test_a_queue_that_looks_for_duplicates_stores_a_message_id_once(api: ApiServer) -> None:
+async def test_duplicate_detection_stores_a_message_id_once(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
     first = await api.send(body=1, message_id="same")
     second = await api.send(body=2, message_id="same")
@@ -206,7 +206,7 @@ async def test_a_batch_is_refused_whole(api: ApiServer) -> None:
     assert await api.counts() == {}
 
 
-async def test_each_message_of_a_loose_batch_stands_for_itself(api: ApiServer) -> None:
+async def test_each_message_of_a_non_atomic_batch_is_independent(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {"max_message_bytes": 10})
     batch = {"messages": [{"body": 1}, {"body": "far too long"}, {"body": 2}], "atomic": False}
     results = (await api.request_json("POST", "/queues/orders/messages/batch", batch))["results"]
@@ -215,7 +215,7 @@ async def test_each_message_of_a_loose_batch_stands_for_itself(api: ApiServer) -
     assert await api.counts() == {"available": 2}
 
 
-async def test_a_loose_batch_takes_the_room_there_is(api: ApiServer) -> None:
+async def test_a_non_atomic_batch_fills_the_queue_up_to_its_limit(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {"max_messages": 2, "max_message_bytes": 10})
     bodies = [1, "far too long", 2, 3]
     batch = {"messages": [{"body": body} for body in bodies], "atomic": False}
@@ -249,7 +249,7 @@ async def test_an_atomic_batch_with_a_malformed_entry_stores_nothing(api: ApiSer
 
 
 @pytest.mark.parametrize(("bad", "pointer"), MALFORMED)
-async def test_a_malformed_entry_of_a_batch_has_the_problem_of_a_single_send(
+async def test_a_malformed_entry_of_a_batch_gets_the_problem_of_a_single_send(
     api: ApiServer, bad: Any, pointer: str
 ) -> None:
     batch = {"messages": [{"body": 1}, bad, {"body": 2}], "atomic": False}
@@ -269,7 +269,7 @@ async def test_a_message_of_a_batch_is_never_volatile(api: ApiServer) -> None:
     assert stored["result"] == "sent"
 
 
-async def test_a_batch_of_malformed_entries_makes_no_queue(api: ApiServer) -> None:
+async def test_a_batch_of_malformed_entries_creates_no_queue(api: ApiServer) -> None:
     results = (await api.request_json("POST", BATCH, {"messages": [{"priority": 99}] * 3, "atomic": False}))["results"]
     assert [result["problem"]["code"] for result in results] == ["invalid-request"] * 3
     assert (await api.request_json("GET", "/queues"))["items"] == []
@@ -290,7 +290,7 @@ async def test_a_batch_has_one_to_a_thousand_messages(api: ApiServer) -> None:
         assert pointers(answer) == ["/messages"]
 
 
-async def test_a_queue_that_is_full_or_closed_takes_nothing(api: ApiServer) -> None:
+async def test_a_full_or_closed_queue_refuses_sends(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/small", {"max_messages": 1})
     await api.send("small")
     full = problem(await api.request("POST", "/queues/small/messages"), 507, "queue-full")
@@ -307,12 +307,12 @@ KEY = {"Idempotency-Key": "5f2b"}
 
 
 class TestIdempotencyKey:
-    """The same key and the same request are one send, however often they come."""
+    """Requests with the same key and payload are one send."""
 
     @pytest.mark.parametrize(
         ("path", "body"), [("messages", {"body": 1}), ("messages/batch", {"messages": [{"body": 1}, {"body": 2}]})]
     )
-    async def test_a_repeat_hears_the_first_answer(self, api: ApiServer, path: str, body: Any) -> None:
+    async def test_a_repeat_gets_the_first_answer(self, api: ApiServer, path: str, body: Any) -> None:
         first = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
         before = await api.counts()
         again = await api.request("POST", f"/queues/orders/{path}", body, headers=KEY)
@@ -328,7 +328,7 @@ class TestIdempotencyKey:
     @pytest.mark.parametrize(
         "settings", [{"max_messages": 1}, {"status": "send_disabled"}, {"max_message_bytes": 1024}], ids=str
     )
-    async def test_a_repeat_hears_it_whatever_has_changed_since(
+    async def test_a_repeat_gets_it_after_later_changes(
         self, api: ApiServer, path: str, body: Any, settings: Any
     ) -> None:
         body = body | {"properties": {"long": "x" * 2000}} if path == "messages" else body
@@ -338,7 +338,7 @@ class TestIdempotencyKey:
         assert (again.status_code, again.json()) == (201, first.json())
         assert again.headers["idempotency-replayed"] == "true"
 
-    async def test_a_repeat_hears_it_though_the_queue_is_gone(self) -> None:
+    async def test_a_repeat_gets_it_after_the_queue_was_deleted(self) -> None:
         async with open_api_server(auto_create=False) as api:
             await api.broker.store.queues.create("orders", QueueSettings())
             first = await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
@@ -355,7 +355,7 @@ class TestIdempotencyKey:
         assert (answer.status_code, answer.json()["sequence_number"]) == (201, 1)
         assert "idempotency-replayed" not in answer.headers
 
-    async def test_another_payload_under_the_key_is_refused(self, api: ApiServer) -> None:
+    async def test_another_payload_with_the_same_key_is_refused(self, api: ApiServer) -> None:
         await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=KEY)
         answer = await api.request("POST", "/queues/orders/messages", {"body": 2}, headers=KEY)
         problem(answer, 422, "idempotency-key-reused")
@@ -366,25 +366,25 @@ class TestIdempotencyKey:
             answer = await api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=KEY)
             assert "idempotency-replayed" not in answer.headers
 
-    async def test_a_raw_send_is_another_one_with_other_headers(self, api: ApiServer) -> None:
+    async def test_a_raw_send_with_other_headers_is_another_request(self, api: ApiServer) -> None:
         path = "/queues/orders/messages/raw"
         await api.request("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "a"})
         answer = await api.request("POST", path, content=b"x", headers={**KEY, "Peeklock-Subject": "b"})
         problem(answer, 422, "idempotency-key-reused")
 
     @pytest.mark.parametrize("key", ["", "x" * 256])
-    async def test_a_key_has_a_length(self, api: ApiServer, key: str) -> None:
+    async def test_a_key_has_1_to_255_characters(self, api: ApiServer, key: str) -> None:
         answer = await api.request("POST", "/queues/orders/messages", {}, headers={"Idempotency-Key": key})
         assert pointers(answer) == ["#/header/Idempotency-Key"]
 
     @pytest.mark.parametrize("second", ["5f2b", "another"])
-    async def test_a_key_comes_once(self, api: ApiServer, second: str) -> None:
+    async def test_a_repeated_key_is_refused(self, api: ApiServer, second: str) -> None:
         twice = [("Idempotency-Key", "5f2b"), ("Idempotency-Key", second)]
         answer = await api.request("POST", "/queues/orders/messages", {}, headers=twice)
         assert pointers(answer) == ["#/header/Idempotency-Key"]
         assert (await api.request_json("GET", "/queues"))["items"] == []
 
-    async def test_it_does_not_go_with_what_cannot_be_remembered(self, api: ApiServer) -> None:
+    async def test_a_key_is_refused_where_no_result_is_stored(self, api: ApiServer) -> None:
         volatile = await api.request("POST", "/queues/q/messages", {"durability": "volatile"}, headers=KEY)
         loose = {"messages": [{}], "atomic": False}
         batch = await api.request("POST", "/queues/q/messages/batch", loose, headers=KEY)
@@ -402,7 +402,7 @@ async def test_the_trace_context_is_kept_with_the_message(api: ApiServer) -> Non
     assert "traceparent" not in second
 
 
-async def test_an_unknown_queue_is_not_made_where_the_server_does_not_make_queues(api: ApiServer) -> None:
+async def test_an_unknown_queue_is_not_created_without_auto_create(api: ApiServer) -> None:
     api.broker.queue_cache._auto_create = False
     problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
     assert (await api.request_json("GET", "/queues"))["items"] == []

@@ -1,4 +1,4 @@
-"""What only a real server on a real socket can show: streams, disconnections, many callers at once."""
+"""Tests that need a real server and socket: streams, disconnects and concurrent clients."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def http(server: PeeklockServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Socket:
-    """One connection, spoken to byte by byte."""
+    """One connection, written to byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -76,7 +76,7 @@ class Socket:
 
 
 async def wait_until(condition: Callable[[], Any]) -> None:
-    """Return once it holds."""
+    """Return once the condition is true."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not await condition():
         assert time.monotonic() < deadline, "it did not come to be"
@@ -88,7 +88,7 @@ async def metrics(http: httpx.AsyncClient) -> str:
 
 
 async def metric_value(http: httpx.AsyncClient, line: str) -> float:
-    """The value of one line of the metrics; nought where there is none."""
+    """Return the value of one line of the metrics, 0 without that line."""
     lines = (await metrics(http)).splitlines()
     return next((float(found.rpartition(" ")[2]) for found in lines if found.startswith(f"{line} ")), 0.0)
 
@@ -114,7 +114,7 @@ async def test_a_body_may_come_in_chunks(http: httpx.AsyncClient) -> None:
     assert (await http.get("/queues/chunks/messages")).json()["items"][0]["body_base64"] == "MDEyMzQ1Njc4OQ=="
 
 
-async def test_a_body_that_never_ends_is_refused_on_its_way(server: PeeklockServer) -> None:
+async def test_an_endless_body_is_refused_while_it_arrives(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     await socket.send("POST /v1/queues/endless/messages/raw HTTP/1.1", "Transfer-Encoding: chunked")
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -125,7 +125,7 @@ async def test_a_body_that_never_ends_is_refused_on_its_way(server: PeeklockServ
     await socket.close()
 
 
-async def test_a_caller_who_asks_first_is_told_to_go_on(server: PeeklockServer) -> None:
+async def test_a_client_that_expects_100_continue_gets_it(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     await socket.send("POST /v1/queues/first/messages/raw HTTP/1.1", "Content-Length: 5", "Expect: 100-continue")
     assert (await socket.read_response())[0] == 100
@@ -134,7 +134,7 @@ async def test_a_caller_who_asks_first_is_told_to_go_on(server: PeeklockServer) 
     await socket.close()
 
 
-async def test_a_caller_who_asks_first_for_too_much_is_refused_at_once(server: PeeklockServer) -> None:
+async def test_a_client_that_expects_100_continue_for_too_much_is_refused(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     length = "Content-Length: 99999999999"
     await socket.send("POST /v1/queues/first/messages/raw HTTP/1.1", length, "Expect: 100-continue")
@@ -144,7 +144,7 @@ async def test_a_caller_who_asks_first_for_too_much_is_refused_at_once(server: P
     await socket.close()
 
 
-async def test_a_connection_serves_one_request_after_the_other(server: PeeklockServer) -> None:
+async def test_a_connection_serves_requests_in_order(server: PeeklockServer) -> None:
     socket = await Socket.open(server)
     for method in ("HEAD", "GET", "HEAD", "DELETE"):
         await socket.send(f"{method} /livez HTTP/1.1")
@@ -163,7 +163,7 @@ async def test_a_connection_serves_one_request_after_the_other(server: PeeklockS
 @pytest.mark.parametrize(
     "line", ["GET /v1/queues/%zz HTTP/1.1", "GET /v1/queues/%00%ff HTTP/1.1", "GET /nothing?a=%zz HTTP/1.1"]
 )
-async def test_a_path_that_is_badly_written_is_answered(server: PeeklockServer, line: str) -> None:
+async def test_a_malformed_path_is_answered(server: PeeklockServer, line: str) -> None:
     socket = await Socket.open(server)
     await socket.send(line)
     status, headers = await socket.read_response()
@@ -172,7 +172,7 @@ async def test_a_path_that_is_badly_written_is_answered(server: PeeklockServer, 
 
 
 @pytest.mark.behaviour("S3.28")
-async def test_a_receiver_that_goes_while_it_waits_holds_nothing(
+async def test_a_receiver_that_disconnects_while_it_waits_locks_nothing(
     server: PeeklockServer, http: httpx.AsyncClient
 ) -> None:
     """The message and the end of the connection reach the server at the same moment, in both orders."""
@@ -204,21 +204,21 @@ async def test_a_receiver_that_goes_while_it_waits_holds_nothing(
 
 
 async def test_a_waiting_receiver_is_woken_by_the_send_itself(http: httpx.AsyncClient) -> None:
-    """Without a bell it would be the look of each second that wakes it; on a slow machine one may come between."""
+    """Without the wake-up, the scan of each second would wake it. On a slow machine a scan may run in between."""
     await http.put("/queues/woken")
     for _ in range(50):
         waiting = asyncio.create_task(http.post("/queues/woken/messages/receive", json={"wait_seconds": 50}))
         await wait_until(partial(receiver_is_waiting, http))
-        looks = await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}')
+        scans = await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}')
         await http.post("/queues/woken/messages", json={"body": 1})
         assert len((await waiting).json()["messages"]) == 1
-        if await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}') == looks:
+        if await metric_value(http, 'peeklock_passes_total{name="look",outcome="ok"}') == scans:
             return
-    pytest.fail("only looks have woken it")
+    pytest.fail("only scans woke the receiver")
 
 
 @pytest.mark.behaviour("S3.5", "S3.6")
-async def test_many_sends_at_once_share_their_way_to_the_disk(server: PeeklockServer, http: httpx.AsyncClient) -> None:
+async def test_concurrent_sends_share_transactions(server: PeeklockServer, http: httpx.AsyncClient) -> None:
     await http.put("/queues/many")
 
     async def statements() -> float:
@@ -228,7 +228,7 @@ async def test_many_sends_at_once_share_their_way_to_the_disk(server: PeeklockSe
 
     sockets = [await Socket.open(server) for _ in range(100)]
     before = await statements()
-    server.pause()  # so that it finds them all at once
+    server.pause()  # so that it reads all of them at once
     for socket in sockets:
         await socket.send("POST /v1/queues/many/messages HTTP/1.1", "Content-Length: 2", body=b"{}")
     server.resume()

@@ -1,4 +1,4 @@
-"""Settling: a delivery ends once, in one way, and whoever asks again is told how."""
+"""Settling: a delivery ends once, and later settlements of it get its outcome."""
 
 import asyncio
 from dataclasses import replace
@@ -29,14 +29,14 @@ async def locked(api: ApiServer, **message: Any) -> Any:
 
 @pytest.mark.behaviour("S3.21")
 @pytest.mark.parametrize(("verb", "answer"), SETTLEMENTS.items())
-async def test_a_settlement_says_what_became_of_the_message(api: ApiServer, verb: str, answer: dict[str, str]) -> None:
+async def test_a_settlement_returns_its_outcome(api: ApiServer, verb: str, answer: dict[str, str]) -> None:
     settled = await api.settle(await locked(api), verb)
     assert settled.status_code == 200
     assert settled.json() == {**answer, "sequence_number": 1, "replayed": False}
 
 
 @pytest.mark.behaviour("S0.7", "S3.20")
-async def test_a_completed_message_is_gone_for_everybody(api: ApiServer) -> None:
+async def test_a_completed_message_is_not_delivered_again(api: ApiServer) -> None:
     await api.settle(await locked(api), "complete")
     assert await api.counts() == {}
     problem(await api.request("GET", "/queues/orders/messages/1"), 404, "message-not-found")
@@ -46,7 +46,7 @@ async def test_a_completed_message_is_gone_for_everybody(api: ApiServer) -> None
 
 @pytest.mark.behaviour("S0.6", "S0.13")
 @pytest.mark.parametrize("verb", SETTLEMENTS)
-async def test_the_same_verb_again_hears_the_first_answer_and_changes_nothing(api: ApiServer, verb: str) -> None:
+async def test_a_repeated_settlement_gets_the_first_answer_and_changes_nothing(api: ApiServer, verb: str) -> None:
     message = await locked(api)
     first = await api.settle(message, verb)
     before = await api.counts()
@@ -59,7 +59,7 @@ async def test_the_same_verb_again_hears_the_first_answer_and_changes_nothing(ap
 
 @pytest.mark.behaviour("S0.5", "S0.12")
 @pytest.mark.parametrize(("first", "second"), DIFFERENT_SETTLEMENTS)
-async def test_another_verb_hears_how_the_delivery_ended(api: ApiServer, first: str, second: str) -> None:
+async def test_a_second_settlement_gets_the_outcome_of_the_first(api: ApiServer, first: str, second: str) -> None:
     message = await locked(api)
     await api.settle(message, first)
     before = await api.counts()
@@ -69,7 +69,7 @@ async def test_another_verb_hears_how_the_delivery_ended(api: ApiServer, first: 
 
 
 @pytest.mark.behaviour("S0.14", "S0.20", "S3.17", "S3.22")
-async def test_an_abandoned_message_is_back_at_once_in_its_old_place(api: ApiServer) -> None:
+async def test_an_abandoned_message_returns_at_once_in_its_old_order(api: ApiServer) -> None:
     message = await locked(api, body="first")
     await api.send(body="second")
     await api.settle(message, "abandon", reason="busy")
@@ -79,7 +79,7 @@ async def test_an_abandoned_message_is_back_at_once_in_its_old_place(api: ApiSer
     assert again["lock_token"] != message["lock_token"]
 
 
-async def test_a_failure_without_a_reason_does_not_take_over_that_of_an_earlier_one(api: ApiServer) -> None:
+async def test_a_failure_without_a_reason_does_not_keep_an_earlier_reason(api: ApiServer) -> None:
     message = await locked(api)
     await api.settle(message, "abandon", reason="busy")
     (message,) = await api.receive()
@@ -92,7 +92,7 @@ async def test_a_failure_without_a_reason_does_not_take_over_that_of_an_earlier_
 
 
 @pytest.mark.behaviour("S2.7", "S2.9", "S2.13", "S2.33")
-async def test_an_abandoned_message_waits_as_long_as_it_is_told_to(api: ApiServer) -> None:
+async def test_an_abandoned_message_waits_for_its_delay(api: ApiServer) -> None:
     message = await locked(api)
     answer = await api.settle(message, "abandon", delay_seconds=10, reason="try_later")
     assert answer.json()["state"] == "scheduled"
@@ -105,7 +105,7 @@ async def test_an_abandoned_message_waits_as_long_as_it_is_told_to(api: ApiServe
     assert len(await api.receive()) == 1
 
 
-async def test_the_queue_says_how_long_when_the_holder_does_not(api: ApiServer) -> None:
+async def test_the_retry_policy_sets_the_delay_if_the_receiver_does_not(api: ApiServer) -> None:
     await api.request_json(
         "PUT", "/queues/orders", {"retry": {"kind": "linear", "first_seconds": 2, "step_seconds": 3}}
     )
@@ -119,7 +119,7 @@ async def test_the_queue_says_how_long_when_the_holder_does_not(api: ApiServer) 
 
 
 @pytest.mark.behaviour("S2.21")
-async def test_a_message_given_back_unprocessed_is_not_held_against_it(api: ApiServer) -> None:
+async def test_an_uncounted_abandon_is_no_failure(api: ApiServer) -> None:
     message = await locked(api)
     await api.settle(message, "abandon", count=False)
     assert (await api.request_json("GET", "/queues/orders/messages/1"))["failure_count"] == 0
@@ -152,7 +152,7 @@ async def test_a_dead_letter_keeps_its_reason_and_properties(api: ApiServer) -> 
 
 
 @pytest.mark.behaviour("S3.25")
-async def test_a_deferred_message_waits_to_be_asked_for(api: ApiServer) -> None:
+async def test_a_deferred_message_is_received_only_by_number(api: ApiServer) -> None:
     message = await locked(api, body="later")
     deferred = (await api.settle(message, "defer", properties={"step": 2})).json()
     assert await api.receive() == []
@@ -163,7 +163,7 @@ async def test_a_deferred_message_waits_to_be_asked_for(api: ApiServer) -> None:
 
 
 @pytest.mark.behaviour("S3.15")
-async def test_renewing_prolongs_the_lock_for_its_holder_alone(api: ApiServer) -> None:
+async def test_renewing_extends_only_the_lock_of_its_token(api: ApiServer) -> None:
     message = await locked(api)
     await api.advance_time(20)
     renewed = (await api.settle(message, "renew")).json()
@@ -177,7 +177,7 @@ async def test_renewing_prolongs_the_lock_for_its_holder_alone(api: ApiServer) -
 
 
 @pytest.mark.behaviour("S3.23", "S2.20", "S0.21", "S2.23", "S0.1")
-async def test_doing_nothing_lets_the_message_come_back(api: ApiServer) -> None:
+async def test_an_unsettled_message_is_delivered_again(api: ApiServer) -> None:
     await locked(api, body="again")
     await api.advance_time(29)
     assert await api.receive() == []
@@ -189,7 +189,7 @@ async def test_doing_nothing_lets_the_message_come_back(api: ApiServer) -> None:
 @pytest.mark.behaviour("S3.26", "S3.29", "S3.34", "S0.24")
 @pytest.mark.parametrize("verb", [*SETTLEMENTS, "renew"])
 @pytest.mark.parametrize("swept", [True, False])
-async def test_a_lock_that_ran_out_is_lost(api: ApiServer, verb: str, swept: bool) -> None:
+async def test_a_settlement_of_an_expired_lock_is_refused_with_410(api: ApiServer, verb: str, swept: bool) -> None:
     message = await locked(api)
     await (api.advance_time(31) if swept else api.clock.advance(31))
     lost = problem(await api.settle(message, verb), 410, "lock-lost")
@@ -199,7 +199,7 @@ async def test_a_lock_that_ran_out_is_lost(api: ApiServer, verb: str, swept: boo
 
 
 @pytest.mark.behaviour("S3.29")
-async def test_whoever_comes_late_hears_that_it_was_delivered_again(api: ApiServer) -> None:
+async def test_a_late_settlement_learns_that_the_message_was_redelivered(api: ApiServer) -> None:
     message = await locked(api)
     await api.advance_time(31)
     await api.clock.advance(1)
@@ -209,7 +209,7 @@ async def test_whoever_comes_late_hears_that_it_was_delivered_again(api: ApiServ
     assert (await api.settle(second, "complete")).status_code == 200
 
 
-async def test_whoever_comes_late_hears_that_it_was_removed_and_not_delivered_again(api: ApiServer) -> None:
+async def test_a_late_settlement_learns_that_the_message_was_removed(api: ApiServer) -> None:
     message = await locked(api)
     await api.advance_time(31)
     await api.request_json("POST", "/queues/orders/purge")
@@ -221,7 +221,7 @@ async def test_whoever_comes_late_hears_that_it_was_removed_and_not_delivered_ag
 @pytest.mark.parametrize(
     "change", [{"lock_duration_seconds": 31}, {"max_delivery_count": 3}, {"status": "send_disabled"}]
 )
-async def test_a_change_that_holders_relied_on_takes_their_locks(api: ApiServer, change: dict[str, Any]) -> None:
+async def test_a_change_that_locks_depend_on_revokes_them(api: ApiServer, change: dict[str, Any]) -> None:
     message = await locked(api)
     await api.request_json("PATCH", "/queues/orders", change)
     lost = problem(await api.settle(message, "complete"), 410, "lock-lost")
@@ -230,13 +230,13 @@ async def test_a_change_that_holders_relied_on_takes_their_locks(api: ApiServer,
     assert (again["state"], again["failure_count"]) == ("available", 0)
 
 
-async def test_other_changes_leave_locks_alone(api: ApiServer) -> None:
+async def test_other_changes_revoke_no_locks(api: ApiServer) -> None:
     message = await locked(api)
     await api.request_json("PATCH", "/queues/orders", {"description": "Orders.", "default_ttl_seconds": 60})
     assert (await api.settle(message, "complete")).status_code == 200
 
 
-async def test_a_token_is_good_in_its_own_queue(api: ApiServer) -> None:
+async def test_a_token_is_valid_only_in_its_own_queue(api: ApiServer) -> None:
     message = await locked(api)
     await api.request_json("PUT", "/queues/invoices")
     for verb in (*SETTLEMENTS, "renew"):
@@ -249,13 +249,13 @@ async def test_a_token_is_good_in_its_own_queue(api: ApiServer) -> None:
     "token",
     ["x", "1", "1.", ".0", "1.00", f"1.{'g' * 32}", f"-1.{'0' * 32}", f"{'9' * 20}.{'0' * 32}", f"١.{'0' * 32}"],
 )
-async def test_a_garbled_token_was_never_given_out(api: ApiServer, token: str) -> None:
+async def test_a_malformed_token_is_not_found(api: ApiServer, token: str) -> None:
     await locked(api)
     problem(await api.settle({"lock_token": token}, "complete"), 404, "message-not-found")
 
 
 @pytest.mark.parametrize("written", ["0{}", "00{}", "+{}", " {}", "{} ", "{}\n"])
-async def test_a_token_is_read_only_as_it_was_written(api: ApiServer, written: str) -> None:
+async def test_a_token_has_one_spelling(api: ApiServer, written: str) -> None:
     message = await locked(api)
     otherwise = quote(written.format(message["lock_token"]), safe="")
     problem(await api.settle({"lock_token": otherwise}, "complete"), 404, "message-not-found")
@@ -280,7 +280,7 @@ async def test_a_token_is_read_only_as_it_was_written(api: ApiServer, written: s
         ("renew", {"lock_seconds": 0}, "/lock_seconds"),
     ],
 )
-async def test_a_settlement_that_is_not_right_changes_nothing(
+async def test_an_invalid_settlement_changes_nothing(
     api: ApiServer, verb: str, said: dict[str, Any], pointer: str
 ) -> None:
     message = await locked(api, properties={"mine": 1})
@@ -311,14 +311,14 @@ MALFORMED: list[tuple[Any, str]] = [
     ("complete", ""),
     (None, ""),
 ]
-"""Settlements of a batch that break a rule by themselves, and where."""
+"""Invalid settlements of a batch, each with the pointer to its fault."""
 
 
 class TestBatch:
-    """Many settlements in one call, each with its own result."""
+    """Many settlements in one request, each with its own result."""
 
     @pytest.mark.behaviour("S2.19")
-    async def test_each_does_what_it_says(self, api: ApiServer) -> None:
+    async def test_each_settlement_takes_effect(self, api: ApiServer) -> None:
         for n in range(5):
             await api.send(body=n)
         tokens = [message["lock_token"] for message in await api.receive(max_messages=5)]
@@ -337,7 +337,7 @@ class TestBatch:
         assert outcomes == ["completed", "abandoned", "dead_lettered", "deferred", None]
         assert await api.counts() == {"scheduled": 1, "dead_lettered": 1, "deferred": 1, "locked": 1}
 
-    async def test_one_that_is_refused_does_not_hinder_the_others(self, api: ApiServer) -> None:
+    async def test_a_refused_settlement_does_not_affect_the_others(self, api: ApiServer) -> None:
         first, second = await locked(api), await locked(api)
         await api.settle(first, "abandon")
         settlements = [{"action": "complete", "lock_token": one["lock_token"]} for one in (first, second)]
@@ -348,9 +348,7 @@ class TestBatch:
         assert results[2]["problem"]["code"] == "message-not-found"
 
     @pytest.mark.parametrize(("bad", "pointer"), MALFORMED)
-    async def test_one_that_is_malformed_has_the_problem_of_its_own(
-        self, api: ApiServer, bad: Any, pointer: str
-    ) -> None:
+    async def test_a_malformed_settlement_gets_its_own_problem(self, api: ApiServer, bad: Any, pointer: str) -> None:
         first, second = await locked(api), await locked(api)
         one, other = ({"action": "complete", "lock_token": message["lock_token"]} for message in (first, second))
         results = (await api.request_json("POST", "/queues/orders/settle", {"settlements": [one, bad, other]}))[
@@ -365,7 +363,7 @@ class TestBatch:
         )
         assert await api.counts() == {}
 
-    async def test_of_two_with_one_token_the_second_is_refused(self, api: ApiServer) -> None:
+    async def test_a_second_settlement_with_the_same_token_is_refused(self, api: ApiServer) -> None:
         message = await locked(api)
         token = message["lock_token"]
         settlements = [{"action": action, "lock_token": token} for action in ("complete", "abandon", "complete")]
@@ -377,7 +375,7 @@ class TestBatch:
             assert "Settlement 0" in refused["problem"]["errors"][0]["detail"]
         assert await api.counts() == {}
 
-    async def test_a_token_that_was_never_given_out_is_not_found(self, api: ApiServer) -> None:
+    async def test_an_unknown_token_is_not_found(self, api: ApiServer) -> None:
         message = await locked(api)
         settlements = [{"action": "complete", "lock_token": token} for token in ("1.x", message["lock_token"])]
         garbled, settled = (await api.request_json("POST", "/queues/orders/settle", {"settlements": settlements}))[
@@ -386,7 +384,7 @@ class TestBatch:
         assert (garbled["lock_token"], garbled["problem"]["code"]) == ("1.x", "message-not-found")
         assert settled["result"] == "settled"
 
-    async def test_a_property_that_is_not_right_is_named(self, api: ApiServer) -> None:
+    async def test_an_invalid_property_is_named(self, api: ApiServer) -> None:
         one = {"action": "defer", "lock_token": (await locked(api))["lock_token"], "properties": {"a": 1, "b": []}}
         (refused,) = (await api.request_json("POST", "/queues/orders/settle", {"settlements": [one]}))["results"]
         assert refused["lock_token"] == one["lock_token"]
@@ -400,14 +398,14 @@ class TestBatch:
         assert len(answer.content) < 100 * 2500
         assert {result["lock_token"] for result in answer.json()["results"]} == {None}
 
-    async def test_there_is_at_least_one(self, api: ApiServer) -> None:
+    async def test_a_batch_has_at_least_one_settlement(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders")
         assert pointers(await api.request("POST", "/queues/orders/settle", {"settlements": []})) == ["/settlements"]
         assert pointers(await api.request("POST", "/queues/orders/settle")) == ["/settlements"]
 
 
 @pytest.mark.behaviour("S0.23")
-async def test_of_many_who_settle_one_delivery_one_takes_effect(api: ApiServer) -> None:
+async def test_one_of_many_settlements_of_a_delivery_takes_effect(api: ApiServer) -> None:
     for _ in range(10):
         message = await locked(api)
         verbs = [*SETTLEMENTS, *SETTLEMENTS]

@@ -1,4 +1,4 @@
-"""No operation takes a request for one without a body because the client offers to upgrade to another protocol."""
+"""An offer to upgrade to another protocol does not hide the body of a request from any operation."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def header_lines(headers: dict[str, str]) -> str:
 
 
 def is_about_body(operation: Operation, status: int, answer: Any) -> bool:
-    """Whether an answer is one to `BODY`; none of the shapes of JSON fits it, and every one of them fits none at all."""
+    """Return whether an answer shows that `BODY` was read: each operation with a JSON body refuses it."""
     if operation.body is bytes:
         return status == 201 and answer["state"] == "available"
     return (status, answer["code"]) == (422, "invalid-request") and "JSON" in answer["errors"][0]["detail"]
 
 
 async def stored(api: ApiServer) -> list[bytes]:
-    """The bodies that the queue holds."""
+    """Return the bodies of the messages in the queue."""
     page = await api.request_json("GET", "/queues/orders/messages")
     return [b64decode(item["body_base64"]) for item in page["items"]]
 
@@ -61,7 +61,7 @@ async def stored(api: ApiServer) -> list[bytes]:
 @each_operation
 @offers
 @pytest.mark.parametrize("writes", [1, 2])
-async def test_the_body_is_read_and_so_is_the_request_behind_it(
+async def test_the_body_and_the_next_request_are_read(
     api: ApiServer, client: Client, operation: Operation, offer: str, writes: int
 ) -> None:
     offer += header_lines(headers_of(operation))
@@ -106,7 +106,7 @@ async def test_a_body_is_never_the_next_request(api: ApiServer, client: Client, 
 
 
 async def curl(*arguments: str) -> tuple[int, Any]:
-    """Status and document of what curl is answered."""
+    """Return the status and the document of an answer to curl."""
     process = await asyncio.create_subprocess_exec(
         "curl",
         "-s",
