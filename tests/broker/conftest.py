@@ -1,4 +1,4 @@
-"""A broker over the store in memory, its clock, and a queue; a test that needs another one makes its own."""
+"""A broker over the in-memory store, its clock, and a queue; tests with other needs define their own."""
 
 from collections.abc import AsyncIterator
 

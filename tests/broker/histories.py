@@ -1,4 +1,4 @@
-"""Random histories of every verb on one queue, held against the reference model after each step."""
+"""Random histories of every operation on one queue, compared with the reference model after each step."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ NAME = "orders"
 MAX_DELIVERY_COUNT = 2
 MAX_MESSAGES = 8
 TIME_UNIT: Duration = 20 * MINUTE
-"""All times of a history are multiples of this: far more than a server's own clock moves while one runs."""
+"""All times of a history are multiples of this unit. A server's own clock moves far less during a history."""
 LOCK_DURATION = 30 * TIME_UNIT
 ATTEMPT_RETENTION = 35 * TIME_UNIT
 MAX_MESSAGE_BYTES = 100
@@ -61,7 +61,7 @@ is_stale_choices = st.sampled_from([False, False, False, True])
 
 
 class VerbHistories(RuleBasedStateMachine):
-    """Every verb of one queue; time moves only when a rule moves it."""
+    """Every operation on one queue; time moves only when a rule moves it."""
 
     tokens = Bundle("tokens")
 
@@ -92,7 +92,7 @@ class VerbHistories(RuleBasedStateMachine):
         return self.runner.run(work)
 
     def _send_initial_messages(self) -> None:
-        """Begin with a message in every unlocked state, or few histories are long enough to come to all of them."""
+        """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
         for set_aside in (self.dead_letter, self.defer):
             (receipt,) = self.run(send(self.broker, self.queue, [NewMessage(Envelope(""))]))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
@@ -111,22 +111,24 @@ class VerbHistories(RuleBasedStateMachine):
         ttl=st.sampled_from([None, None, 40]),
     )
     def send(self, priorities: list[int], delay: int, ttl: int | None) -> None:
-        life = None if ttl is None else ttl * TIME_UNIT
-        letters = [NewMessage(Envelope(""), priority=one, delay=delay * TIME_UNIT, ttl=life) for one in priorities]
-        said = self._result_or_code(send(self.broker, self.queue, letters))
-        if not self.model.has_room(len(letters)):
-            assert said == "queue-full"
+        time_to_live = None if ttl is None else ttl * TIME_UNIT
+        new_messages = [
+            NewMessage(Envelope(""), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live) for one in priorities
+        ]
+        result = self._result_or_code(send(self.broker, self.queue, new_messages))
+        if not self.model.has_room(len(new_messages)):
+            assert result == "queue-full"
             return
-        assert not isinstance(said, str)
-        for receipt, priority in zip(said, priorities, strict=True):
-            self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, life)
+        assert not isinstance(result, str)
+        for receipt, priority in zip(result, priorities, strict=True):
+            self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, time_to_live)
 
     @rule(batch=st.lists(st.tuples(priorities, st.sampled_from([*BODIES, "fits"])), min_size=1, max_size=4))
     def send_each(self, batch: list[tuple[int, str]]) -> None:
         """Each message of a batch has its own receipt or refusal."""
-        letters = [NewMessage(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
-        said = self.run(send_each(self.broker, self.queue, letters))
-        for one, (priority, size) in zip(said, batch, strict=True):
+        new_messages = [NewMessage(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
+        result = self.run(send_each(self.broker, self.queue, new_messages))
+        for one, (priority, size) in zip(result, batch, strict=True):
             if size == "is too large":
                 assert _result_code(one) == "message-too-large"
             elif not self.model.has_room(1):
@@ -137,24 +139,24 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def send_once(self, key: int, priority: int) -> None:
-        """A repeat under the same key hears the first answer and stores nothing."""
-        letters = [NewMessage(Envelope(""), priority=priority)]
-        said = self._result_or_code(send_once(self.broker, NAME, letters, _attempt("send", key, priority)))
+        """A repeat with the same key gets the first result and stores no message."""
+        new_messages = [NewMessage(Envelope(""), priority=priority)]
+        result = self._result_or_code(send_once(self.broker, NAME, new_messages, _attempt("send", key, priority)))
         match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
-                assert said == "queue-full"
+                assert result == "queue-full"
             case None:
-                assert not isinstance(said, str)
-                assert not said.replayed
-                (receipt,) = said.result
+                assert not isinstance(result, str)
+                assert not result.replayed
+                (receipt,) = result.result
                 self.model.sent(receipt.sequence_number, priority, 0, None)
                 self.model.remember("send", key, priority, [receipt.sequence_number], ATTEMPT_RETENTION)
             case str(refusal):
-                assert said == refusal
+                assert result == refusal
             case numbers:
-                assert not isinstance(said, str)
-                assert said.replayed
-                assert [receipt.sequence_number for receipt in said.result] == numbers
+                assert not isinstance(result, str)
+                assert result.replayed
+                assert [receipt.sequence_number for receipt in result.result] == numbers
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -165,8 +167,8 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(target=tokens, most=st.integers(1, 3), lowest_priority=st.integers(1, 9))
     def receive_through_a_filter(self, most: int, lowest_priority: int) -> Any:
-        wanted = ReceiveRequest(max_messages=most, message_filter=_at_least(lowest_priority))
-        return self._receive(wanted, self.model.next(most, lowest_priority))
+        request = ReceiveRequest(max_messages=most, message_filter=_at_least(lowest_priority))
+        return self._receive(request, self.model.next(most, lowest_priority))
 
     @precondition(lambda self: self.model.deferred())
     @rule(target=tokens)
@@ -183,30 +185,30 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(target=tokens, key=keys, most=st.integers(1, 3))
     def receive_once(self, key: int, most: int) -> Any:
-        """A repeat under the same key gets what is still locked for the first one, and counts no delivery."""
-        said = self._result_or_code(
+        """A repeat with the same key gets the messages still locked for the first one, and counts no delivery."""
+        result = self._result_or_code(
             receive_once(self.broker, self.queue, ReceiveRequest(max_messages=most), _attempt("receive", key, most))
         )
         match self.model.earlier_answer("receive", key, most):
             case None:
-                assert not isinstance(said, str)
-                assert not said.replayed
-                tokens = self._locked(said.result, self.model.next(most))
+                assert not isinstance(result, str)
+                assert not result.replayed
+                tokens = self._locked(result.result, self.model.next(most))
                 if tokens:
                     self.model.remember("receive", key, most, tokens, ATTEMPT_RETENTION)
                 return multiple(*tokens)
             case str(refusal):
-                assert said == refusal
+                assert result == refusal
             case tokens:
-                assert not isinstance(said, str)
-                assert said.replayed
-                assert [_token(message) for message in said.result] == self.model.receive_again(tokens, LOCK_DURATION)
+                assert not isinstance(result, str)
+                assert result.replayed
+                assert [_token(message) for message in result.result] == self.model.receive_again(tokens, LOCK_DURATION)
         return multiple()
 
     @precondition(lambda self: self.model.remembered_attempts("receive"))
     @rule(target=tokens, pick=picks)
     def repeat_a_receive(self, pick: int) -> Any:
-        """By chance alone, few histories make an attempt twice while it is remembered."""
+        """Repeat a stored attempt: at random, few histories do so while it is stored."""
         attempts = self.model.remembered_attempts("receive")
         key, most = attempts[pick % len(attempts)]
         return self.receive_once(key, most)
@@ -219,7 +221,7 @@ class VerbHistories(RuleBasedStateMachine):
         for number in expected:
             self.model.received_and_deleted(number)
 
-    # ---- ending deliveries -------------------------------------------------------------------------------------------
+    # ---- settling deliveries -----------------------------------------------------------------------------------------
 
     @rule(token=tokens)
     def complete(self, token: str) -> None:
@@ -235,20 +237,20 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(token=tokens, delay=st.sampled_from([0, 0, 10]), counted=st.sampled_from([True, True, False]))
     def abandon(self, token: str, delay: int, counted: bool) -> None:
-        said = Abandonment(counted=counted, delay=delay * TIME_UNIT)
-        request = abandon(self.broker, self.queue, LockToken.parse(token), said)
+        abandonment = Abandonment(counted=counted, delay=delay * TIME_UNIT)
+        request = abandon(self.broker, self.queue, LockToken.parse(token), abandonment)
         self._settle(request, self.model.abandon(token, delay * TIME_UNIT, counted))
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        said = self._result_or_code(renew(self.broker, self.queue, LockToken.parse(token)))
-        assert (said if isinstance(said, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
+        result = self._result_or_code(renew(self.broker, self.queue, LockToken.parse(token)))
+        assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
 
-    # ---- what time does ----------------------------------------------------------------------------------------------
+    # ---- time --------------------------------------------------------------------------------------------------------
 
     @rule(units=st.sampled_from([1, 11, 31]), sweeps=st.booleans())
     def time_passes(self, units: int, sweeps: bool) -> None:
-        """Time moves, and the background passes run or are late."""
+        """Move the clock; the background loops run or are late."""
         self.run(self.subject.advance_time(units * TIME_UNIT / SECOND))
         self.model.now = self.clock.now()
         if sweeps:
@@ -257,21 +259,21 @@ class VerbHistories(RuleBasedStateMachine):
             self.model.promote()
             self.model.expire()
 
-    # ---- what an administrator does ----------------------------------------------------------------------------------
+    # ---- administration ----------------------------------------------------------------------------------------------
 
     @rule(states=st.sets(st.sampled_from(MessageState), min_size=1), lowest_priority=lowest_priorities, limit=limits)
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
         chosen = self.model.select(states, lowest_priority, limit)
-        choice = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
-        assert self.run(purge(self.broker, self.queue, choice)) == self.model.purge(chosen)
+        selection = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
+        assert self.run(purge(self.broker, self.queue, selection)) == self.model.purge(chosen)
 
     @precondition(lambda self: self.model.dead())
     @rule(lowest_priority=lowest_priorities, limit=limits)
     def redrive(self, lowest_priority: int, limit: int | None) -> None:
-        dead = [MessageState.DEAD_LETTERED]
-        chosen = self.model.select(dead, lowest_priority, limit)
-        choice = MessageSelection(dead, _at_least(lowest_priority), limit)
-        assert self.run(redrive(self.broker, self.queue, self.queue, choice, None)) == self.model.redrive(chosen)
+        dead_lettered_states = [MessageState.DEAD_LETTERED]
+        chosen = self.model.select(dead_lettered_states, lowest_priority, limit)
+        selection = MessageSelection(dead_lettered_states, _at_least(lowest_priority), limit)
+        assert self.run(redrive(self.broker, self.queue, self.queue, selection, None)) == self.model.redrive(chosen)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(
@@ -284,18 +286,18 @@ class VerbHistories(RuleBasedStateMachine):
         number = self._picked(pick)
         due_in = None if delay is None else delay * TIME_UNIT
 
-        def change(seen: Message) -> Edit:
-            return Edit(seen, delay=due_in, priority=priority)
+        def change(message: Message) -> Edit:
+            return Edit(message, delay=due_in, priority=priority)
 
-        said = self._result_or_code(edit(self.broker, self.queue, number, change, _if_match(is_stale)))
-        assert (said if isinstance(said, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
+        result = self._result_or_code(edit(self.broker, self.queue, number, change, _if_match(is_stale)))
+        assert (result if isinstance(result, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(pick=picks, is_stale=is_stale_choices)
     def cancel(self, pick: int, is_stale: bool) -> None:
         number = self._picked(pick)
-        said = self._result_or_code(cancel(self.broker, self.queue, number, _if_match(is_stale)))
-        assert (said or "cancelled") == self.model.cancel(number, is_stale)
+        result = self._result_or_code(cancel(self.broker, self.queue, number, _if_match(is_stale)))
+        assert (result or "cancelled") == self.model.cancel(number, is_stale)
 
     @precondition(lambda self: len(self.model.known_numbers()) > MAX_MESSAGES)
     @rule()
@@ -307,7 +309,7 @@ class VerbHistories(RuleBasedStateMachine):
         assert self.queue.id != before.id
         self.model.recreate()
 
-    # ---- what must hold after each step ------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_same_messages_are_in_the_same_states(self) -> None:
@@ -325,21 +327,21 @@ class VerbHistories(RuleBasedStateMachine):
             )
             for message in stored
         } == {
-            letter.number: (
-                letter.state,
-                letter.priority,
-                letter.delivery_count,
-                letter.failure_count,
-                letter.token,
-                _lifetime(letter),
+            expected.number: (
+                expected.state,
+                expected.priority,
+                expected.delivery_count,
+                expected.failure_count,
+                expected.token,
+                _lifetime(expected),
             )
-            for letter in self.model.messages.values()
+            for expected in self.model.messages.values()
         }
-        # Two steps are never at the same time, as on a server.
+        # On a server, two steps never happen at the same time.
         self.run(self.clock.advance(0.000_001))
         self.model.now = self.clock.now()
 
-    # ---- steps of these ----------------------------------------------------------------------------------------------
+    # ---- helpers -----------------------------------------------------------------------------------------------------
 
     def _picked(self, pick: int) -> int:
         known = self.model.known_numbers()
@@ -351,17 +353,17 @@ class VerbHistories(RuleBasedStateMachine):
         await expire_overdue(self.broker)
 
     def _result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
-        """What a verb answers, or the code of its refusal."""
+        """Return the result of an operation, or the code of its refusal."""
         try:
             return self.run(work)
         except Refusal as refusal:
             return _result_code(refusal)
 
-    def _receive(self, wanted: ReceiveRequest, expected: list[int]) -> Any:
-        return multiple(*self._locked(self.run(receive(self.broker, self.queue, wanted)), expected))
+    def _receive(self, request: ReceiveRequest, expected: list[int]) -> Any:
+        return multiple(*self._locked(self.run(receive(self.broker, self.queue, request)), expected))
 
     def _locked(self, messages: list[Message], expected: list[int]) -> list[str]:
-        """The tokens of received messages, which must be those expected."""
+        """Check the numbers of received messages and return their tokens."""
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
             self.model.locked(message.sequence_number, _token(message), LOCK_DURATION)
@@ -382,12 +384,12 @@ def _at_least(lowest_priority: int) -> CelFilter:
 
 
 def _lifetime(message: Message | Expected) -> int | None:
-    """The units from when the message can be received to the end of its life; a server's clock moves less than one."""
+    """Return the time units from available_at to expires_at; a server's clock moves by less than one."""
     return None if message.expires_at is None else round((message.expires_at - message.available_at) / TIME_UNIT)
 
 
 def _if_match(is_stale: bool) -> set[str] | None:
-    return {"the edition before the last"} if is_stale else None
+    return {"a stale etag"} if is_stale else None
 
 
 def _token(message: Message) -> str:

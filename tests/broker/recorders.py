@@ -1,4 +1,4 @@
-"""What a broker tells the other processes and the lock store, noted for tests."""
+"""Recorders of what a broker sends to the other processes and the lock store."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from app.domain.settlement import LockToken
 
 
 class RecordingNotifier:
-    """Notes what the other processes are told."""
+    """Records notifications to the other processes."""
 
     def __init__(self) -> None:
         self.notified: list[tuple[int, int]] = []
@@ -27,7 +27,7 @@ class RecordingNotifier:
 
 
 class RecordingLockStore:
-    """A lock store that notes which records are dropped."""
+    """A lock store that records which lock records are deleted."""
 
     def __init__(self, locks: Any) -> None:
         self._locks = locks

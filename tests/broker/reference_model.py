@@ -1,4 +1,4 @@
-"""The reference model: what a queue means, in plain Python without a store, a lock or a clock of its own."""
+"""The reference model: the behaviour of a queue in plain Python, without a store, a lock or its own clock."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from app.domain.instant import Duration, Instant
 from app.domain.message import MessageState
 
 LOCK_LOSS_OUTCOMES = ("lock_expired", "purged")
-"""Endings that the holder of a lock hears of as a loss."""
+"""Outcomes that the holder of a lock gets reported as a lost lock."""
 KEY_REUSED = "idempotency-key-reused"
 
 
@@ -31,7 +31,7 @@ class ModelMessage:
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """What an attempt with an Idempotency-Key was answered, for which payload, and until when that is known."""
+    """The payload and result of an attempt with an Idempotency-Key, and until when they are stored."""
 
     payload: Any
     answer: Sequence[object]
@@ -40,42 +40,42 @@ class AttemptRecord:
 
 @dataclass
 class Model:
-    """A queue with a delivery limit, room for some messages, and no retry delay."""
+    """A queue with a delivery limit, a limit of messages, and no retry delay."""
 
     max_delivery_count: int
     max_messages: int
     now: Instant
     messages: dict[int, ModelMessage] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
-    """What became of each token that no longer holds anything."""
+    """The outcome of each token that no longer holds a message."""
     removed: dict[int, str] = field(default_factory=dict)
     """How each message that left the queue ended."""
     attempts: dict[tuple[str, int], AttemptRecord] = field(default_factory=dict)
-    """What is remembered of attempts, by verb and key."""
+    """The stored attempts, by operation and key."""
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     def has_room(self, count: int) -> bool:
-        """Whether the queue takes as many messages more."""
+        """Return whether the queue has room for this many messages."""
         return len(self.messages) + count <= self.max_messages
 
     def sent(self, number: int, priority: int, delay: Duration, ttl: Duration | None) -> None:
         state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
-        # A life begins when the message can first be received.
+        # The time to live starts when the message can first be received.
         expires = None if ttl is None else self.now + delay + ttl
         self.messages[number] = ModelMessage(number, priority, self.now + delay, expires, state)
 
-    # ---- attempts with a key -----------------------------------------------------------------------------------------
+    # ---- attempts with an Idempotency-Key ----------------------------------------------------------------------------
 
     def earlier_answer(self, verb: str, key: int, payload: object) -> Sequence[object] | str | None:
-        """What the first attempt was answered; `KEY_REUSED` for another payload, None where no attempt is remembered."""
+        """Return the stored result; `KEY_REUSED` for another payload, None if no attempt is stored."""
         kept = self.attempts.get((verb, key))
         if kept is None or kept.until <= self.now:
             return None
         return kept.answer if kept.payload == payload else KEY_REUSED
 
     def remembered_attempts(self, verb: str) -> list[tuple[int, Any]]:
-        """The key and the payload of each attempt that is remembered."""
+        """Return the key and the payload of each stored attempt."""
         return [
             (key, kept.payload) for (of, key), kept in self.attempts.items() if of == verb and kept.until > self.now
         ]
@@ -86,7 +86,7 @@ class Model:
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     def deferred(self) -> list[int]:
-        """The numbers of deferred messages that can be received."""
+        """Return the numbers of deferred messages that can be received."""
         return [
             one.number
             for one in self.messages.values()
@@ -94,11 +94,11 @@ class Model:
         ]
 
     def dead(self) -> list[int]:
-        """The numbers of dead-lettered messages, in the order in which they are received."""
+        """Return the numbers of dead-lettered messages, in the order of delivery."""
         return sorted(one.number for one in self.messages.values() if one.state is MessageState.DEAD_LETTERED)
 
     def next(self, most: int, lowest_priority: int = 0) -> list[int]:
-        """The numbers of the messages that a receiver gets now, through a filter on their priority."""
+        """Return the numbers of the messages that a receiver gets now, with a filter on their priority."""
         ready = [
             one for one in self.messages.values() if one.state is MessageState.AVAILABLE and self._is_unexpired(one)
         ]
@@ -113,25 +113,25 @@ class Model:
         message.delivery_count += 1
 
     def received_and_deleted(self, number: int) -> None:
-        """The message is received and deleted in one."""
+        """Receive and delete the message."""
         self._remove(self.messages[number], "received")
 
     def holder(self, token: str) -> ModelMessage | None:
-        """The message that the token still holds, its time not passed."""
+        """Return the message that the token holds, if its lock has not expired."""
         for message in self.messages.values():
             if message.token == token and message.locked_until > self.now:
                 return message
         return None
 
     def receive_again(self, tokens: Sequence[str], duration: Duration) -> list[str]:
-        """Those of these tokens that still hold a message; a lock that was renewed is renewed once more."""
+        """Return those of these tokens that still hold a message; renew locks that were renewed before."""
         held = [(token, message) for token in tokens if (message := self.holder(token)) is not None]
         for token, message in held:
             if message.is_renewed:
                 self.renew(token, duration)
         return [token for token, _ in held]
 
-    # ---- ending deliveries -------------------------------------------------------------------------------------------
+    # ---- settling deliveries -----------------------------------------------------------------------------------------
 
     def complete(self, token: str) -> str:
         return self._end(token, "completed", lambda message: self._remove(message, "completed"))
@@ -154,7 +154,7 @@ class Model:
         self._expire_token(token)
         return self._late_answer(token)
 
-    # ---- what time does ----------------------------------------------------------------------------------------------
+    # ---- time --------------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
         for message in list(self.messages.values()):
@@ -173,14 +173,14 @@ class Model:
             if message.state in unlocked and message.expires_at is not None and message.expires_at <= self.now:
                 self._remove(message, "expired")
 
-    # ---- what an administrator does ----------------------------------------------------------------------------------
+    # ---- administration ----------------------------------------------------------------------------------------------
 
     def known_numbers(self) -> list[int]:
-        """The numbers of all messages that are or were here."""
+        """Return the numbers of all messages, including those that left the queue."""
         return sorted([*self.messages, *self.removed])
 
     def select(self, states: Collection[MessageState], lowest_priority: int, limit: int | None) -> list[ModelMessage]:
-        """The first messages by number that are in these states and pass the filter."""
+        """Return the first messages by number that are in these states and match the filter."""
         passing = [one for one in self.messages.values() if one.state in states and one.priority >= lowest_priority]
         return sorted(passing, key=lambda message: message.number)[:limit]
 
@@ -205,7 +205,7 @@ class Model:
             if message.state not in (MessageState.AVAILABLE, MessageState.SCHEDULED):
                 return "conflict"
             due = self.now + delay
-            # What is left of the time to live moves with the due time.
+            # The rest of the time to live moves with the due time.
             message.expires_at = None if message.expires_at is None else message.expires_at + due - message.available_at
             message.available_at = due
             message.state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
@@ -221,17 +221,17 @@ class Model:
         return "cancelled"
 
     def recreate(self) -> None:
-        """The queue is deleted, and another one is made under its name: it knows no message and no token."""
+        """Delete the queue and create another one with its name, which knows no message and no token."""
         for message in list(self.messages.values()):
             if message.token is not None:
                 self.outcomes[message.token] = "unknown"
             self._remove(message, "deleted")
         self.outcomes = dict.fromkeys(self.outcomes, "unknown")
 
-    # ---- steps of these ----------------------------------------------------------------------------------------------
+    # ---- helpers -----------------------------------------------------------------------------------------------------
 
     def _unlocked(self, number: int, is_stale: bool) -> tuple[ModelMessage | None, str]:
-        """The message, or why it cannot be changed by a caller who names no edition, or an old one."""
+        """Return the message, or why a request without an ETag, or with a stale one, cannot change it."""
         message = self.messages.get(number)
         if message is None:
             return None, "message-not-found"
@@ -249,14 +249,14 @@ class Model:
         return f"{outcome} replayed" if self.outcomes[token] == outcome else self._late_answer(token)
 
     def _late_answer(self, token: str) -> str:
-        """What a holder hears whose delivery has ended otherwise."""
+        """Return the result for a holder whose delivery has ended with another outcome."""
         ended = self.outcomes[token]
         if ended == "unknown":
             return "message-not-found"
         return "lock-lost" if ended in LOCK_LOSS_OUTCOMES else f"already {ended}"
 
     def _expire_token(self, token: str) -> None:
-        """A late holder frees the row it held, as the sweeper would have."""
+        """A late holder frees its row, as the sweeper does."""
         for message in self.messages.values():
             if message.token == token:
                 self.outcomes[token] = "lock_expired"

@@ -1,4 +1,4 @@
-"""Whoever chooses among many messages reads no body but of those that are shown or handed out."""
+"""Operations that select among many messages read only the bodies that they return."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ AVAILABLE = [MessageState.AVAILABLE]
 
 
 class BodyRecordingStore:
-    """A store, and the bodies of what it gave away."""
+    """A store that records the bodies it returns."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class BodyRecordingStore:
 
 @dataclass
 class Scene:
-    """A queue of eight messages, each with its place as a property and a body by which it is known."""
+    """A queue of eight messages, each with its index as a property and in its body."""
 
     broker: Broker
     store: BodyRecordingStore
@@ -64,7 +64,7 @@ async def scene() -> AsyncIterator[Scene]:
         yield Scene(replace(broker, store=store), store, queue)
 
 
-async def test_a_filtered_page_reads_the_bodies_that_it_shows(scene: Scene) -> None:
+async def test_a_filtered_page_reads_only_the_bodies_that_it_returns(scene: Scene) -> None:
     odd = CelFilter("message.properties.place == 3 || message.properties.place == 5 || message.properties.place == 7")
     found, after = await browse(scene.broker, scene.queue, AVAILABLE, odd, 0, 2)
     assert [message.body[:1] for message in found] == [b"3", b"5"]
@@ -74,7 +74,7 @@ async def test_a_filtered_page_reads_the_bodies_that_it_shows(scene: Scene) -> N
     assert len(scene.store.bodies) == 3
 
 
-async def test_a_filter_may_go_by_the_length_of_the_body(scene: Scene) -> None:
+async def test_a_filter_can_compare_the_length_of_the_body(scene: Scene) -> None:
     short = NewMessage(Envelope("short"), b"x", BodyKind.BYTES)
     await send(scene.broker, scene.queue, [short])
     found, _ = await browse(scene.broker, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5)
@@ -82,7 +82,7 @@ async def test_a_filter_may_go_by_the_length_of_the_body(scene: Scene) -> None:
     assert scene.store.bodies == [b"x"]
 
 
-async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> None:
+async def test_a_page_leaves_out_a_message_that_changed_its_state_meanwhile(scene: Scene) -> None:
     class Late(BodyRecordingStore):
         async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
             await receive(scene.broker, scene.queue, ReceiveRequest(max_messages=2))
@@ -93,7 +93,7 @@ async def test_a_message_that_moved_on_meanwhile_is_not_shown(scene: Scene) -> N
     assert [message.body[:1] for message in found] == [b"2", b"3"]
 
 
-async def test_nobody_reads_what_is_purged_or_sent_back(scene: Scene) -> None:
+async def test_purge_and_redrive_read_no_bodies(scene: Scene) -> None:
     first = CelFilter("message.properties.place < 3")
     assert await purge(scene.broker, scene.queue, MessageSelection(AVAILABLE, first)) == 3
     assert await dead_letter_all(scene.broker.store, scene.queue) == 5
@@ -102,8 +102,8 @@ async def test_nobody_reads_what_is_purged_or_sent_back(scene: Scene) -> None:
     assert scene.store.bodies == []
 
 
-async def test_a_filtered_receive_reads_what_it_hands_out(scene: Scene) -> None:
-    wish = ReceiveRequest(max_messages=1, message_filter=CelFilter("message.properties.place == 6"))
-    (message,) = await receive(scene.broker, scene.queue, wish)
+async def test_a_filtered_receive_reads_only_the_bodies_that_it_returns(scene: Scene) -> None:
+    request = ReceiveRequest(max_messages=1, message_filter=CelFilter("message.properties.place == 6"))
+    (message,) = await receive(scene.broker, scene.queue, request)
     assert message.body[:1] == b"6"
     assert scene.store.bodies == []

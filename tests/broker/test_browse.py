@@ -1,4 +1,4 @@
-"""A page is bounded in messages, weight, time and bytes read, and says where the next one begins."""
+"""A page is limited in messages, weight, time and bytes read, and returns the start of the next page."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ COUNT = 8
 
 
 class SlowStore:
-    """A store whose looks take their time; it notes how many messages each asks for."""
+    """A store with slow reads; it records how many messages each read asks for."""
 
     def __init__(self, store: Any, clock: VirtualClock) -> None:
         self._store = store
@@ -45,14 +45,14 @@ class SlowStore:
 
 @dataclass
 class Scene:
-    """A queue of eight messages, numbered from one."""
+    """A queue of eight messages, numbered from 1."""
 
     broker: Broker
     store: SlowStore
     queue: Queue
 
     async def page(self, most: int, after: int = 0, matching: Filter | None = None) -> tuple[list[int], int | None]:
-        """The numbers of the messages of a page, and where the next one begins."""
+        """Return the sequence numbers of the messages on a page, and the start of the next page."""
         states = [MessageState.AVAILABLE]
         found, following = await browse(self.broker, self.queue, states, matching or MatchAll(), after, most)
         return [message.sequence_number for message in found], following
@@ -69,29 +69,29 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("matching", [MatchAll(), CelFilter("true")], ids=["all", "filtered"])
-async def test_pages_go_on_where_the_one_before_ends(scene: Scene, matching: Filter) -> None:
+async def test_a_page_starts_where_the_previous_one_ends(scene: Scene, matching: Filter) -> None:
     assert await scene.page(5, 0, matching) == ([1, 2, 3, 4, 5], 5)
     assert await scene.page(2, 5, matching) == ([6, 7], 7)
     assert await scene.page(1, 7, matching) == ([8], None)
     assert await scene.page(COUNT, 0, matching) == (list(range(1, COUNT + 1)), None)
 
 
-async def test_a_page_reads_one_message_more_than_it_shows_and_behind_a_filter_a_batch(scene: Scene) -> None:
+async def test_a_page_reads_one_extra_message_and_a_filtered_page_a_batch(scene: Scene) -> None:
     await scene.page(3)
     await scene.page(3, 0, CelFilter("true"))
     await scene.page(10 * BATCH_SIZE)
     assert scene.store.sizes == [4, BATCH_SIZE, BATCH_SIZE]
 
 
-async def test_a_page_weighs_no_more_than_an_answer_may(scene: Scene) -> None:
+async def test_a_page_weighs_no_more_than_a_response_may(scene: Scene) -> None:
     scene.broker = replace(scene.broker, max_response_bytes=3 * MESSAGE_OVERHEAD_BYTES)
     assert await scene.page(5) == ([1, 2, 3], 3)
     assert await scene.page(5, 3) == ([4, 5, 6], 6)
     assert await scene.page(5, 6) == ([7, 8], None)
-    assert await scene.page(3, 5) == ([6, 7, 8], None), "as much as an answer may"
+    assert await scene.page(3, 5) == ([6, 7, 8], None), "as much as a response may"
 
 
-async def test_a_page_ends_with_its_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_ends_at_its_time_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
     scene.store.seconds = MAX_SECONDS / 2
     assert await scene.page(COUNT) == ([1, 2, 3, 4], 4)
@@ -100,7 +100,7 @@ async def test_a_page_ends_with_its_time(scene: Scene, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("most_bytes", "count"), [(4 * MESSAGE_OVERHEAD_BYTES, 4), (4 * MESSAGE_OVERHEAD_BYTES + 1, 6)]
 )
-async def test_a_page_ends_with_the_bytes_that_it_may_read(
+async def test_a_page_ends_at_its_byte_limit(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, most_bytes: int, count: int
 ) -> None:
     monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
@@ -108,7 +108,7 @@ async def test_a_page_ends_with_the_bytes_that_it_may_read(
     assert await scene.page(COUNT) == (list(range(1, count + 1)), count)
 
 
-async def test_a_message_is_shown_by_its_number(scene: Scene) -> None:
+async def test_a_message_is_read_by_its_sequence_number(scene: Scene) -> None:
     assert (await read_message(scene.broker, scene.queue, 3)).sequence_number == 3
     with pytest.raises(MessageNotFound, match=f"holds no message {COUNT + 1}"):
         await read_message(scene.broker, scene.queue, COUNT + 1)

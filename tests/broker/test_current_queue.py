@@ -1,4 +1,4 @@
-"""What is stored where a queue is looks the queue up once more when it is gone, and no further."""
+"""An operation on a deleted queue looks the queue up once more, and only once."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
 
 
-async def test_a_queue_that_goes_each_time_is_not_found(broker: Broker) -> None:
+async def test_a_queue_that_is_deleted_at_each_try_is_not_found(broker: Broker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     tries: list[Queue] = []
 
@@ -22,7 +22,7 @@ async def test_a_queue_that_goes_each_time_is_not_found(broker: Broker) -> None:
     assert tries == [queue, queue]
 
 
-async def test_a_queue_that_was_made_again_takes_its_place(broker: Broker) -> None:
+async def test_an_operation_moves_to_the_new_queue_of_the_same_name(broker: Broker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     assert await broker.queue_cache.by_name("orders") == queue
     assert await broker.store.queues.delete(queue)

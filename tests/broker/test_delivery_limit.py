@@ -1,4 +1,4 @@
-"""What counts towards the delivery limit: failures do, and deliveries that end uncounted do not."""
+"""Failures count towards the delivery limit; uncounted deliveries do not."""
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ from tests.virtual_clock import VirtualClock
 
 MAX_DELIVERY_COUNT = 1
 DELIVERIES = 2 * MAX_DELIVERY_COUNT + 3
-"""More uncounted deliveries than any multiple of the limit that a guard might allow."""
+"""More uncounted deliveries than any multiple of the limit that a safeguard might allow."""
 
 LOCK_SECONDS = 30
 
@@ -65,17 +65,17 @@ async def one_by_key(broker: Broker, queue: Queue) -> Message:
 
 
 async def abandon_uncounted(broker: Broker, queue: Queue, message: Message) -> None:
-    """A stopping receiver gives the message back unprocessed."""
+    """A stopping receiver returns the message unprocessed."""
     await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment(counted=False)))
 
 
 async def disconnect(broker: Broker, queue: Queue, message: Message) -> None:
-    """The receiver goes before its answer begins."""
+    """The receiver disconnects before its response begins."""
     await release_undelivered(broker, queue, [message])
 
 
 async def change_settings(broker: Broker, queue: Queue, _message: Message) -> None:
-    """The owner of the queue changes what its receivers relied on."""
+    """The owner of the queue changes a setting that receivers rely on."""
     now = await reload_queue(broker, queue.name)
     await change_queue(broker, now, lambda old: replace(old, lock_duration=old.lock_duration + 1))
 
@@ -98,7 +98,7 @@ async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue
 
 
 @pytest.mark.behaviour("S2.29")
-async def test_a_limit_of_one_allows_one_attempt_that_fails(broker: Broker, queue: Queue) -> None:
+async def test_a_delivery_limit_of_one_allows_one_failure(broker: Broker, queue: Queue) -> None:
     (number,) = await sent(broker, queue)
     await abandon_uncounted(broker, queue, await one_by_one(broker, queue))
     message = await one_by_one(broker, queue)
@@ -109,7 +109,7 @@ async def test_a_limit_of_one_allows_one_attempt_that_fails(broker: Broker, queu
 
 
 @pytest.mark.behaviour("S2.3")
-async def test_the_dead_letter_queue_hands_out_without_a_limit(broker: Broker, queue: Queue) -> None:
+async def test_the_dead_letter_queue_has_no_delivery_limit(broker: Broker, queue: Queue) -> None:
     (number,) = await sent(broker, queue)
     message = await one_by_one(broker, queue)
     await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
@@ -134,10 +134,10 @@ async def test_a_receiver_that_dies_with_several_messages_counts_a_failure_of_ea
 
 @pytest.mark.behaviour("S2.24")
 async def test_a_crash_before_the_response_still_counts_the_delivery(broker: Broker, clock: VirtualClock) -> None:
-    """The count is part of the claim, so after a crash it may be above the true attempts and is never below them."""
+    """The claim counts the delivery, so after a crash the count may be too high but never too low."""
     queue, _ = await broker.store.queues.create("patient", QueueSettings(max_delivery_count=2))
     (number,) = await sent(broker, queue)
-    assert await broker.store.claim(Claim(queue.id, 1, queue.settings.lock_duration))  # and no answer follows
+    assert await broker.store.claim(Claim(queue.id, 1, queue.settings.lock_duration))  # no response follows
     await clock.advance(LOCK_SECONDS)
     await expire_locks(broker)
     message = await one_by_one(broker, queue)

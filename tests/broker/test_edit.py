@@ -1,4 +1,4 @@
-"""An edit takes in what others do to the message meanwhile, unless its caller insists on what it has seen."""
+"""An edit keeps concurrent changes, unless its request names the ETag that it has read."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from app.domain.settlement import LockToken, token_of
 
 
 class InterruptedStore:
-    """A store in which something happens right after the message was looked at, once."""
+    """A store in which something happens once, right after the message was read."""
 
     def __init__(self, store: Any, interrupt: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -47,12 +47,12 @@ async def message(broker: Broker, queue: Queue) -> Message:
     return message
 
 
-def append_to_properties(letter: bytes) -> MessageChange:
-    """A change that adds a letter to the properties as they stand."""
-    return lambda message: Edit(message, properties=message.envelope.properties + letter)
+def append_to_properties(text: bytes) -> MessageChange:
+    """Return a change that appends a text to the current properties."""
+    return lambda message: Edit(message, properties=message.envelope.properties + text)
 
 
-async def test_of_two_changes_at_once_none_is_lost(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_concurrent_edits_are_both_applied(broker: Broker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     late = replace(
         broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
@@ -60,17 +60,15 @@ async def test_of_two_changes_at_once_none_is_lost(broker: Broker, queue: Queue,
     assert (await edit(late, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
 
 
-async def test_a_change_that_insists_on_what_was_seen_is_refused_when_another_was_faster(
-    broker: Broker, queue: Queue, message: Message
-) -> None:
+async def test_an_edit_with_a_stale_etag_is_refused(broker: Broker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
-    for act in (
+    for operation in (
         edit(broker, queue, number, append_to_properties(b"a")),
         edit(broker, queue, number, append_to_properties(b"c")),
     ):
         current = await broker.store.read(queue.id, number)
         assert current is not None
-        late = replace(broker, store=InterruptedStore(broker.store, lambda act=act: act))
+        late = replace(broker, store=InterruptedStore(broker.store, lambda operation=operation: operation))
         with pytest.raises(PreconditionFailed):
             await edit(late, queue, number, append_to_properties(b"b"), [current.etag])
     left = await broker.store.read(queue.id, number)
@@ -88,7 +86,7 @@ async def test_cancel_with_a_stale_etag_is_refused(broker: Broker, queue: Queue,
     assert await broker.store.read(queue.id, number) is not None
 
 
-async def test_a_cancellation_without_a_condition_takes_the_message_as_it_is(
+async def test_a_cancel_without_an_etag_succeeds_after_a_concurrent_edit(
     broker: Broker, queue: Queue, message: Message
 ) -> None:
     number = message.sequence_number
@@ -99,7 +97,7 @@ async def test_a_cancellation_without_a_condition_takes_the_message_as_it_is(
     assert await broker.store.read(queue.id, number) is None
 
 
-async def test_what_is_received_meanwhile_is_neither_edited_nor_cancelled(
+async def test_a_message_received_meanwhile_is_neither_edited_nor_cancelled(
     broker: Broker, queue: Queue, message: Message
 ) -> None:
     number = message.sequence_number
@@ -111,7 +109,7 @@ async def test_what_is_received_meanwhile_is_neither_edited_nor_cancelled(
 
 
 class BusyStore:
-    """A store in which another was always faster; it counts the tries."""
+    """A store in which another request always changes the message first; it counts the tries."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -129,32 +127,32 @@ class BusyStore:
 
 
 EDIT_AND_CANCEL = pytest.mark.parametrize(
-    "act", [lambda *asked: edit(*asked, append_to_properties(b"a")), cancel], ids=["edit", "cancellation"]
+    "operation", [lambda *arguments: edit(*arguments, append_to_properties(b"a")), cancel], ids=["edit", "cancellation"]
 )
 
 
 @EDIT_AND_CANCEL
 async def test_a_message_that_keeps_changing_is_busy(
-    broker: Broker, queue: Queue, message: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: Broker, queue: Queue, message: Message, operation: Callable[[Broker, Queue, int], Awaitable[object]]
 ) -> None:
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked, match="kept changing"):
-        await act(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
     assert store.tries == MAX_TRIES
 
 
 @EDIT_AND_CANCEL
 async def test_a_locked_message_is_refused_at_once(
-    broker: Broker, queue: Queue, message: Message, act: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: Broker, queue: Queue, message: Message, operation: Callable[[Broker, Queue, int], Awaitable[object]]
 ) -> None:
     await receive(broker, queue, ReceiveRequest())
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked):
-        await act(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
     assert store.tries == 0
 
 
-async def test_what_is_as_it_was_seen_is_edited_and_cancelled(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_edit_and_cancel_with_the_current_etag_succeed(broker: Broker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     edited = await edit(broker, queue, number, append_to_properties(b"a"), [message.etag])
     assert edited.envelope.properties == b"a"
@@ -163,7 +161,7 @@ async def test_what_is_as_it_was_seen_is_edited_and_cancelled(broker: Broker, qu
 
 
 @pytest.mark.parametrize("due", [{"delay": HOUR}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
-async def test_what_is_available_or_scheduled_has_a_due_time(
+async def test_an_available_or_scheduled_message_takes_a_due_time(
     broker: Broker, queue: Queue, message: Message, due: dict[str, int]
 ) -> None:
     number = message.sequence_number
@@ -174,7 +172,7 @@ async def test_what_is_available_or_scheduled_has_a_due_time(
 
 @pytest.mark.parametrize("due", [{"delay": 0}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
 @pytest.mark.parametrize("set_aside", [defer, lambda queue, token: dead_letter(queue, token, None, None)])
-async def test_what_is_set_aside_has_no_due_time(
+async def test_a_deferred_or_dead_lettered_message_takes_no_due_time(
     broker: Broker, queue: Queue, message: Message, due: dict[str, int], set_aside: Callable[[Queue, LockToken], Any]
 ) -> None:
     number = message.sequence_number

@@ -1,4 +1,4 @@
-"""What looks read is bounded for all of them together: one after the other, and nothing of a look is kept but numbers."""
+"""Reads are limited for all operations together: they run one at a time, and only summaries of matches are kept."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ ALL = CelFilter("message.priority == 4")
 
 
 class CountingStore:
-    """A store that counts the outlines that are in memory whenever it is asked for something."""
+    """A store that counts the metadata objects in memory at each call."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -45,19 +45,19 @@ class CountingStore:
             return partial(self._count, found)
         return partial(self._read, found) if name in ("browse_metadata", "read_metadata", "candidates") else found
 
-    async def _count(self, method: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+    async def _count(self, method: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         self.max_in_memory = max(self.max_in_memory, sum(isinstance(one, MessageMetadata) for one in gc.get_objects()))
-        return await method(*given)
+        return await method(*arguments)
 
     async def _read(
-        self, method: Callable[..., Awaitable[Sequence[MessageMetadata]]], *given: Any
+        self, method: Callable[..., Awaitable[Sequence[MessageMetadata]]], *arguments: Any
     ) -> Sequence[MessageMetadata]:
         self._concurrent += 1
         self.max_concurrent = max(self.max_concurrent, self._concurrent)
         await asyncio.sleep(0)
-        seen = await self._count(method, *given)
+        messages = await self._count(method, *arguments)
         self._concurrent -= 1
-        return seen
+        return messages
 
 
 @pytest.fixture
@@ -77,13 +77,13 @@ def pages(broker: Broker, queue: Queue) -> Awaitable[Any]:
 
 
 def purges(broker: Broker, queue: Queue) -> Awaitable[Any]:
-    choice = MessageSelection([MessageState.AVAILABLE], MatchAll())
-    return asyncio.gather(*(purge(broker, queue, choice) for _ in range(10)))
+    selection = MessageSelection([MessageState.AVAILABLE], MatchAll())
+    return asyncio.gather(*(purge(broker, queue, selection) for _ in range(10)))
 
 
 def redrives(broker: Broker, queue: Queue) -> Awaitable[Any]:
-    choice = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE)
-    return asyncio.gather(*(redrive(broker, queue, queue, choice, None) for _ in range(10)))
+    selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE)
+    return asyncio.gather(*(redrive(broker, queue, queue, selection, None) for _ in range(10)))
 
 
 def filtered_page(broker: Broker, queue: Queue) -> Awaitable[Any]:
@@ -95,12 +95,12 @@ def filtered_receive(broker: Broker, queue: Queue) -> Awaitable[Any]:
 
 
 @pytest.mark.parametrize("work", [pages, purges, redrives, filtered_page, filtered_receive])
-async def test_nothing_of_a_look_is_kept_but_a_few_numbers(
+async def test_a_read_keeps_only_summaries_of_its_matches(
     scene: tuple[Broker, Queue, CountingStore], work: Callable[[Broker, Queue], Awaitable[Any]]
 ) -> None:
     broker, queue, store = scene
     gc.collect()
-    gc.freeze()  # what was there before is not looked through again and again
+    gc.freeze()  # earlier objects are not scanned at each collection
     try:
         async with asyncio.timeout(60):
             await work(broker, queue)
@@ -110,10 +110,10 @@ async def test_nothing_of_a_look_is_kept_but_a_few_numbers(
     assert store.max_in_memory == 0
 
 
-async def test_a_look_weighs_the_rows_and_properties_that_it_reads(scene: tuple[Broker, Queue, CountingStore]) -> None:
+async def test_the_weight_of_a_read_counts_its_rows_and_properties(scene: tuple[Broker, Queue, CountingStore]) -> None:
     broker, queue, _ = scene
     await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
     read = partial(broker.store.candidates, queue.id, MessageState.AVAILABLE, START_POSITION, 3)
-    look = await read_filtered(broker, ALL, read)
-    assert (look.count, len(look.matches)) == (3, 2)
-    assert look.weight == 3 * MESSAGE_OVERHEAD_BYTES + len(b'{"a":1}')
+    batch = await read_filtered(broker, ALL, read)
+    assert (batch.count, len(batch.matches)) == (3, 2)
+    assert batch.weight == 3 * MESSAGE_OVERHEAD_BYTES + len(b'{"a":1}')

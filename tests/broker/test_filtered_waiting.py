@@ -1,4 +1,4 @@
-"""Receivers that wait through a filter stand in nobody's way, and cost one look each."""
+"""Receivers that wait with a filter do not block others, and each wake-up costs one poll per receiver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
 class CountingStore:
-    """A store that counts how often it is looked into."""
+    """A store that counts its reads."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -34,14 +34,14 @@ class CountingStore:
         method = getattr(self._store, name)
         return partial(self._count, method) if name in ("candidates", "claim", "claim_once") else method
 
-    def _count(self, method: Callable[..., Any], *asked: Any) -> Any:
+    def _count(self, method: Callable[..., Any], *arguments: Any) -> Any:
         self.reads += 1
-        return method(*asked)
+        return method(*arguments)
 
 
 @dataclass
 class Scene:
-    """A queue with nothing in it, and those who wait."""
+    """An empty queue, and the receivers that wait on it."""
 
     broker: Broker
     store: CountingStore
@@ -49,11 +49,11 @@ class Scene:
     waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
 
     async def wait_for(self, *subjects: str | None, most: int = 1) -> None:
-        """Let receivers wait, each for a subject or, where that is None, for anything."""
+        """Start receivers, each waiting for a subject, or for any message if that is None."""
         for subject in subjects:
-            matching = None if subject is None else CelFilter(f"message.subject == '{subject}'")
-            wish = ReceiveRequest(max_messages=most, wait_seconds=50, message_filter=matching)
-            self.waiting.append(asyncio.create_task(receive(self.broker, self.queue, wish)))
+            message_filter = None if subject is None else CelFilter(f"message.subject == '{subject}'")
+            request = ReceiveRequest(max_messages=most, wait_seconds=50, message_filter=message_filter)
+            self.waiting.append(asyncio.create_task(receive(self.broker, self.queue, request)))
         await self.settle()
         self.store.reads = 0
 
@@ -62,16 +62,18 @@ class Scene:
         await self.settle()
 
     async def send_without_wake_up(self, *subjects: str) -> None:
-        """Store messages as if their wake-up were lost."""
-        await self.broker.store.send([create_draft(letter, self.queue, "") for letter in new_messages(*subjects)])
+        """Store messages without a wake-up, as if it were lost."""
+        await self.broker.store.send(
+            [create_draft(new_message, self.queue, "") for new_message in new_messages(*subjects)]
+        )
 
     async def settle(self) -> None:
-        """Return when everybody waits again, or has what it waited for; the clock stands still meanwhile."""
+        """Return when every receiver waits again or has its messages; the clock does not move."""
         for _ in range(20):
             await run_ready_tasks()
 
     def received(self) -> list[str | None]:
-        """The subjects of what came, in the order of those who waited; None for those who wait still."""
+        """Return the received subjects in the order of the receivers; None for a receiver that still waits."""
         return [
             (task.result()[0].envelope.subject if task.result() else "") if task.done() else None
             for task in self.waiting
@@ -93,25 +95,25 @@ async def scene() -> AsyncIterator[Scene]:
         await asyncio.gather(*scene.waiting)
 
 
-WITH_AND_WITHOUT_FILTER = pytest.mark.parametrize("matching", [None, CelFilter("true")], ids=["any", "filtered"])
+WITH_AND_WITHOUT_FILTER = pytest.mark.parametrize("message_filter", [None, CelFilter("true")], ids=["any", "filtered"])
 
 
 @WITH_AND_WITHOUT_FILTER
-async def test_a_receive_that_does_not_wait_takes_no_place_in_the_line(
-    scene: Scene, matching: CelFilter | None
+async def test_a_receive_that_does_not_wait_does_not_join_the_wait_queue(
+    scene: Scene, message_filter: CelFilter | None
 ) -> None:
-    lines: list[int] = []
-    scene.broker.wait_queue.on_first_waiter = lines.append
-    assert await receive(scene.broker, scene.queue, ReceiveRequest(message_filter=matching)) == []
-    assert lines == []
+    wait_keys: list[int] = []
+    scene.broker.wait_queue.on_first_waiter = wait_keys.append
+    assert await receive(scene.broker, scene.queue, ReceiveRequest(message_filter=message_filter)) == []
+    assert wait_keys == []
 
 
 @WITH_AND_WITHOUT_FILTER
-async def test_a_receiver_waits_as_long_as_it_asked_to(scene: Scene, matching: CelFilter | None) -> None:
+async def test_a_receiver_waits_for_its_wait_seconds(scene: Scene, message_filter: CelFilter | None) -> None:
     clock: Any = scene.broker.clock
     await clock.advance(10)
-    wish = ReceiveRequest(wait_seconds=0.5, message_filter=matching)
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, wish))
+    request = ReceiveRequest(wait_seconds=0.5, message_filter=message_filter)
+    waiting = asyncio.create_task(receive(scene.broker, scene.queue, request))
     await scene.settle()
     await clock.advance(0.4)
     await scene.settle()
@@ -120,14 +122,14 @@ async def test_a_receiver_waits_as_long_as_it_asked_to(scene: Scene, matching: C
     assert await waiting == []
 
 
-async def test_a_receiver_behind_filters_that_never_match_is_served_at_once(scene: Scene) -> None:
+async def test_a_receiver_behind_filters_that_do_not_match_is_served_at_once(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", "d", None)
     await scene.send("z")
     assert scene.received() == [None, None, None, None, "z"]
     assert scene.store.reads == 5
 
 
-async def test_the_one_it_is_for_is_found_among_many(scene: Scene) -> None:
+async def test_the_receiver_with_the_matching_filter_gets_the_message(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", "d")
     await scene.send("c")
     assert scene.received() == [None, None, "c", None]
@@ -135,13 +137,13 @@ async def test_the_one_it_is_for_is_found_among_many(scene: Scene) -> None:
     assert scene.received() == ["a", "b", "c", "d"]
 
 
-async def test_what_is_for_nobody_is_looked_for_once_by_everybody(scene: Scene) -> None:
+async def test_a_message_without_a_matching_filter_costs_one_poll_per_receiver(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", "d")
     await scene.send("z")
     assert scene.store.reads == 4
 
 
-async def test_the_look_of_each_second_reaches_everybody(scene: Scene) -> None:
+async def test_the_periodic_wake_up_reaches_every_receiver(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", None)
     await scene.send_without_wake_up("c", "z")
     await wake_receivers(scene.broker)
@@ -149,16 +151,16 @@ async def test_the_look_of_each_second_reaches_everybody(scene: Scene) -> None:
     assert scene.received() == [None, None, "c", "z"]
 
 
-@pytest.mark.parametrize("largest_answer", [MAX_RESPONSE_BYTES, 1], ids=["usual answers", "less than one message"])
-async def test_receivers_without_a_filter_cost_one_look_a_second(scene: Scene, largest_answer: int) -> None:
-    scene.broker = replace(scene.broker, max_response_bytes=largest_answer)
+@pytest.mark.parametrize("response_bytes", [MAX_RESPONSE_BYTES, 1], ids=["usual", "less than one message"])
+async def test_unfiltered_receivers_cost_one_poll_per_wake_up(scene: Scene, response_bytes: int) -> None:
+    scene.broker = replace(scene.broker, max_response_bytes=response_bytes)
     await scene.wait_for(None, None, None, None)
     await wake_receivers(scene.broker)
     await scene.settle()
     assert scene.store.reads == 1
 
 
-async def test_who_takes_all_it_may_lets_the_next_look_for_the_rest(scene: Scene) -> None:
+async def test_a_full_receive_wakes_the_next_receiver(scene: Scene) -> None:
     await scene.wait_for(None, None, None, most=2)
     await scene.send_without_wake_up("x", "x", "y", "y")
     await wake_receivers(scene.broker)
@@ -166,10 +168,8 @@ async def test_who_takes_all_it_may_lets_the_next_look_for_the_rest(scene: Scene
     assert scene.received() == ["x", "y", None]
 
 
-@pytest.mark.parametrize(("spare", "looks"), [(0, 1), (-1, 2)], ids=["room for any other", "perhaps no room"])
-async def test_the_next_looks_where_an_answer_may_have_had_no_room_for_a_message(
-    scene: Scene, spare: int, looks: int
-) -> None:
+@pytest.mark.parametrize(("spare", "reads"), [(0, 1), (-1, 2)], ids=["room for any other", "perhaps no room"])
+async def test_the_next_receiver_polls_if_a_response_may_have_been_full(scene: Scene, spare: int, reads: int) -> None:
     empty, largest = MESSAGE_OVERHEAD_BYTES, DEFAULT_MAX_MESSAGE_BYTES + MESSAGE_OVERHEAD_BYTES
     scene.broker = replace(scene.broker, max_response_bytes=empty + largest + spare)
     await scene.wait_for(None, None, most=2)
@@ -177,13 +177,13 @@ async def test_the_next_looks_where_an_answer_may_have_had_no_room_for_a_message
     await wake_receivers(scene.broker)
     await scene.settle()
     assert scene.received() == ["x", None]
-    assert scene.store.reads == looks
+    assert scene.store.reads == reads
 
 
-async def test_who_receives_once_lets_the_next_look_for_the_rest(scene: Scene) -> None:
+async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
-    wish = ReceiveRequest(wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker, scene.queue, wish, attempt))
+    request = ReceiveRequest(wait_seconds=50)
+    once = asyncio.create_task(receive_once(scene.broker, scene.queue, request, attempt))
     await scene.wait_for(None, None)
     await scene.send_without_wake_up("x", "y")
     await wake_receivers(scene.broker)
@@ -193,10 +193,10 @@ async def test_who_receives_once_lets_the_next_look_for_the_rest(scene: Scene) -
     assert scene.store.reads == 3
 
 
-async def test_who_receives_once_and_less_than_it_may_leaves_nothing_to_look_for(scene: Scene) -> None:
+async def test_a_receive_with_a_key_that_is_not_full_wakes_no_other_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
-    wish = ReceiveRequest(max_messages=2, wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker, scene.queue, wish, attempt))
+    request = ReceiveRequest(max_messages=2, wait_seconds=50)
+    once = asyncio.create_task(receive_once(scene.broker, scene.queue, request, attempt))
     await scene.wait_for(None)
     await scene.send_without_wake_up("x")
     await wake_receivers(scene.broker)

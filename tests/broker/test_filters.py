@@ -1,4 +1,4 @@
-"""A filter is a CEL expression over `message`, and none that could hold the server up."""
+"""A filter is a CEL expression over `message`, limited so that it cannot block the server."""
 
 import asyncio
 
@@ -15,8 +15,8 @@ SENT = 1_800_000_000_000_000
 NESTED = ".map(message, message.map(message, [1, 2, 3, 4, 5, 6, 7, 8, 9]))"
 
 
-def outline(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
-    """A message that is available."""
+def metadata(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
+    """Return an available message."""
     envelope = Envelope("id", subject=subject, properties=properties)
     return MessageMetadata(
         1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None
@@ -24,7 +24,7 @@ def outline(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
 
 
 async def matches(source: str, message: MessageMetadata) -> bool:
-    """Whether the filter lets the message through."""
+    """Return whether the filter matches the message."""
     return await CelFilter(source).select([message]) == [message]
 
 
@@ -51,7 +51,7 @@ async def matches(source: str, message: MessageMetadata) -> bool:
         f"'http://' == '' || message.to{NESTED} == ['//']",
     ],
 )
-def test_macros_are_refused_everywhere(source: str) -> None:
+def test_macros_are_refused(source: str) -> None:
     with pytest.raises(InvalidRequest, match=r"A filter cannot call (all|exists|exists_one|existsOne|filter|map)\."):
         CelFilter(source)
 
@@ -72,13 +72,13 @@ def test_macros_are_refused_everywhere(source: str) -> None:
         ("message.properties.map == 'here' && message.properties.filter == 1", "s"),
     ],
 )
-async def test_the_names_of_macros_may_stand_in_texts_comments_and_properties(source: str, subject: str) -> None:
-    assert await matches(source, outline(subject, b'{"map":"here","filter":1}'))
+async def test_names_of_macros_are_allowed_in_texts_comments_and_properties(source: str, subject: str) -> None:
+    assert await matches(source, metadata(subject, b'{"map":"here","filter":1}'))
 
 
 @pytest.mark.parametrize("source", [r"message.subject.matches(r'\w{1000}')", "'a' . matches ( message.subject )"])
 def test_regular_expressions_are_refused(source: str) -> None:
-    """Their pattern would be read anew for every message, and reading one may take a third of a second."""
+    """The pattern would be compiled for every message, which may take a third of a second."""
     with pytest.raises(InvalidRequest, match="matches"):
         CelFilter(source)
 
@@ -124,7 +124,7 @@ def test_regular_expressions_are_refused(source: str) -> None:
         ("-" * 129 + "1 == 1", "at most 128 operators"),
     ],
 )
-def test_what_copies_whole_messages_or_grows_is_refused(source: str, sentence: str) -> None:
+def test_an_expression_that_copies_messages_or_grows_is_refused(source: str, sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         CelFilter(source)
 
@@ -148,13 +148,13 @@ def test_what_copies_whole_messages_or_grows_is_refused(source: str, sentence: s
     ],
 )
 async def test_fields_and_properties_are_compared(source: str) -> None:
-    assert await matches(source, outline("s", b'{"region":"eu","kind":"b","n":"7","s":1}'))
+    assert await matches(source, metadata("s", b'{"region":"eu","kind":"b","n":"7","s":1}'))
 
 
 async def test_a_filter_is_bounded_in_bytes() -> None:
     source = "message.subject == 'é'"
     longest = source + " " * (MAX_FILTER_BYTES - len(source.encode()))
-    assert await matches(longest, outline("é"))
+    assert await matches(longest, metadata("é"))
     with pytest.raises(InvalidRequest, match=f"at most {MAX_FILTER_BYTES} bytes"):
         CelFilter(longest + " ")
 
@@ -167,13 +167,13 @@ def test_filters_of_one_text_are_equal() -> None:
     assert one != MatchAll()
 
 
-async def test_every_field_is_known() -> None:
-    named = " && ".join(f"has(message.{name})" for name in FIELDS if name != "properties")
-    assert await matches(named, outline())
+async def test_every_documented_field_can_be_read() -> None:
+    expression = " && ".join(f"has(message.{name})" for name in FIELDS if name != "properties")
+    assert await matches(expression, metadata())
 
 
-async def test_others_get_a_turn_within_one_look() -> None:
-    """Also a caller that leaves is heard of there, instead of after two hundred messages."""
+async def test_other_tasks_run_while_a_filter_is_evaluated() -> None:
+    """The cancellation of a disconnected caller also takes effect there, instead of after two hundred messages."""
     turns = 0
 
     async def take_turns() -> None:
@@ -184,14 +184,14 @@ async def test_others_get_a_turn_within_one_look() -> None:
 
     other = asyncio.create_task(take_turns())
     try:
-        seen = [outline()] * 200
-        assert await CelFilter("message.priority == 4").select(seen) == seen
+        messages = [metadata()] * 200
+        assert await CelFilter("message.priority == 4").select(messages) == messages
     finally:
         other.cancel()
     assert turns >= 200 // BATCH_SIZE - 1
 
 
-def test_no_other_name_than_message_is_known() -> None:
+def test_only_the_name_message_is_known() -> None:
     with pytest.raises(InvalidRequest, match="only the name message"):
         CelFilter("subject == 's'")
 
@@ -199,7 +199,7 @@ def test_no_other_name_than_message_is_known() -> None:
 @pytest.mark.parametrize(
     "source", ["message.subject ==", "'", "message.subject == 's", "message.subject . // all gone"]
 )
-def test_what_is_no_expression_is_refused(source: str) -> None:
+def test_an_invalid_expression_is_refused(source: str) -> None:
     with pytest.raises(InvalidRequest, match="no CEL expression"):
         CelFilter(source)
 
@@ -220,8 +220,8 @@ def test_what_is_no_expression_is_refused(source: str) -> None:
         "message.unheard_of == 1",
     ],
 )
-async def test_what_cannot_be_evaluated_for_a_message_does_not_match_it(expression: str) -> None:
-    assert not await matches(expression, outline())
+async def test_an_evaluation_error_is_not_a_match(expression: str) -> None:
+    assert not await matches(expression, metadata())
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ async def test_what_cannot_be_evaluated_for_a_message_does_not_match_it(expressi
     ],
 )
 async def test_times_are_timestamps(source: str) -> None:
-    assert await matches(source, outline())
+    assert await matches(source, metadata())
 
 
-async def test_a_time_that_is_not_there_is_no_match() -> None:
-    assert not await matches("message.expires_at > timestamp('2000-01-01T00:00:00Z')", outline())
+async def test_a_missing_time_does_not_match() -> None:
+    assert not await matches("message.expires_at > timestamp('2000-01-01T00:00:00Z')", metadata())

@@ -1,4 +1,4 @@
-"""A key speaks for its principal while it lives, and a server without keys is open only where that is allowed."""
+"""A live key authenticates its principal, and a server without keys is open only where that is allowed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -49,7 +49,7 @@ async def is_refused(authenticator: Authenticator, secret: str | None) -> bool:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-async def test_of_a_new_key_only_the_digest_of_its_secret_is_stored(broker: Broker) -> None:
+async def test_only_the_digest_of_a_secret_is_stored(broker: Broker) -> None:
     first, second = await create(broker, lasting=MINUTE), await create(broker)
     assert first.secret.startswith(KEY_PREFIX)
     assert len(first.secret) >= len(KEY_PREFIX) + KEY_BYTES
@@ -59,7 +59,7 @@ async def test_of_a_new_key_only_the_digest_of_its_secret_is_stored(broker: Brok
     assert first.key.expires_at == broker.clock.now() + MINUTE
 
 
-async def test_a_principal_has_so_many_live_keys_and_no_more(broker: Broker) -> None:
+async def test_the_live_keys_of_a_principal_are_limited(broker: Broker) -> None:
     keys = [await create(broker) for _ in range(MAX_LIVE_KEYS_PER_PRINCIPAL)]
     with pytest.raises(TooManyKeys):
         await create(broker)
@@ -67,94 +67,96 @@ async def test_a_principal_has_so_many_live_keys_and_no_more(broker: Broker) -> 
     await create(broker)
 
 
-async def test_a_key_that_does_not_live_cannot_be_revoked(broker: Broker) -> None:
-    fresh = await create(broker)
-    await revoke_key(broker.store.keys, fresh.key.id)
-    for key_id in (fresh.key.id, "none"):
+async def test_only_a_live_key_can_be_revoked(broker: Broker) -> None:
+    created = await create(broker)
+    await revoke_key(broker.store.keys, created.key.id)
+    for key_id in (created.key.id, "none"):
         with pytest.raises(KeyNotFound, match=key_id):
             await revoke_key(broker.store.keys, key_id)
 
 
-# ---- who speaks ------------------------------------------------------------------------------------------------------
+# ---- authentication --------------------------------------------------------------------------------------------------
 
 
-async def test_a_live_key_speaks_for_its_principal(broker: Broker, authenticator: Authenticator) -> None:
-    fresh = await create(broker)
-    principal = await authenticator.authenticate(fresh.secret)
-    assert (principal.name, principal.grant, principal.key_id) == ("shop", GRANT, fresh.key.id)
+async def test_a_live_key_authenticates_its_principal(broker: Broker, authenticator: Authenticator) -> None:
+    created = await create(broker)
+    principal = await authenticator.authenticate(created.secret)
+    assert (principal.name, principal.grant, principal.key_id) == ("shop", GRANT, created.key.id)
     for secret in (None, "", "pk_unknown"):
         assert await is_refused(authenticator, secret)
 
 
-async def test_a_secret_has_256_characters_at_most(broker: Broker, authenticator: Authenticator) -> None:
+async def test_a_secret_has_at_most_256_characters(broker: Broker, authenticator: Authenticator) -> None:
     for secret in ("x" * MAX_SECRET_LENGTH, "x" * (MAX_SECRET_LENGTH + 1)):
         await adopt_key(broker.store.keys, secret, secret[-300:], GRANT, broker.clock.now())
         assert await is_refused(authenticator, secret) is (len(secret) > MAX_SECRET_LENGTH)
 
 
-async def test_a_key_ends_with_its_time(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
-    fresh = await create(broker, lasting=SECOND)
-    assert not await is_refused(authenticator, fresh.secret)
+async def test_a_cached_key_expires_on_time(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
+    created = await create(broker, lasting=SECOND)
+    assert not await is_refused(authenticator, created.secret)
     await clock.advance(1)
-    assert await is_refused(authenticator, fresh.secret), "although it is remembered"
+    assert await is_refused(authenticator, created.secret), "although it is cached"
 
 
-async def test_a_key_that_another_process_revokes_ends_within_seconds(
+async def test_a_key_revoked_by_another_process_ends_within_seconds(
     broker: Broker, authenticator: Authenticator, clock: VirtualClock
 ) -> None:
-    fresh = await create(broker)
-    assert not await is_refused(authenticator, fresh.secret)
-    await revoke_key(broker.store.keys, fresh.key.id)
+    created = await create(broker)
+    assert not await is_refused(authenticator, created.secret)
+    await revoke_key(broker.store.keys, created.key.id)
     await clock.advance(CACHE_SECONDS)
-    assert await is_refused(authenticator, fresh.secret)
+    assert await is_refused(authenticator, created.secret)
 
 
-async def test_a_key_that_this_process_revokes_ends_at_once(broker: Broker, authenticator: Authenticator) -> None:
-    fresh = await create(broker)
-    assert not await is_refused(authenticator, fresh.secret)
-    await revoke_key(broker.store.keys, fresh.key.id)
+async def test_a_key_revoked_by_this_process_ends_at_once(broker: Broker, authenticator: Authenticator) -> None:
+    created = await create(broker)
+    assert not await is_refused(authenticator, created.secret)
+    await revoke_key(broker.store.keys, created.key.id)
     authenticator.clear_cache()
-    assert await is_refused(authenticator, fresh.secret)
+    assert await is_refused(authenticator, created.secret)
 
 
-async def test_a_key_of_another_secret_is_not_taken_for_this_one(broker: Broker, clock: VirtualClock) -> None:
-    fresh = await create(broker)
+async def test_a_key_with_another_secret_is_refused(broker: Broker, clock: VirtualClock) -> None:
+    created = await create(broker)
 
     class Loose:
-        """Keys that are found by a part of their digest."""
+        """A store that finds a key for every digest."""
 
         async def by_hash(self, _hashed: bytes) -> ApiKey:
-            return replace(fresh.key, secret_hash=hash_secret(fresh.secret))
+            return replace(created.key, secret_hash=hash_secret(created.secret))
 
         async def list_all(self) -> Sequence[ApiKey]:
-            return [fresh.key]
+            return [created.key]
 
     keys: Any = Loose()
     authenticator = Authenticator(keys, clock, anonymous_without_keys=False)
-    assert not await is_refused(authenticator, fresh.secret)
+    assert not await is_refused(authenticator, created.secret)
     assert await is_refused(authenticator, "pk_another")
 
 
 # ---- without keys ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_is_open_until_its_first_key_and_does_not_open_again(
+async def test_a_server_without_keys_is_open_until_its_first_key_and_never_again(
     broker: Broker, clock: VirtualClock
 ) -> None:
     authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=True)
     assert await authenticator.authenticate(None) == ANONYMOUS
-    fresh = await create(broker, lasting=SECOND)
+    created = await create(broker, lasting=SECOND)
     authenticator.clear_cache()
     assert await is_refused(authenticator, None)
-    await revoke_key(broker.store.keys, fresh.key.id)
+    await revoke_key(broker.store.keys, created.key.id)
     await clock.advance(2 * CACHE_SECONDS)
     assert await is_refused(authenticator, None)
 
 
-# ---- upkeep ----------------------------------------------------------------------------------------------------------
+# ---- maintenance -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_use_of_keys_is_noted_once(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
+async def test_the_use_of_a_key_is_recorded_once(
+    broker: Broker, authenticator: Authenticator, clock: VirtualClock
+) -> None:
     used, unused = await create(broker), await create(broker)
     await clock.advance(1)
     await authenticator.authenticate(used.secret)
@@ -166,7 +168,7 @@ async def test_the_use_of_keys_is_noted_once(broker: Broker, authenticator: Auth
         await clock.advance(1)
 
 
-async def test_closing_ends_the_look_ups_under_way(clock: VirtualClock) -> None:
+async def test_close_cancels_lookups_in_progress(clock: VirtualClock) -> None:
     class Hanging:
         async def by_hash(self, _hashed: bytes) -> None:
             await asyncio.Event().wait()
@@ -176,8 +178,8 @@ async def test_closing_ends_the_look_ups_under_way(clock: VirtualClock) -> None:
 
     keys: Any = Hanging()
     authenticator = Authenticator(keys, clock, anonymous_without_keys=True)
-    asking = [asyncio.ensure_future(authenticator.authenticate(secret)) for secret in ("pk_some", None)]
+    lookups = [asyncio.ensure_future(authenticator.authenticate(secret)) for secret in ("pk_some", None)]
     await run_ready_tasks()
     await authenticator.close()
     await run_ready_tasks()
-    assert [one.cancelled() for one in asking] == [True, True]
+    assert [one.cancelled() for one in lookups] == [True, True]

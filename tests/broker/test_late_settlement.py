@@ -1,4 +1,4 @@
-"""A settlement that comes late while the row changes under it still hears what really happened."""
+"""A late settlement reports what really happened, even if the row changes during the request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ LOCK_SECONDS = 30.0
 
 
 class InterruptedStore:
-    """A store in which something happens right after the row was looked at, once."""
+    """A store in which something happens once, right after the row was read."""
 
     def __init__(self, store: Any, interrupt: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -62,64 +62,62 @@ async def held_token(broker: Broker, queue: Queue) -> LockToken:
 
 
 @pytest.mark.behaviour("S3.26", "S3.34")
-async def test_a_lock_that_ends_between_two_looks_is_lost_and_its_row_is_free(
+async def test_a_lock_that_expires_during_a_settlement_is_lost_and_its_row_freed(
     broker: Broker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
-    await renew(broker, queue, token)  # a renewed lock is what takes the second look
-    watched = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
-    (answer,) = await settle(watched, queue, [complete(queue, token)])
+    await renew(broker, queue, token)  # only a renewed lock needs a second try
+    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
+    (answer,) = await settle(interrupted, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.cause is LossCause.EXPIRED
     (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     assert message.state is MessageState.AVAILABLE
 
 
-async def test_a_sweeper_that_is_faster_takes_nothing_from_the_answer(
+async def test_a_late_settlement_reports_lock_lost_after_a_concurrent_sweep(
     broker: Broker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
     await clock.advance(LOCK_SECONDS)
-    watched = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker)))
-    (answer,) = await settle(watched, queue, [complete(queue, token)])
+    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker)))
+    (answer,) = await settle(interrupted, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.lost_at == clock.now()
 
 
 @pytest.mark.behaviour("S0.6")
-async def test_a_copy_that_is_faster_lets_the_other_one_hear_the_same_outcome(broker: Broker, queue: Queue) -> None:
+async def test_a_concurrent_copy_of_a_settlement_gets_the_same_outcome(broker: Broker, queue: Queue) -> None:
     token = await held_token(broker, queue)
     await renew(broker, queue, token)
-    watched = replace(
+    interrupted = replace(
         broker, store=InterruptedStore(broker.store, lambda: settle_one(broker, queue, complete(queue, token)))
     )
-    answer = await settle_one(watched, queue, complete(queue, token))
+    answer = await settle_one(interrupted, queue, complete(queue, token))
     assert answer.replayed
 
 
-async def test_a_renewal_of_a_lock_that_ends_meanwhile_is_lost(
+async def test_a_renewal_of_a_lock_that_expires_meanwhile_is_refused(
     broker: Broker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
-    watched = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
+    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
     with pytest.raises(LockLost):
-        await renew(watched, queue, token)
+        await renew(interrupted, queue, token)
 
 
-async def test_a_lock_that_lives_is_lost_on_evidence_against_its_own_generation_alone(
-    broker: Broker, queue: Queue
-) -> None:
+async def test_a_live_lock_is_lost_only_if_its_own_generation_has_expired(broker: Broker, queue: Queue) -> None:
     token = await held_token(broker, queue)
     await renew(broker, queue, token)
-    (held,) = await broker.store.locked_messages([token])
-    assert held is not None
-    assert await release_lost(broker, held, held.lock_generation + 1) is None
-    lost = await release_lost(broker, held, held.lock_generation)
+    (locked,) = await broker.store.locked_messages([token])
+    assert locked is not None
+    assert await release_lost(broker, locked, locked.lock_generation + 1) is None
+    lost = await release_lost(broker, locked, locked.lock_generation)
     assert lost is not None
     assert (lost.cause, lost.delivered_again) == (LossCause.EXPIRED, False)
 
 
-async def test_the_record_of_a_renewed_lock_is_dropped_once_it_is_settled(broker: Broker, queue: Queue) -> None:
+async def test_settling_deletes_the_record_of_a_renewed_lock(broker: Broker, queue: Queue) -> None:
     token = await held_token(broker, queue)
     await renew(broker, queue, token)
     locks = RecordingLockStore(broker.lock_store)
@@ -140,12 +138,12 @@ class BusyStore:
         return [False] * len(removals)
 
 
-async def test_a_settlement_pauses_before_it_looks_at_a_held_row_again(
+async def test_a_settlement_pauses_before_it_tries_a_held_row_again(
     broker: Broker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
-    watched = replace(broker, store=BusyStore(broker.store))
-    settling = asyncio.create_task(settle(watched, queue, [complete(queue, token)]))
+    interrupted = replace(broker, store=BusyStore(broker.store))
+    settling = asyncio.create_task(settle(interrupted, queue, [complete(queue, token)]))
     await wait_until(lambda: clock.timers or settling.done(), "it pauses")
     assert not settling.done()
     assert [type(answer) for answer in await run_advancing(clock, settling)] == [MessageBusy]

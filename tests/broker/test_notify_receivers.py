@@ -1,4 +1,4 @@
-"""Other processes hear of what became receivable, by place in the order, and of what now waits for its time."""
+"""Other processes are notified of receivable messages, by position, and of scheduled messages."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -35,16 +35,16 @@ async def test_a_send_wakes_a_receiver_for_each_message(
     assert notifier.changes_of_schedule == 0
 
 
-async def test_only_messages_that_go_before_others_are_named(
+async def test_a_notification_names_only_messages_that_overtake_others(
     broker: Broker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
-    """Searches find the others where they go on."""
+    """Searches find the others when they continue."""
     priorities = (DEFAULT_PRIORITY - 1, DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
     await send(broker, queue, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
     assert notifier.passed_numbers == [3]
 
 
-async def test_the_schedule_changes_with_a_message_that_waits_for_its_time(
+async def test_a_delayed_message_changes_the_schedule(
     broker: Broker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
     await send(broker, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])

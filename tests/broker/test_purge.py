@@ -1,4 +1,4 @@
-"""A purge goes batch by batch, and takes locks only where it is told to."""
+"""A purge runs in batches and removes locked messages only if `locked` is selected."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -18,7 +18,7 @@ from tests.broker.recorders import RecordingLockStore, RecordingNotifier
 ALL = MessageSelection([MessageState.AVAILABLE], MatchAll())
 
 
-async def test_a_purge_without_patience_removes_one_batch(broker: Broker, queue: Queue) -> None:
+async def test_a_purge_with_a_timeout_of_zero_removes_one_batch(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))] * (BATCH_SIZE + 1))
     assert await purge(broker, queue, ALL, timeout_seconds=0) == BATCH_SIZE
     assert await purge(broker, queue, ALL, timeout_seconds=0) == 1
@@ -27,22 +27,22 @@ async def test_a_purge_without_patience_removes_one_batch(broker: Broker, queue:
 async def test_purged_messages_are_counted(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))] * 3)
     await receive(broker, queue, ReceiveRequest(max_messages=2))
-    choice = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
-    assert await purge(broker, queue, choice) == 3
-    tally: Any = broker.counters
-    assert tally["messages_purged"] == 3
+    selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
+    assert await purge(broker, queue, selection) == 3
+    counters: Any = broker.counters
+    assert counters["messages_purged"] == 3
 
 
-async def test_where_a_purge_takes_locks_every_process_forgets_them(broker: Broker, queue: Queue) -> None:
+async def test_a_purge_of_locked_messages_clears_queue_caches_and_lock_records(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))])
-    (held,) = await receive(broker, queue, ReceiveRequest())
-    remembered = await broker.queue_cache.by_name(queue.name)
+    (locked_message,) = await receive(broker, queue, ReceiveRequest())
+    cached = await broker.queue_cache.by_name(queue.name)
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     broker = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
     locked = MessageSelection([MessageState.LOCKED], MatchAll())
     assert await purge(broker, queue, locked) == 1
     assert processes.changes_of_queues == 1
-    assert records.dropped == [(token_of(held), MAX_GENERATION)]
-    assert (await broker.queue_cache.by_name(queue.name)).lock_version > remembered.lock_version
+    assert records.dropped == [(token_of(locked_message), MAX_GENERATION)]
+    assert (await broker.queue_cache.by_name(queue.name)).lock_version > cached.lock_version
     assert await purge(broker, queue, locked) == 0
-    assert processes.changes_of_queues == 1, "no lock was taken"
+    assert processes.changes_of_queues == 1, "no lock was removed"

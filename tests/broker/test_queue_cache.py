@@ -1,4 +1,4 @@
-"""A queue is made on first send only for what it will take, and what another process deleted is not shown from memory."""
+"""A first send creates a queue only for messages that it accepts; a deleted queue leaves the cache."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.brokers import sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
-async def test_a_first_send_that_is_refused_leaves_no_queue_behind(tmp_path: Path) -> None:
+async def test_a_refused_first_send_creates_no_queue(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)
     async with sqlite_broker(url, VirtualClock()) as broker:
@@ -31,7 +31,7 @@ async def test_a_first_send_that_is_refused_leaves_no_queue_behind(tmp_path: Pat
         assert await broker.store.queues.by_name("orders") == made
 
 
-async def test_a_queue_that_another_process_deleted_is_gone_at_once(tmp_path: Path) -> None:
+async def test_a_reload_finds_that_another_process_deleted_the_queue(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)
     async with sqlite_broker(url, VirtualClock()) as broker:
@@ -45,36 +45,38 @@ async def test_a_queue_that_another_process_deleted_is_gone_at_once(tmp_path: Pa
 
 
 async def recreate(broker: Broker, queue: Queue) -> Queue:
-    """The queue that another process makes in the place of this one."""
+    """Replace the queue by a new one of the same name, as another process would."""
     assert await broker.store.queues.delete(queue)
-    again, _ = await broker.store.queues.create(queue.name, QueueSettings())
-    return again
+    recreated, _ = await broker.store.queues.create(queue.name, QueueSettings())
+    return recreated
 
 
-@pytest.mark.parametrize("forget", [QueueCache.forget, lambda catalogue, _queue: catalogue.clear()], ids=["it", "all"])
-async def test_a_queue_is_remembered_by_name_and_id_until_it_is_forgotten(
+@pytest.mark.parametrize(
+    "forget", [QueueCache.forget, lambda queue_cache, _queue: queue_cache.clear()], ids=["it", "all"]
+)
+async def test_a_queue_is_cached_by_name_and_id_until_it_is_removed(
     broker: Broker, forget: Callable[[QueueCache, Queue], None]
 ) -> None:
-    catalogue = broker.queue_cache
+    queue_cache = broker.queue_cache
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    assert (await catalogue.by_name("orders"), await catalogue.by_id(queue.id)) == (queue, queue)
+    assert (await queue_cache.by_name("orders"), await queue_cache.by_id(queue.id)) == (queue, queue)
     changed = await broker.store.queues.change(queue, QueueSettings(description="changed"))
-    assert (await catalogue.by_name("orders"), await catalogue.by_id(queue.id)) == (queue, queue)
-    forget(catalogue, queue)
-    assert (await catalogue.by_name("orders"), await catalogue.by_id(queue.id)) == (changed, changed)
-    assert await catalogue.by_id(queue.id + 1) is None
+    assert (await queue_cache.by_name("orders"), await queue_cache.by_id(queue.id)) == (queue, queue)
+    forget(queue_cache, queue)
+    assert (await queue_cache.by_name("orders"), await queue_cache.by_id(queue.id)) == (changed, changed)
+    assert await queue_cache.by_id(queue.id + 1) is None
 
 
-async def test_a_queue_that_is_looked_up_is_the_one_of_now(broker: Broker) -> None:
+async def test_reload_for_send_returns_the_recreated_queue(broker: Broker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     assert await broker.queue_cache.by_name("orders") == queue
-    again = await recreate(broker, queue)
+    recreated = await recreate(broker, queue)
     assert await broker.queue_cache.by_name("orders") == queue
-    assert await broker.queue_cache.reload_for_send("orders") == again
-    assert await broker.queue_cache.by_name("orders") == again
+    assert await broker.queue_cache.reload_for_send("orders") == recreated
+    assert await broker.queue_cache.by_name("orders") == recreated
 
 
-async def test_a_queue_that_was_missed_is_known_once_it_is_made(broker: Broker) -> None:
+async def test_a_created_queue_replaces_a_cached_miss(broker: Broker) -> None:
     with pytest.raises(QueueNotFound, match="There is no queue named orders"):
         await broker.queue_cache.by_name("orders")
     queue, made = await broker.queue_cache.create("orders", QueueSettings())
@@ -83,13 +85,13 @@ async def test_a_queue_that_was_missed_is_known_once_it_is_made(broker: Broker) 
     assert await broker.queue_cache.create("orders", QueueSettings()) == (queue, False)
 
 
-async def test_only_a_valid_name_makes_a_queue(broker: Broker) -> None:
+async def test_a_queue_is_created_only_for_a_valid_name(broker: Broker) -> None:
     with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
         await broker.queue_cache.by_name_for_send("-orders")
     assert await broker.store.queues.by_name("-orders") is None
 
 
-async def test_no_queue_is_made_where_the_server_may_not() -> None:
+async def test_no_queue_is_created_without_auto_create() -> None:
     async with sqlite_broker("sqlite://", VirtualClock(), auto_create=False) as broker:
         with pytest.raises(QueueNotFound):
             await broker.queue_cache.by_name_for_send("orders")
@@ -97,7 +99,7 @@ async def test_no_queue_is_made_where_the_server_may_not() -> None:
         assert await broker.queue_cache.by_name_for_send("repairs") == queue
 
 
-async def test_a_queue_is_known_once_it_is_made_although_an_earlier_look_up_is_under_way() -> None:
+async def test_a_created_queue_is_found_while_an_earlier_lookup_is_in_progress() -> None:
     made = Queue(1, "orders", QueueSettings(), 1, 0, 0)
 
     class Slow:
@@ -116,19 +118,19 @@ async def test_a_queue_is_known_once_it_is_made_although_an_earlier_look_up_is_u
             return made, True
 
     queues: Any = Slow()
-    catalogue = QueueCache(queues, VirtualClock(), auto_create=False)
-    early = asyncio.ensure_future(catalogue.by_name("orders"))
+    queue_cache = QueueCache(queues, VirtualClock(), auto_create=False)
+    early = asyncio.ensure_future(queue_cache.by_name("orders"))
     await run_ready_tasks()
-    await catalogue.create("orders", made.settings)
-    late = asyncio.ensure_future(catalogue.by_name("orders"))
+    await queue_cache.create("orders", made.settings)
+    late = asyncio.ensure_future(queue_cache.by_name("orders"))
     await run_ready_tasks()
     assert (early.done(), late.done()) == (False, True)
     assert late.result() == made
-    await catalogue.close()
+    await queue_cache.close()
     await asyncio.wait([early])
 
 
-async def test_closing_ends_the_look_ups_under_way() -> None:
+async def test_close_cancels_lookups_in_progress() -> None:
     class Hanging:
         async def by_name(self, _name: str) -> Queue | None:
             await asyncio.Event().wait()
@@ -137,9 +139,9 @@ async def test_closing_ends_the_look_ups_under_way() -> None:
             await asyncio.Event().wait()
 
     queues: Any = Hanging()
-    catalogue = QueueCache(queues, VirtualClock(), auto_create=False)
-    asking = [asyncio.ensure_future(catalogue.by_name("orders")), asyncio.ensure_future(catalogue.by_id(1))]
+    queue_cache = QueueCache(queues, VirtualClock(), auto_create=False)
+    lookups = [asyncio.ensure_future(queue_cache.by_name("orders")), asyncio.ensure_future(queue_cache.by_id(1))]
     await run_ready_tasks()
-    await catalogue.close()
+    await queue_cache.close()
     await run_ready_tasks()
-    assert [one.cancelled() for one in asking] == [True, True]
+    assert [one.cancelled() for one in lookups] == [True, True]

@@ -1,4 +1,4 @@
-"""A queue changes on the condition that its author sets, and every process hears of it."""
+"""A queue changes only under the precondition of the request, and every process is notified."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ async def queue(broker: Broker) -> Queue:
 
 
 class ContendedQueueStore:
-    """Queues that another process is about to change whenever this one does."""
+    """A queue store in which another process changes the queue just before this one."""
 
     def __init__(self, queues: QueueStore, interrupt: Callable[[], Awaitable[object]], times: int) -> None:
         self._queues = queues
@@ -67,7 +67,7 @@ class ContendedQueueStore:
 
 
 class StoreWithQueues:
-    """A store with other queues."""
+    """A store with a replaced queue store."""
 
     def __init__(self, store: Store, queues: Any) -> None:
         self._store = store
@@ -78,7 +78,7 @@ class StoreWithQueues:
 
 
 def contended_broker(broker: Broker, times: int, interrupt: Callable[[], Awaitable[object]] | None = None) -> Broker:
-    """A broker whose first `times` changes each come after another event; by default after another change."""
+    """Return a broker in which another event (default: a change) precedes each of the first `times` changes."""
 
     async def another_change() -> None:
         queue = await reload_queue(broker, "orders")
@@ -96,13 +96,13 @@ def settings_with_description(settings: QueueSettings) -> QueueSettings:
 # ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_queue_is_put_once_and_then_changed(broker: Broker, queue: Queue) -> None:
+async def test_put_creates_a_queue_and_then_changes_it(broker: Broker, queue: Queue) -> None:
     changed, made = await put_queue(broker, queue.name, CHANGED)
     assert (changed.id, changed.settings, made) == (queue.id, CHANGED, False)
     assert await put_queue(broker, queue.name, CHANGED) == (changed, False), "equal settings change nothing"
 
 
-async def test_only_an_edition_that_is_wanted_changes(broker: Broker, queue: Queue) -> None:
+async def test_a_change_with_a_stale_etag_is_refused(broker: Broker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
     changed, made = await put_queue(broker, queue.name, CHANGED, condition)
     assert (changed.settings, made) == (CHANGED, False)
@@ -117,41 +117,41 @@ async def test_only_an_edition_that_is_wanted_changes(broker: Broker, queue: Que
         await put_queue(broker, "repairs", SETTINGS, condition)
 
 
-async def test_an_edition_that_is_unwanted_does_not_change(broker: Broker, queue: Queue) -> None:
+async def test_a_change_of_an_etag_in_if_none_match_is_refused(broker: Broker, queue: Queue) -> None:
     with pytest.raises(PreconditionFailed, match="There is a queue named orders already"):
         await put_queue(broker, queue.name, CHANGED, Precondition(if_none_match=[queue.etag]))
     changed, _ = await put_queue(broker, queue.name, CHANGED, Precondition(if_none_match=["another"]))
     assert changed.settings == CHANGED
 
 
-async def test_what_is_missing_is_not_found(broker: Broker, queue: Queue) -> None:
+async def test_a_deleted_queue_is_not_found(broker: Broker, queue: Queue) -> None:
     await delete_queue(broker, queue)
-    for missed in (
+    for operation in (
         reload_queue(broker, queue.name),
         get_queue(broker, queue.name),
         change_queue(broker, queue, settings_with_description),
         delete_queue(broker, queue),
     ):
         with pytest.raises(QueueNotFound):
-            await missed
+            await operation
 
 
-# ---- at the same time ------------------------------------------------------------------------------------------------
+# ---- concurrent changes ----------------------------------------------------------------------------------------------
 
 
-async def test_a_change_takes_in_what_others_change_meanwhile(broker: Broker, queue: Queue) -> None:
+async def test_a_change_keeps_concurrent_changes(broker: Broker, queue: Queue) -> None:
     changed = await change_queue(contended_broker(broker, 2), queue, settings_with_description)
     assert changed.settings == settings_with_description(
         replace(queue.settings, archive_retention=queue.settings.archive_retention + 2)
     )
 
 
-async def test_a_deletion_takes_the_queue_as_others_leave_it(broker: Broker, queue: Queue) -> None:
+async def test_a_delete_succeeds_after_concurrent_changes(broker: Broker, queue: Queue) -> None:
     await delete_queue(contended_broker(broker, 2), queue)
     assert await broker.store.queues.by_name(queue.name) is None
 
 
-async def test_a_condition_holds_for_what_others_leave(broker: Broker, queue: Queue) -> None:
+async def test_a_precondition_is_checked_again_after_concurrent_changes(broker: Broker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
     with pytest.raises(PreconditionFailed):
         await change_queue(contended_broker(broker, 1), queue, settings_with_description, condition)
@@ -159,7 +159,7 @@ async def test_a_condition_holds_for_what_others_leave(broker: Broker, queue: Qu
         await delete_queue(contended_broker(broker, 1), await reload_queue(broker, queue.name), condition)
 
 
-async def test_after_too_many_changes_of_others_the_request_gives_up(broker: Broker, queue: Queue) -> None:
+async def test_a_change_gives_up_after_too_many_concurrent_changes(broker: Broker, queue: Queue) -> None:
     busy = contended_broker(broker, MAX_TRIES)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
         await change_queue(busy, queue, settings_with_description)
@@ -168,70 +168,68 @@ async def test_after_too_many_changes_of_others_the_request_gives_up(broker: Bro
     assert (await reload_queue(broker, queue.name)).settings.description == SETTINGS.description
 
 
-async def test_a_queue_that_is_deleted_while_it_is_put_is_made_again(broker: Broker, queue: Queue) -> None:
+async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: Broker, queue: Queue) -> None:
     deleting = contended_broker(broker, 1, lambda: broker.store.queues.delete(queue))
     made_again, made = await put_queue(deleting, queue.name, CHANGED)
     assert (made_again.settings, made) == (CHANGED, True)
     assert made_again.id != queue.id
 
 
-# ---- who hears of it -------------------------------------------------------------------------------------------------
+# ---- notifications ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_and_a_deletion_are_heard_of_everywhere(broker: Broker, queue: Queue) -> None:
+async def test_changes_and_deletes_notify_other_processes(broker: Broker, queue: Queue) -> None:
     processes = RecordingNotifier()
-    told = replace(broker, notifier=processes)
+    notifying = replace(broker, notifier=processes)
     assert await broker.queue_cache.by_name(queue.name) == queue
-    changed = await change_queue(told, queue, settings_with_description)
+    changed = await change_queue(notifying, queue, settings_with_description)
     assert await broker.queue_cache.by_name(queue.name) == changed
     assert processes.changes_of_queues == 1
-    await change_queue(told, changed, settings_with_description)
+    await change_queue(notifying, changed, settings_with_description)
     assert processes.changes_of_queues == 1, "nothing has changed"
-    await delete_queue(told, changed)
+    await delete_queue(notifying, changed)
     assert processes.changes_of_queues == 2
     with pytest.raises(QueueNotFound):
         await broker.queue_cache.by_name(queue.name)
 
 
 @pytest.mark.parametrize("closed", [QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED])
-async def test_a_queue_that_opens_again_wakes_a_receiver_for_each_message(
+async def test_enabling_receives_wakes_a_receiver_for_each_message(
     broker: Broker, queue: Queue, closed: QueueStatus
 ) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))] * 3)
     await dead_letter_all(broker.store, queue)
     await send(broker, queue, [NewMessage(Envelope(""))] * 2)
     processes = RecordingNotifier()
-    told = replace(broker, notifier=processes)
-    shut = await change_queue(told, queue, lambda settings: replace(settings, status=closed))
-    described = await change_queue(told, shut, settings_with_description)
+    notifying = replace(broker, notifier=processes)
+    disabled = await change_queue(notifying, queue, lambda settings: replace(settings, status=closed))
+    described = await change_queue(notifying, disabled, settings_with_description)
     assert processes.notified == []
-    opened = await change_queue(told, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE))
+    enabled = await change_queue(notifying, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE))
     assert processes.notified == [(queue.id, 2), (-queue.id, 3)]
-    await change_queue(told, opened, lambda settings: replace(settings, description="open"))
+    await change_queue(notifying, enabled, lambda settings: replace(settings, description="open"))
     assert len(processes.notified) == 2
 
 
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_that_holders_relied_on_takes_every_lock(broker: Broker, queue: Queue) -> None:
+async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))] * 3)
-    held = await receive(broker, queue, ReceiveRequest(max_messages=2))
+    locked = await receive(broker, queue, ReceiveRequest(max_messages=2))
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
-    told = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
-    described = await change_queue(told, queue, settings_with_description)
+    notifying = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
+    described = await change_queue(notifying, queue, settings_with_description)
     assert records.dropped == []
-    await change_queue(told, described, lambda settings: replace(settings, lock_duration=MINUTE))
-    assert sorted(records.dropped, key=str) == [(token_of(message), MAX_GENERATION) for message in held]
+    await change_queue(notifying, described, lambda settings: replace(settings, lock_duration=MINUTE))
+    assert sorted(records.dropped, key=str) == [(token_of(message), MAX_GENERATION) for message in locked]
     assert processes.notified == [(queue.id, 2)]
-    tally: Any = broker.counters
-    assert tally["locks_taken"] == 2
+    counters: Any = broker.counters
+    assert counters["locks_taken"] == 2
     assert len(await receive(broker, queue, ReceiveRequest(max_messages=10))) == 3
 
 
-async def test_a_pass_takes_the_locks_that_a_change_has_left_and_then_forgets_the_change(
-    broker: Broker, queue: Queue
-) -> None:
+async def test_a_background_pass_completes_a_revocation(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope(""))] * 2)
     await receive(broker, queue, ReceiveRequest(max_messages=2))
     assert await broker.store.queues.change(queue, replace(queue.settings, lock_duration=MINUTE))
@@ -239,13 +237,13 @@ async def test_a_pass_takes_the_locks_that_a_change_has_left_and_then_forgets_th
     assert await broker.store.queues.revocations(10) == []
 
 
-# ---- what is shown ---------------------------------------------------------------------------------------------------
+# ---- listing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_queues_are_shown_with_their_counts(broker: Broker, queue: Queue) -> None:
+async def test_queues_are_listed_with_their_counts(broker: Broker, queue: Queue) -> None:
     other, _ = await put_queue(broker, "repairs", SETTINGS)
     await send(broker, other, [NewMessage(Envelope(""))] * 2)
-    shown = await list_queues(broker, "", 10)
-    assert [(one.queue, one.counts.available) for one in shown] == [(queue, 0), (other, 2)]
-    assert await get_queue(broker, "repairs") == shown[1]
-    assert await list_queues(broker, "orders", 10) == shown[1:]
+    listed = await list_queues(broker, "", 10)
+    assert [(one.queue, one.counts.available) for one in listed] == [(queue, 0), (other, 2)]
+    assert await get_queue(broker, "repairs") == listed[1]
+    assert await list_queues(broker, "orders", 10) == listed[1:]

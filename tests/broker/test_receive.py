@@ -1,4 +1,4 @@
-"""A closed queue hands out nothing, and a receive reserves room for what it may bring."""
+"""A disabled queue refuses receives, and a receive reserves the bytes that it may return."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,9 @@ async def queue(broker: Broker) -> Queue:
 
 
 @pytest.mark.parametrize("status", [QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED])
-async def test_a_closed_queue_hands_out_nothing(broker: Broker, queue: Queue, status: QueueStatus) -> None:
+async def test_a_queue_with_receives_disabled_refuses_receives(
+    broker: Broker, queue: Queue, status: QueueStatus
+) -> None:
     closed = replace(queue, settings=replace(queue.settings, status=status))
     for receiving in (
         receive(broker, closed, ReceiveRequest()),
@@ -48,7 +50,7 @@ async def test_a_closed_queue_hands_out_nothing(broker: Broker, queue: Queue, st
     assert len(await receive(broker, queue, ReceiveRequest())) == 1
 
 
-async def test_a_key_that_was_used_for_something_else_is_refused_beforehand(broker: Broker, queue: Queue) -> None:
+async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: Broker, queue: Queue) -> None:
     await check_receive(broker, queue, None)
     await check_receive(broker, queue, ATTEMPT)
     await receive_once(broker, queue, ReceiveRequest(), ATTEMPT)
@@ -57,30 +59,32 @@ async def test_a_key_that_was_used_for_something_else_is_refused_beforehand(brok
         await check_receive(broker, queue, replace(ATTEMPT, fingerprint=b"g" * 32))
 
 
-@pytest.mark.parametrize(("asked", "lasts"), [(None, 30 * SECOND), (MINUTE, MINUTE)], ids=["of the queue", "asked for"])
-async def test_a_lock_lasts_as_long_as_the_queue_or_the_receiver_says(
-    broker: Broker, queue: Queue, asked: int | None, lasts: int
+@pytest.mark.parametrize(
+    ("requested", "lasts"), [(None, 30 * SECOND), (MINUTE, MINUTE)], ids=["of the queue", "requested"]
+)
+async def test_a_lock_lasts_for_the_duration_of_the_queue_or_the_request(
+    broker: Broker, queue: Queue, requested: int | None, lasts: int
 ) -> None:
-    (message,) = await receive(broker, queue, ReceiveRequest(lock_duration=asked))
+    (message,) = await receive(broker, queue, ReceiveRequest(lock_duration=requested))
     assert message.lock_remaining(broker.clock.monotonic()) == lasts
 
 
-async def test_deferred_messages_are_received_by_number_and_not_waited_for(broker: Broker, queue: Queue) -> None:
+async def test_a_receive_of_deferred_messages_does_not_wait(broker: Broker, queue: Queue) -> None:
     (message,) = await receive(broker, queue, ReceiveRequest())
     await settle_one(broker, queue, defer(queue, token_of(message)))
-    wish = ReceiveRequest(sequence_numbers=[message.sequence_number], wait_seconds=50)
-    assert [one.sequence_number for one in await receive(broker, queue, wish)] == [message.sequence_number]
-    assert await receive(broker, queue, wish) == [], "the clock stands still"
+    request = ReceiveRequest(sequence_numbers=[message.sequence_number], wait_seconds=50)
+    assert [one.sequence_number for one in await receive(broker, queue, request)] == [message.sequence_number]
+    assert await receive(broker, queue, request) == [], "the clock stands still"
 
 
-async def test_a_message_that_is_received_and_deleted_has_no_lock_and_is_gone(broker: Broker, queue: Queue) -> None:
+async def test_receive_and_delete_returns_messages_without_locks_and_removes_them(broker: Broker, queue: Queue) -> None:
     (message,) = await receive_and_delete(broker, queue, ReceiveRequest(max_messages=2))
     assert (message.lock_token, message.locked_until) == (None, None)
     assert await broker.store.read(queue.id, message.sequence_number) is None
 
 
 class RecordingByteBudget(ByteBudget):
-    """A budget that notes for how many bytes room was asked."""
+    """A budget that records the bytes of each reservation."""
 
     def __init__(self) -> None:
         super().__init__(ANSWER_BYTES, Overloaded)
@@ -91,16 +95,16 @@ class RecordingByteBudget(ByteBudget):
         return super().reserve(*amount)
 
 
-@pytest.mark.parametrize(("most", "messages"), [(1, 1), (3, 3), (1000, 100)])
-async def test_a_receive_reserves_room_for_what_it_may_bring(
-    broker: Broker, queue: Queue, most: int, messages: int
+@pytest.mark.parametrize(("max_messages", "messages"), [(1, 1), (3, 3), (1000, 100)])
+async def test_a_receive_reserves_the_bytes_that_it_may_return(
+    broker: Broker, queue: Queue, max_messages: int, messages: int
 ) -> None:
     each = MAX_MESSAGE_BYTES + MESSAGE_OVERHEAD_BYTES
-    for take in (receive, lambda *asked: receive_once(*asked, ATTEMPT)):
+    for take in (receive, lambda *requested: receive_once(*requested, ATTEMPT)):
         answers = RecordingByteBudget()
         await take(
             replace(broker, response_budget=answers, max_response_bytes=100 * each),
             queue,
-            ReceiveRequest(max_messages=most),
+            ReceiveRequest(max_messages=max_messages),
         )
         assert answers.requested == [messages * each]

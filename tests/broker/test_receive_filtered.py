@@ -1,4 +1,4 @@
-"""A search that breaks off keeps nothing that its receiver does not hear of."""
+"""An interrupted search keeps no message locked that its receiver does not get."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ RECEIVE_REQUEST = ReceiveRequest(max_messages=5, message_filter=CelFilter("messa
 
 
 class InterruptedStore:
-    """A store in which something else happens instead of the look after so many."""
+    """A store in which something else happens instead of a read, after the given number of reads."""
 
     def __init__(self, store: Any, reads: int, interrupt: Callable[[], Awaitable[None]]) -> None:
         self._store = store
@@ -75,12 +75,12 @@ async def available(broker: Broker, queue: Queue) -> int:
     return (await broker.store.queues.counts([queue.id]))[queue.id].available
 
 
-async def test_what_was_claimed_before_a_failure_is_answered(broker: Broker, queue: Queue) -> None:
+async def test_messages_claimed_before_a_failure_are_returned(broker: Broker, queue: Queue) -> None:
     assert len(await receive(interrupted_broker(broker, 1, raise_unavailable), queue, RECEIVE_REQUEST)) == 2
     assert await available(broker, queue) == 2
 
 
-async def test_what_was_claimed_before_other_answers_took_all_room_is_answered(broker: Broker, queue: Queue) -> None:
+async def test_messages_claimed_before_the_byte_budget_is_full_are_returned(broker: Broker, queue: Queue) -> None:
     answers = ByteBudget(ANSWER_BYTES, Overloaded, timeout_seconds=0.0)
 
     async def fill() -> None:
@@ -91,15 +91,13 @@ async def test_what_was_claimed_before_other_answers_took_all_room_is_answered(b
     assert await available(broker, queue) == 2
 
 
-async def test_a_failure_that_leaves_nothing_to_answer_is_told(broker: Broker, queue: Queue) -> None:
+async def test_a_failure_before_the_first_claim_is_raised(broker: Broker, queue: Queue) -> None:
     with pytest.raises(StoreUnavailable):
         await receive(interrupted_broker(broker, 0, raise_unavailable), queue, RECEIVE_REQUEST)
     assert await available(broker, queue) == 4
 
 
-async def test_what_was_claimed_for_one_who_has_gone_is_given_back_without_a_failure(
-    broker: Broker, queue: Queue
-) -> None:
+async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: Broker, queue: Queue) -> None:
     receiving = asyncio.create_task(receive(interrupted_broker(broker, 1, wait_forever), queue, RECEIVE_REQUEST))
     for _ in bounded("the first claim takes something"):
         if await available(broker, queue) < 4:

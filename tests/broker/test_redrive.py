@@ -1,4 +1,4 @@
-"""A redrive keeps its rate and its time, and puts no more into another queue than fits."""
+"""A redrive keeps its rate and timeout, and moves no more messages into another queue than it has room for."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 50.0
 
 @dataclass
 class Scene:
-    """A queue of dead letters, and another one."""
+    """A queue of dead-lettered messages, and another queue."""
 
     broker: Broker
     clock: VirtualClock
@@ -52,13 +52,13 @@ class Scene:
         return redrive(self.broker, self.queue, self.other, selection, None, ANSWER_SECONDS)
 
     async def timed(self, work: Awaitable[int]) -> tuple[int, float]:
-        """What the work answers, and the seconds that it takes."""
-        begun = self.clock.monotonic()
+        """Return the result of the operation, and the seconds that it takes."""
+        started_at = self.clock.monotonic()
         task = asyncio.ensure_future(work)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not task.done():
                 await (self.clock.advance(0.25) if self.clock.timers else asyncio.sleep(0.001))
-        return await task, self.clock.monotonic() - begun
+        return await task, self.clock.monotonic() - started_at
 
     async def available(self, queue: Queue) -> int:
         return (await self.broker.store.queues.counts([queue.id]))[queue.id].available
@@ -76,20 +76,20 @@ async def scene() -> AsyncIterator[Scene]:
 # ---- rate and time ---------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_rate_all_go_at_once(scene: Scene) -> None:
+async def test_a_redrive_without_a_rate_moves_all_at_once(scene: Scene) -> None:
     await scene.send_dead_lettered(BATCH_SIZE + 1)
     assert await scene.timed(scene.redrive()) == (BATCH_SIZE + 1, 0)
-    tally: Any = scene.broker.counters
-    assert isinstance(tally, CountingTally)
-    assert tally["messages_redriven"] == BATCH_SIZE + 1
+    counters: Any = scene.broker.counters
+    assert isinstance(counters, CountingTally)
+    assert counters["messages_redriven"] == BATCH_SIZE + 1
 
 
 @pytest.mark.parametrize(
     ("count", "rate", "moved", "seconds"),
     [(5, 2, 5, 2.5), (5, 0.1, 4, 40), (1, 1 / ANSWER_SECONDS, 1, ANSWER_SECONDS)],
-    ids=["all", "those before the end", "one, to the very end"],
+    ids=["all", "until the timeout", "one at the timeout"],
 )
-async def test_the_answer_comes_when_the_next_message_may_go(
+async def test_a_redrive_with_a_rate_returns_when_the_next_message_may_move(
     scene: Scene, count: int, rate: float, moved: int, seconds: float
 ) -> None:
     await scene.send_dead_lettered(count)
@@ -97,7 +97,7 @@ async def test_the_answer_comes_when_the_next_message_may_go(
 
 
 @pytest.mark.parametrize(("rate", "seconds", "first"), [(4, 50, 4), (4, 0.5, 2), (3, 0.5, 1), (1, 1.5, 1)], ids=str)
-async def test_a_second_of_messages_goes_at_a_time_or_what_a_shorter_call_has_time_for(
+async def test_a_redrive_moves_the_messages_of_at_most_one_second_at_once(
     scene: Scene, rate: float, seconds: float, first: int
 ) -> None:
     await scene.send_dead_lettered(10)
@@ -111,25 +111,25 @@ async def test_a_second_of_messages_goes_at_a_time_or_what_a_shorter_call_has_ti
     await asyncio.wait([redriving])
 
 
-async def test_a_walk_that_finds_nothing_more_does_not_wait(scene: Scene) -> None:
+async def test_a_redrive_without_further_matches_does_not_wait(scene: Scene) -> None:
     await scene.send_dead_lettered(2)
     assert await scene.timed(scene.redrive(4, replace(ALL, limit=1))) == (1, 0.25)
-    none = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'other'"))
-    assert await scene.timed(scene.redrive(4, none)) == (0, 0)
+    no_match = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'other'"))
+    assert await scene.timed(scene.redrive(4, no_match)) == (0, 0)
 
 
-async def test_a_rate_at_which_not_one_message_can_go_is_refused(scene: Scene) -> None:
+async def test_a_rate_too_low_for_one_message_is_refused(scene: Scene) -> None:
     await scene.send_dead_lettered(1)
     with pytest.raises(InvalidRequest) as refused:
         await scene.redrive(0.99 / ANSWER_SECONDS)
-    assert [fault.pointer for fault in refused.value.field_errors] == ["/rate_per_second"]
+    assert [error.pointer for error in refused.value.field_errors] == ["/rate_per_second"]
     assert await scene.available(scene.queue) == 0
 
 
-# ---- into another queue ----------------------------------------------------------------------------------------------
+# ---- redrives into another queue -------------------------------------------------------------------------------------
 
 
-async def test_another_queue_takes_the_first_of_them_for_which_it_has_room(scene: Scene) -> None:
+async def test_a_redrive_into_another_queue_moves_what_it_has_room_for(scene: Scene) -> None:
     await scene.send_dead_lettered(3)
     await scene.set_other(max_messages=2)
     assert await scene.redrive_to_other() == 2
@@ -138,31 +138,31 @@ async def test_another_queue_takes_the_first_of_them_for_which_it_has_room(scene
         await scene.redrive_to_other()
 
 
-async def test_a_full_queue_has_room_for_what_is_its_own(scene: Scene) -> None:
+async def test_a_redrive_into_its_own_full_queue_succeeds(scene: Scene) -> None:
     await scene.send_dead_lettered(2)
     changed = await scene.broker.store.queues.change(scene.queue, replace(scene.queue.settings, max_messages=1))
     assert changed is not None
     assert await redrive(scene.broker, changed, changed, ALL, None) == 2
 
 
-async def test_what_is_too_large_for_another_queue_stays(scene: Scene) -> None:
+async def test_a_message_too_large_for_another_queue_stays(scene: Scene) -> None:
     await scene.set_other(max_message_bytes=100)
     await scene.send_dead_lettered(1, b"x" * 101)
     await scene.send_dead_lettered(1, b"x" * 100)
     assert await scene.redrive_to_other() == 1
     assert [message.sequence_number for message in await browsed(scene, scene.other)] == [2]
-    assert await scene.redrive() == 1, "in its own queue it has its place already"
+    assert await scene.redrive() == 1, "its own queue needs no room for it"
 
 
 @pytest.mark.parametrize("count", [0, 1])
-async def test_a_queue_that_is_closed_to_senders_takes_none(scene: Scene, count: int) -> None:
+async def test_a_redrive_into_a_queue_with_sends_disabled_is_refused(scene: Scene, count: int) -> None:
     await scene.send_dead_lettered(count)
     await scene.set_other(status=QueueStatus.SEND_DISABLED)
     with pytest.raises(SendDisabled):
         await scene.redrive_to_other()
 
 
-async def test_a_queue_that_was_made_again_and_closed_to_senders_takes_none(scene: Scene) -> None:
+async def test_a_redrive_into_a_recreated_queue_with_sends_disabled_is_refused(scene: Scene) -> None:
     await scene.send_dead_lettered(1)
     assert await scene.broker.store.queues.delete(scene.other)
     await scene.broker.store.queues.create(scene.other.name, QueueSettings(status=QueueStatus.SEND_DISABLED))

@@ -1,4 +1,4 @@
-"""What was claimed for a receiver that goes, or that the store fails meanwhile, is given back uncounted."""
+"""Messages claimed for a receiver that disconnects, or whose store call fails, are released uncounted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_DELIVERY_COUNT = 1
 
 
 class StalledStore:
-    """A store that never gets round to a method, or fails in it; giving back still works."""
+    """A store in which one method hangs or fails; releases still work."""
 
     def __init__(self, store: Any, method: str, failure: Exception | None = None) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class StalledStore:
 
 
 class RecordingNotifier:
-    """Notes who is rung for."""
+    """Records which receivers are woken."""
 
     def __init__(self) -> None:
         self.notified: list[tuple[int, int]] = []
@@ -55,10 +55,10 @@ class RecordingNotifier:
         self.notified.append((queue_id, count))
 
     def schedule_changed(self) -> None:
-        """Nothing of that here."""
+        """Do nothing."""
 
-    def queue_changed(self, queue_id: int) -> None:
-        """Nothing of that here."""
+    def queues_changed(self) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -68,14 +68,12 @@ async def queue(broker: Broker) -> Queue:
 
 
 async def states(broker: Broker, queue: Queue) -> dict[str, MessageState]:
-    """Where each message is."""
+    """Return the state of each message."""
     found = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return {message.envelope.message_id: message.state for message in found}
 
 
-async def test_whoever_goes_before_its_messages_are_deleted_has_them_back_in_the_queue(
-    broker: Broker, queue: Queue
-) -> None:
+async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope("a"))])
     slow = replace(broker, store=StalledStore(broker.store, "remove"))
     receiving = asyncio.create_task(receive_and_delete(slow, queue, ReceiveRequest()))
@@ -104,38 +102,36 @@ async def test_messages_held_by_another_request_return_to_the_queue(broker: Brok
     assert (message.delivery_count, message.failure_count) == (2, 0)
 
 
-async def test_only_those_are_rung_for_whom_something_came_back(broker: Broker, queue: Queue) -> None:
+async def test_a_release_wakes_receivers_only_for_released_messages(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope("")) for _ in range(4)])
-    held = await receive(broker, queue, ReceiveRequest(max_messages=4))
-    bells = RecordingNotifier()
-    watched = replace(broker, notifier=bells)
-    await release_undelivered(watched, queue, held[:3])
-    await release_undelivered(watched, queue, held)
-    assert bells.notified == [(queue.id, 3), (queue.id, 1)]
-    await release_undelivered(watched, queue, held)
-    assert len(bells.notified) == 2
+    locked = await receive(broker, queue, ReceiveRequest(max_messages=4))
+    notifier = RecordingNotifier()
+    notifying = replace(broker, notifier=notifier)
+    await release_undelivered(notifying, queue, locked[:3])
+    await release_undelivered(notifying, queue, locked)
+    assert notifier.notified == [(queue.id, 3), (queue.id, 1)]
+    await release_undelivered(notifying, queue, locked)
+    assert len(notifier.notified) == 2
 
 
-async def test_what_comes_back_to_the_dead_letter_queue_rings_for_those_who_wait_there(
-    broker: Broker, queue: Queue
-) -> None:
+async def test_a_released_dead_letter_wakes_dead_letter_receivers(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope("a"))])
     (message,) = await receive(broker, queue, ReceiveRequest())
     await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
     dead = await receive(broker, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
-    bells = RecordingNotifier()
-    await release_undelivered(replace(broker, notifier=bells), queue, dead)
-    assert bells.notified == [(-queue.id, 1)]
+    notifier = RecordingNotifier()
+    await release_undelivered(replace(broker, notifier=notifier), queue, dead)
+    assert notifier.notified == [(-queue.id, 1)]
 
 
-async def test_what_the_store_cannot_free_is_left_to_its_lock(broker: Broker, queue: Queue) -> None:
+async def test_a_message_that_cannot_be_released_stays_locked(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, [NewMessage(Envelope("a"))])
-    held = await receive(broker, queue, ReceiveRequest())
+    locked = await receive(broker, queue, ReceiveRequest())
 
     class Away:
         async def move(self, moves: Sequence[Move]) -> list[bool]:
             raise StoreUnavailable
 
     away: Any = Away()
-    await release_undelivered(replace(broker, store=away), queue, held)
+    await release_undelivered(replace(broker, store=away), queue, locked)
     assert await states(broker, queue) == {"a": MessageState.LOCKED}

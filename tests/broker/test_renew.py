@@ -1,4 +1,4 @@
-"""A renewal promises what the message store and the lock store both keep, counted by the clock that grants it."""
+"""A renewal promises only what both stores keep, measured by the clock that grants it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,12 +25,12 @@ from tests.virtual_clock import VirtualClock, run_advancing
 
 LOCK_DURATION = 30 * SECOND
 LOCK_STORE_CLOCK_OFFSET = 7 * SECOND
-"""How far the clock of the lock store is ahead of that of the message store."""
+"""How far the clock of the lock store is ahead of the clock of the message store."""
 ASKING_SECONDS = 0.5
 
 
 class SharedLockStore(MemoryLockStore):
-    """A lock store with a clock of its own, which takes a moment to answer and notes what it is told."""
+    """A lock store with its own clock, which takes time to answer and records what is written."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -76,56 +76,56 @@ def locks(clock: VirtualClock) -> SharedLockStore:
 
 @pytest.fixture
 def sharing_broker(broker: Broker, locks: SharedLockStore) -> Broker:
-    """The broker, beside others that share its lock store."""
+    """The broker with a lock store that others share."""
     return replace(broker, lock_store=cast("LockStore", locks))
 
 
 async def locked_until(broker: Broker, queue: Queue, token: LockToken) -> Instant | None:
-    """The end of the lock in SQL."""
+    """Return the end of the lock in SQL."""
     message = await broker.store.read(queue.id, token.sequence_number)
     assert message is not None
     return message.locked_until
 
 
-# ---- what is promised ------------------------------------------------------------------------------------------------
+# ---- granted renewals ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("asked", "promised"), [(None, LOCK_DURATION), (MINUTE, MINUTE)], ids=["of the queue", "asked for"]
+    ("requested", "promised"), [(None, LOCK_DURATION), (MINUTE, MINUTE)], ids=["of the queue", "requested"]
 )
-async def test_a_lock_lasts_from_now_on_as_long_as_its_queue_or_its_holder_says(
-    broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, asked: Duration | None, promised: Duration
+async def test_a_renewed_lock_lasts_for_the_duration_of_the_queue_or_the_request(
+    broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, requested: Duration | None, promised: Duration
 ) -> None:
     await clock.advance(20)
-    promise = await renew(broker, queue, token, asked)
-    assert promise.locked_until == clock.now() + promised == await locked_until(broker, queue, token)
+    lock = await renew(broker, queue, token, requested)
+    assert lock.locked_until == clock.now() + promised == await locked_until(broker, queue, token)
     await clock.advance(5)
-    assert promise.remaining(clock.monotonic()) == promised - 5 * SECOND
+    assert lock.remaining(clock.monotonic()) == promised - 5 * SECOND
 
 
-async def test_a_shared_renewal_counts_from_before_the_lock_store_was_asked(
+async def test_a_shared_renewal_is_measured_from_before_the_lock_store_call(
     sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
-    began, asked_at = clock.monotonic(), locks.now()
-    promise = await renew(sharing_broker, queue, token)
-    assert (promise.locked_until, promise.measured_from) == (asked_at + LOCK_DURATION, began)
-    assert promise.remaining(clock.monotonic()) == LOCK_DURATION - round(ASKING_SECONDS * SECOND)
+    started_at, asked_at = clock.monotonic(), locks.now()
+    lock = await renew(sharing_broker, queue, token)
+    assert (lock.locked_until, lock.measured_from) == (asked_at + LOCK_DURATION, started_at)
+    assert lock.remaining(clock.monotonic()) == LOCK_DURATION - round(ASKING_SECONDS * SECOND)
 
 
-async def test_sql_grants_a_shared_lock_ahead_and_the_lock_store_keeps_a_margin_to_it(
+async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
     sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     asked_at = locks.now()
     await renew(sharing_broker, queue, token)
     lead = LEAD_TIME_FACTOR * LOCK_DURATION
     assert await locked_until(sharing_broker, queue, token) == clock.now() + lead
-    edition = QueueVersion(queue.id, queue.lock_version)
+    queue_version = QueueVersion(queue.id, queue.lock_version)
     assert locks.records == [
-        LockRecord(1, LOCK_DURATION, asked_at + lead - CLOCK_MARGIN, asked_at + LOCK_DURATION, edition)
+        LockRecord(1, LOCK_DURATION, asked_at + lead - CLOCK_MARGIN, asked_at + LOCK_DURATION, queue_version)
     ]
 
 
-async def test_the_deadline_of_a_shorter_renewal_lies_beyond_every_earlier_promise(
+async def test_the_record_of_a_shorter_renewal_outlasts_every_earlier_promise(
     sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     await renew(sharing_broker, queue, token, 10 * MINUTE)
@@ -135,38 +135,38 @@ async def test_the_deadline_of_a_shorter_renewal_lies_beyond_every_earlier_promi
     assert [record.duration for record in locks.records] == [10 * MINUTE, granted - clock.now()]
 
 
-async def test_where_the_lock_store_prolongs_the_lock_sql_is_not_written(
+async def test_a_renewal_by_the_lock_store_does_not_write_sql(
     sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     before = await locked_until(sharing_broker, queue, token)
     locks.prolongs_until = locks.now() + LOCK_DURATION
-    began = clock.monotonic()
-    promise = await renew(sharing_broker, queue, token)
-    assert (promise.locked_until, promise.duration, promise.measured_from) == (
+    started_at = clock.monotonic()
+    lock = await renew(sharing_broker, queue, token)
+    assert (lock.locked_until, lock.duration, lock.measured_from) == (
         locks.prolongs_until,
         LOCK_DURATION,
-        began,
+        started_at,
     )
     assert (await locked_until(sharing_broker, queue, token), locks.records) == (before, [])
-    tally = sharing_broker.counters
-    assert isinstance(tally, CountingTally)
-    assert tally["renewals_without_sql"] == 1
+    counters = sharing_broker.counters
+    assert isinstance(counters, CountingTally)
+    assert counters["renewals_without_sql"] == 1
 
 
-async def test_while_the_lock_store_is_away_sql_grants_nothing_ahead(
+async def test_without_the_lock_store_sql_grants_no_lead_time(
     sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     locks.is_reachable = False
-    promise = await renew(sharing_broker, queue, token)
-    assert promise.locked_until == clock.now() + LOCK_DURATION == await locked_until(sharing_broker, queue, token)
-    assert promise.measured_from == clock.monotonic(), "SQL was asked after the lock store"
+    lock = await renew(sharing_broker, queue, token)
+    assert lock.locked_until == clock.now() + LOCK_DURATION == await locked_until(sharing_broker, queue, token)
+    assert lock.measured_from == clock.monotonic(), "SQL was requested after the lock store"
     assert locks.records == []
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---- refused renewals ------------------------------------------------------------------------------------------------
 
 
-async def test_a_lock_that_has_ended_is_lost_since_its_end(
+async def test_renewing_an_expired_lock_reports_when_it_ended(
     broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock
 ) -> None:
     end = await locked_until(broker, queue, token)
@@ -176,7 +176,7 @@ async def test_a_lock_that_has_ended_is_lost_since_its_end(
     assert (lost.value.cause, lost.value.lost_at) == (LossCause.EXPIRED, end)
 
 
-async def test_a_delivery_that_was_settled_is_not_renewed(broker: Broker, queue: Queue, token: LockToken) -> None:
+async def test_a_settled_delivery_is_not_renewed(broker: Broker, queue: Queue, token: LockToken) -> None:
     await settle_one(broker, queue, complete(queue, token))
     with pytest.raises(AlreadySettled):
         await renew(broker, queue, token)
@@ -190,7 +190,7 @@ async def test_a_token_of_another_queue_is_not_found(broker: Broker, queue: Queu
 
 
 class BusyStore:
-    """A store in which another request holds the row of every renewal; it notes when each was tried."""
+    """A store in which another request holds the row of every renewal; it records the time of each try."""
 
     def __init__(self, store: Any, clock: VirtualClock) -> None:
         self._store = store
@@ -205,12 +205,12 @@ class BusyStore:
         return [None for _ in extensions]
 
 
-async def test_a_row_that_another_request_holds_is_tried_for_a_second_or_so(
+async def test_a_renewal_tries_a_held_row_for_about_a_second(
     broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock
 ) -> None:
     store = BusyStore(broker.store, clock)
     with pytest.raises(MessageBusy):
         await run_advancing(clock, renew(replace(broker, store=cast("Store", store)), queue, token))
     pauses = [later - earlier for earlier, later in zip(store.tries, store.tries[1:], strict=False)]
-    assert pauses == pytest.approx([0] + [FIRST_PAUSE_SECONDS * 2**look for look in range(MAX_TRIES - 2)])
+    assert pauses == pytest.approx([0] + [FIRST_PAUSE_SECONDS * 2**number for number in range(MAX_TRIES - 2)])
     assert sum(pauses) == pytest.approx(1.275)

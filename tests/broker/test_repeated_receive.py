@@ -1,4 +1,4 @@
-"""A receive that is repeated under its Idempotency-Key answers what the first one locked in this very queue."""
+"""A repeated receive with an Idempotency-Key returns the messages that the first one locked in the same queue."""
 
 from app.broker.ports import Attempt
 from app.broker.queues import delete_queue, put_queue
@@ -16,7 +16,7 @@ LOCK_DURATION = 30 * SECOND
 ATTEMPT = Attempt(b"k" * 32, b"p" * 32, HOUR)
 
 
-async def test_a_repeat_does_not_answer_messages_of_a_deleted_queue() -> None:
+async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         deleted, _ = await put_queue(broker, "orders", QueueSettings())
         await send(broker, deleted, [NewMessage(Envelope(""))])
@@ -28,7 +28,7 @@ async def test_a_repeat_does_not_answer_messages_of_a_deleted_queue() -> None:
     assert repeat.result == []
 
 
-async def test_a_repeat_answers_the_same_lock_with_what_is_left_of_it() -> None:
+async def test_a_repeat_returns_the_same_lock_with_its_remaining_time() -> None:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await put_queue(broker, "orders", QueueSettings(lock_duration=LOCK_DURATION))
@@ -37,4 +37,4 @@ async def test_a_repeat_answers_the_same_lock_with_what_is_left_of_it() -> None:
         await clock.advance(10)
         (again,) = (await receive_once(broker, queue, ReceiveRequest(), ATTEMPT)).result
         assert token_of(again) == token_of(first)
-        assert again.lock_remaining(clock.monotonic()) == LOCK_DURATION - 10 * SECOND, "it is not renewed by that"
+        assert again.lock_remaining(clock.monotonic()) == LOCK_DURATION - 10 * SECOND, "a repeat does not renew it"

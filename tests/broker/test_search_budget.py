@@ -1,4 +1,4 @@
-"""Looking through filters costs a bounded amount, and finds all the same what matches and stays available."""
+"""Filtered scans have a bounded cost and still find every match that stays available."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ from app.broker.filters import CelFilter, MatchAll
 from app.broker.notify_receivers import on_remote_messages
 from app.broker.purge import MessageSelection
 from app.broker.receive import ReceiveRequest, receive
-from app.broker.search_state import MAX_BATCH_SIZE as LARGEST_LOOK_OF_ALL
+from app.broker.search_state import MAX_BATCH_SIZE as LARGEST_BATCH_SIZE
 from app.broker.search_state import SearchRegistry
 from app.broker.send import send
 from app.broker.settle import settle_one
@@ -41,7 +41,7 @@ MAX_BATCH_SIZE = 10
 
 
 class SlowStore:
-    """A store in which each look takes a moment; it counts looks, and the messages that they read."""
+    """A store in which each read takes time; it counts reads and the messages that they return."""
 
     def __init__(self, store: Any, clock: VirtualClock) -> None:
         self._store = store
@@ -77,10 +77,10 @@ class SlowStore:
         self._concurrent += 1
         self.max_concurrent = max(self.max_concurrent, self._concurrent)
         await self._clock.sleep(READ_SECONDS)
-        seen = await read()
+        messages = await read()
         self._concurrent -= 1
-        self.messages_read += len(seen)
-        return seen
+        self.messages_read += len(messages)
+        return messages
 
 
 @dataclass
@@ -94,8 +94,8 @@ class Scene:
     waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
 
     async def fill(self, count: int, subject: str = "other", **envelope: Any) -> None:
-        letters = [NewMessage(Envelope("", subject=subject, **envelope))] * count
-        await send(self.broker, self.queue, letters)
+        new_messages = [NewMessage(Envelope("", subject=subject, **envelope))] * count
+        await send(self.broker, self.queue, new_messages)
 
     def wait(self, subject: str, seconds: float = 3000) -> "asyncio.Task[list[Message]]":
         task = asyncio.create_task(receive(self.broker, self.queue, receive_request(subject, seconds)))
@@ -103,7 +103,7 @@ class Scene:
         return task
 
     async def is_found(self, task: "asyncio.Task[list[Message]]", *, within: int) -> bool:
-        """Whether the receiver has its message, with the look of each second, within the given number of seconds."""
+        """Return whether the receiver gets its message within these seconds, with a periodic wake-up each second."""
         for _ in range(within):
             await wake_receivers(self.broker)
             await self.clock.advance(1)
@@ -134,10 +134,10 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
 
 
 class RemoteNotifier(LocalNotifier):
-    """The wake-ups of another process, of which this one hears what it tells of messages."""
+    """The notifier of another process, which forwards message numbers to this one."""
 
-    def __init__(self, bell: WaitQueue[int], scene: Scene) -> None:
-        super().__init__(bell)
+    def __init__(self, wait_queue: WaitQueue[int], scene: Scene) -> None:
+        super().__init__(wait_queue)
         self._scene = scene
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
@@ -146,17 +146,20 @@ class RemoteNotifier(LocalNotifier):
 
 
 def another_process(scene: Scene) -> Broker:
-    """A broker on the same store, with receivers and searches of its own."""
-    bell = WaitQueue[int](scene.clock)
+    """Return a broker on the same store with its own receivers and searches."""
+    wait_queue = WaitQueue[int](scene.clock)
     return replace(
-        scene.broker, wait_queue=bell, notifier=RemoteNotifier(bell, scene), searches=SearchRegistry(scene.clock, 200)
+        scene.broker,
+        wait_queue=wait_queue,
+        notifier=RemoteNotifier(wait_queue, scene),
+        searches=SearchRegistry(scene.clock, 200),
     )
 
 
-# ---- what it costs ---------------------------------------------------------------------------------------------------
+# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
-async def test_all_receivers_together_look_one_at_a_time_and_half_of_the_time(scene: Scene) -> None:
+async def test_filtered_reads_run_one_at_a_time_for_half_of_the_time(scene: Scene) -> None:
     await scene.fill(1000)
     for number in range(20):
         scene.wait(f"wanted-{number}")
@@ -172,14 +175,14 @@ async def test_a_hundred_filtered_receivers_use_at_most_half_of_the_time(scene: 
     await scene.clock.advance(5)
     assert scene.store.reads == pytest.approx(5 / READ_SECONDS / 2, rel=0.02)
     other, _ = await scene.broker.store.queues.create("other", QueueSettings())
-    # The clock stands still, so none of this waits for a look to end.
+    # The clock does not move, so none of this waits for a read to end.
     async with asyncio.timeout(TIMEOUT_SECONDS):
         await send(scene.broker, other, [NewMessage(Envelope("at-once"))])
         (message,) = await receive(scene.broker, other, ReceiveRequest())
     assert message.envelope.message_id == "at-once"
 
 
-async def test_a_wake_up_costs_a_look_at_what_is_new_and_not_at_the_whole_queue(scene: Scene) -> None:
+async def test_a_wake_up_reads_new_messages_and_not_the_whole_queue(scene: Scene) -> None:
     await scene.fill(300)
     for number in range(5):
         scene.wait(f"wanted-{number}")
@@ -190,25 +193,25 @@ async def test_a_wake_up_costs_a_look_at_what_is_new_and_not_at_the_whole_queue(
     await scene.fill(1)
     await scene.clock.advance(0.5)
     assert scene.store.messages_read <= 5 * (1 + again)
-    # In the same second no search looks again at what it has passed.
+    # Within the same second no search rescans what it has passed.
     scene.store.reads = scene.store.messages_read = 0
     await scene.fill(1)
     await scene.clock.advance(0.2)
     assert (scene.store.reads, scene.store.messages_read) == (5, 5)
-    assert scene.store.read_by_number == 0, "the walks have yet to reach what is new"
+    assert scene.store.read_by_number == 0, "the searches have yet to reach the new message"
 
 
-async def test_where_one_look_reaches_the_end_a_call_looks_once(scene: Scene) -> None:
+async def test_a_short_queue_costs_one_read_per_request(scene: Scene) -> None:
     for _ in range(2):
         await scene.fill(3)
         scene.store.reads = 0
-        call = scene.wait("wanted", 0)
+        request = scene.wait("wanted", 0)
         await scene.clock.advance(5)
-        assert await call == []
+        assert await request == []
         assert scene.store.reads == 1
 
 
-async def test_the_end_that_was_seen_from_the_front_is_where_the_walk_goes_on(scene: Scene) -> None:
+async def test_a_search_continues_at_the_end_that_a_scan_from_the_front_reached(scene: Scene) -> None:
     for seconds in (0, 3000):
         await scene.fill(3)
         scene.wait("wanted", seconds)
@@ -219,7 +222,7 @@ async def test_the_end_that_was_seen_from_the_front_is_where_the_walk_goes_on(sc
     assert scene.store.messages_read == 1
 
 
-async def test_a_message_that_another_transaction_holds_is_looked_at_once_by_each_receiver(
+async def test_each_receiver_reads_a_message_held_by_a_transaction_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scene.fill(200)
@@ -236,15 +239,15 @@ async def test_a_message_that_another_transaction_holds_is_looked_at_once_by_eac
     assert scene.store.read_by_number == 2
 
 
-async def test_a_call_whose_time_is_over_looks_no_further(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_whose_time_is_over_stops_reading(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_filtered, "MIN_SECONDS", READ_SECONDS)
     await scene.fill(3 * MAX_BATCH_SIZE)
-    call = scene.wait("wanted", 0)
+    request = scene.wait("wanted", 0)
     await scene.clock.advance(1)
-    assert (call.result(), scene.store.reads) == ([], 1)
+    assert (request.result(), scene.store.reads) == ([], 1)
 
 
-async def test_a_call_that_is_full_leaves_the_look_at_what_was_passed_to_the_next(scene: Scene) -> None:
+async def test_a_full_request_leaves_the_rescan_to_the_next_request(scene: Scene) -> None:
     await scene.fill(3 * MAX_BATCH_SIZE)
     scene.wait("wanted", 0)
     await scene.clock.advance(5)
@@ -255,10 +258,10 @@ async def test_a_call_that_is_full_leaves_the_look_at_what_was_passed_to_the_nex
     scene.store.reads = 0
     scene.wait("wanted", 0)
     await scene.clock.advance(0.5)
-    assert scene.store.reads == 2 + receive_filtered.RESCAN_BATCHES, "the front and the end, and what lies between"
+    assert scene.store.reads == 2 + receive_filtered.RESCAN_BATCHES, "the front, the end, and the messages between them"
 
 
-async def test_a_receiver_that_takes_all_news_wakes_no_other(scene: Scene) -> None:
+async def test_a_receiver_that_claims_every_noted_message_wakes_no_other(scene: Scene) -> None:
     await scene.fill(200)
     for _ in range(2):
         scene.wait("wanted")
@@ -267,11 +270,11 @@ async def test_a_receiver_that_takes_all_news_wakes_no_other(scene: Scene) -> No
     await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(0.5)
     assert [task.done() for task in scene.waiting] == [True, False]
-    # The wake-up goes round once: the other one looks for news ahead of its walk, and at what it has passed.
+    # The wake-up visits each receiver once: the other one reads ahead of its search and rescans what it has passed.
     assert scene.store.reads == 1 + receive_filtered.RESCAN_BATCHES
 
 
-async def test_receivers_with_one_filter_share_its_walk(scene: Scene) -> None:
+async def test_receivers_with_the_same_filter_share_a_search(scene: Scene) -> None:
     await scene.fill(300)
     first = scene.wait("wanted", 0)
     await scene.clock.advance(5)
@@ -282,18 +285,18 @@ async def test_receivers_with_one_filter_share_its_walk(scene: Scene) -> None:
     assert scene.store.messages_read <= (2 + receive_filtered.RESCAN_BATCHES) * MAX_BATCH_SIZE
 
 
-async def test_a_look_reads_fewer_messages_where_they_are_large(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_large_messages_is_smaller(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_filtered, "BATCH_BYTES", 100_000)
     await scene.fill(60, properties=b'{"a": "%s"}' % (b"x" * 30_000))
     scene.wait("wanted")
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        # What is large is evaluated beside the event loop, which takes real time.
+        # Filters run on the event loop in batches, which takes real time.
         while scene.store.messages_read < 60:
             await scene.clock.advance(0.1)
     assert scene.store.largest <= 3
 
 
-async def test_a_look_reads_more_messages_where_they_are_small(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_of_small_messages_is_larger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_filtered, "BATCH_BYTES", MAX_BATCH_SIZE * MESSAGE_OVERHEAD_BYTES)
     await scene.fill(60)
     scene.wait("wanted")
@@ -303,7 +306,7 @@ async def test_a_look_reads_more_messages_where_they_are_small(scene: Scene, mon
     assert scene.store.largest == MAX_BATCH_SIZE
 
 
-async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: Scene) -> None:
+async def test_a_filtered_receiver_above_the_limit_is_refused(scene: Scene) -> None:
     broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2))
     first, second = (
         asyncio.create_task(receive(broker, scene.queue, receive_request(name, 50))) for name in ("one", "two")
@@ -321,30 +324,32 @@ async def test_one_more_receiver_with_a_filter_than_may_wait_is_refused(scene: S
         await asyncio.wait([task])
 
 
-async def test_a_page_behind_a_filter_ends_with_its_time_and_says_where_to_go_on(
+async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsing, "BATCH_SIZE", 10)
     monkeypatch.setattr(browsing, "MAX_BYTES", 1)
     await scene.fill(20)
     await scene.fill(1, "wanted")
-    matching = CelFilter("message.subject == 'wanted'")
+    message_filter = CelFilter("message.subject == 'wanted'")
     pages = 0
     found: list[Message] = []
     after: int | None = 0
     while after is not None:
-        call = asyncio.create_task(browse(scene.broker, scene.queue, [MessageState.AVAILABLE], matching, after, 5))
+        request = asyncio.create_task(
+            browse(scene.broker, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
+        )
         await scene.clock.advance(1)
-        page, after = call.result()
+        page, after = request.result()
         found += page
         pages += 1
     assert (len(found), pages) == (1, 3)
 
 
-async def test_a_purge_and_a_redrive_through_filters_take_turns_with_receivers(scene: Scene) -> None:
+async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Scene) -> None:
     await scene.fill(1000)
     nothing = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
-    calls = [
+    requests = [
         asyncio.create_task(purging.purge(scene.broker, scene.queue, nothing)),
         asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, nothing, None)),
     ]
@@ -353,10 +358,10 @@ async def test_a_purge_and_a_redrive_through_filters_take_turns_with_receivers(s
     assert scene.store.max_concurrent == 1
     assert scene.store.reads == pytest.approx(1 / READ_SECONDS / 2, abs=1)
     await scene.clock.advance(10)
-    assert [call.result() for call in calls] == [0, 0]
+    assert [request.result() for request in requests] == [0, 0]
 
 
-async def test_what_is_done_without_a_filter_waits_for_no_turn(scene: Scene) -> None:
+async def test_unfiltered_reads_do_not_wait_for_filtered_ones(scene: Scene) -> None:
     await scene.fill(1000)
     for number in range(100):
         scene.wait(f"wanted-{number}")
@@ -370,40 +375,44 @@ async def test_what_is_done_without_a_filter_waits_for_no_turn(scene: Scene) -> 
     assert len(page.result()[0]) == 5
 
 
-async def test_a_purge_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
+async def test_a_filtered_purge_ends_at_its_timeout_once_it_has_found_messages(scene: Scene) -> None:
     for apart in (2 * MAX_BATCH_SIZE, 500, 0):
         await scene.fill(1, "wanted")
         await scene.fill(apart)
-    choice = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
-    patience = 10 * READ_SECONDS
-    first = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
-    await scene.clock.advance(2 * patience)
+    selection = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
+    timeout_seconds = 10 * READ_SECONDS
+    first = asyncio.create_task(purging.purge(scene.broker, scene.queue, selection, timeout_seconds))
+    await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 2
-    # An answer of 0 says that none is left, so a walk that has found none goes on.
+    # A result of 0 means that none is left, so a purge without a match continues.
     for expected in (1, 0):
-        again = asyncio.create_task(purging.purge(scene.broker, scene.queue, choice, patience))
+        again = asyncio.create_task(purging.purge(scene.broker, scene.queue, selection, timeout_seconds))
         await scene.clock.advance(2)
         assert again.result() == expected
 
 
-async def test_a_redrive_through_a_filter_ends_with_its_patience_once_it_has_found_some(scene: Scene) -> None:
+async def test_a_filtered_redrive_ends_at_its_timeout_once_it_has_found_messages(scene: Scene) -> None:
     await scene.fill(1, "wanted")
     await scene.fill(500)
     assert await dead_letter_all(scene.broker.store, scene.queue) == 501
-    choice = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
-    patience = 10 * READ_SECONDS
-    first = asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, choice, None, patience))
-    await scene.clock.advance(2 * patience)
+    selection = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
+    timeout_seconds = 10 * READ_SECONDS
+    first = asyncio.create_task(
+        purging.redrive(scene.broker, scene.queue, scene.queue, selection, None, timeout_seconds)
+    )
+    await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 1
     assert scene.store.reads <= 12
 
 
-async def test_a_walk_that_finds_nothing_ends_while_others_send(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Senders and dead letters may come as fast as the walk, which would follow them for ever."""
+async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages may arrive as fast as the scan reads, which would then never end."""
     await scene.fill(3 * MAX_BATCH_SIZE)
     read = scene.store.browse_metadata
 
-    async def look_behind_senders(
+    async def read_while_others_send(
         queue_id: int, states: Sequence[MessageState], *page: int
     ) -> Sequence[MessageMetadata]:
         await scene.fill(MAX_BATCH_SIZE)
@@ -411,7 +420,7 @@ async def test_a_walk_that_finds_nothing_ends_while_others_send(scene: Scene, mo
             await dead_letter_all(scene.broker.store, scene.queue)
         return await read(queue_id, states, *page)
 
-    monkeypatch.setattr(scene.store, "browse_metadata", look_behind_senders)
+    monkeypatch.setattr(scene.store, "browse_metadata", read_while_others_send)
     available, dead = (
         MessageSelection([state], CelFilter("message.subject == 'wanted'"))
         for state in (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
@@ -424,13 +433,13 @@ async def test_a_walk_that_finds_nothing_ends_while_others_send(scene: Scene, mo
     assert (purge.result(), redrive.result()) == (0, 0)
 
 
-def test_a_look_is_bounded_in_bytes_by_its_number() -> None:
-    """Of bodies nothing is read, so what is left are properties and what stands beside them."""
-    assert LARGEST_LOOK_OF_ALL * (MAX_PROPERTIES_BYTES + MESSAGE_OVERHEAD_BYTES) <= MAX_RESPONSE_BYTES
+def test_the_largest_batch_fits_into_a_response() -> None:
+    """No bodies are read, so only properties and the overhead of each message remain."""
+    assert LARGEST_BATCH_SIZE * (MAX_PROPERTIES_BYTES + MESSAGE_OVERHEAD_BYTES) <= MAX_RESPONSE_BYTES
 
 
-@pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one look", "in looks of their own"])
-async def test_a_call_looks_no_further_once_the_next_match_has_no_room_in_its_answer(scene: Scene, apart: int) -> None:
+@pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one batch", "in separate batches"])
+async def test_a_request_stops_reading_when_the_next_match_does_not_fit(scene: Scene, apart: int) -> None:
     large = NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
     ahead = 2 * MAX_BATCH_SIZE
     await scene.fill(ahead)
@@ -439,37 +448,39 @@ async def test_a_call_looks_no_further_once_the_next_match_has_no_room_in_its_an
         await scene.fill(apart)
     await scene.fill(20 * MAX_BATCH_SIZE)
     broker = replace(scene.broker, max_response_bytes=250_000)
-    call = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
     await scene.clock.advance(0.4)
-    assert [message.sequence_number for message in call.result()] == [ahead + 1, ahead + 2 + apart]
+    assert [message.sequence_number for message in request.result()] == [ahead + 1, ahead + 2 + apart]
     assert scene.store.reads == 3 + 2 * apart // MAX_BATCH_SIZE
     again = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in again.result()] == [ahead + 3 + 2 * apart, ahead + 4 + 3 * apart]
 
 
-async def test_a_receiver_gets_no_more_than_it_asked_for_also_in_several_looks(scene: Scene) -> None:
+async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Scene) -> None:
     await scene.fill(2, "wanted")
     await scene.fill(3 * MAX_BATCH_SIZE)
     await scene.fill(3, "wanted")
-    call = asyncio.create_task(receive(scene.broker, scene.queue, replace(receive_request("wanted"), max_messages=3)))
+    request = asyncio.create_task(
+        receive(scene.broker, scene.queue, replace(receive_request("wanted"), max_messages=3))
+    )
     await scene.clock.advance(5)
-    assert [message.sequence_number for message in call.result()] == [1, 2, 3 + 3 * MAX_BATCH_SIZE]
+    assert [message.sequence_number for message in request.result()] == [1, 2, 3 + 3 * MAX_BATCH_SIZE]
 
 
-@pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one look", "in looks of their own"])
-async def test_an_answer_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
+@pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one batch", "in separate batches"])
+async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
     large = NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
     for _ in range(3):
         await send(scene.broker, scene.queue, [large])
         await scene.fill(apart)
     broker = replace(scene.broker, max_response_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000))
-    call = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
     await scene.clock.advance(5)
-    assert [message.sequence_number for message in call.result()] == [1, 2 + apart]
+    assert [message.sequence_number for message in request.result()] == [1, 2 + apart]
 
 
-async def test_the_room_for_a_match_that_another_receiver_took_first_goes_to_a_later_one(
+async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = [NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)]
@@ -484,76 +495,76 @@ async def test_the_room_for_a_match_that_another_receiver_took_first_goes_to_a_l
 
     monkeypatch.setattr(scene.store, "claim_by_number", claim_after_another)
     broker = replace(scene.broker, max_response_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000))
-    call = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
     await scene.clock.advance(5)
-    assert [message.sequence_number for message in call.result()] == [1, 3 + 3 * MAX_BATCH_SIZE]
+    assert [message.sequence_number for message in request.result()] == [1, 3 + 3 * MAX_BATCH_SIZE]
 
 
-# ---- what it finds ---------------------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_goes_on_where_the_last_one_with_its_filter_stopped(
+async def test_a_request_continues_where_the_last_one_with_its_filter_stopped(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_filtered, "MAX_MESSAGES", 50)
     await scene.fill(300)
     await scene.fill(1, "wanted")
-    calls = 0
+    requests = 0
     found: list[Message] = []
-    while not found and calls < 20:
-        call = scene.wait("wanted", 0)
+    while not found and requests < 20:
+        request = scene.wait("wanted", 0)
         await scene.clock.advance(5)
-        found = await call
-        calls += 1
+        found = await request
+        requests += 1
     assert len(found) == 1
-    assert 6 <= calls <= 9
+    assert 6 <= requests <= 9
 
 
-async def test_a_message_that_is_freed_far_behind_the_walk_is_found_at_once(scene: Scene) -> None:
+async def test_a_message_freed_behind_the_search_is_found_at_once(scene: Scene) -> None:
     await scene.fill(100)
     await scene.fill(1, "wanted")
     await scene.fill(100)
-    call = scene.wait("wanted", 0)
+    request = scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    (held,) = await call
+    (locked,) = await request
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
     assert not waiting.done()
-    ending = abandon(scene.broker, scene.queue, token_of(held), Abandonment())
-    await settle_one(scene.broker, scene.queue, ending)
+    settlement = abandon(scene.broker, scene.queue, token_of(locked), Abandonment())
+    await settle_one(scene.broker, scene.queue, settlement)
     await scene.clock.advance(0.1)
-    assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
+    assert [message.sequence_number for message in waiting.result()] == [locked.sequence_number]
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_of_several_urgent_messages_each_receiver_finds_its_share_at_once(scene: Scene, most: int) -> None:
-    """The receiver that is woken first looks at all of them, and has room for some."""
+async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Scene, most: int) -> None:
+    """The receiver that is woken first reads all of them and has room for some."""
     await scene.fill(200)
-    wishes = [replace(receive_request("wanted", 3000), max_messages=most)] * 5
-    scene.waiting += [asyncio.create_task(receive(scene.broker, scene.queue, one)) for one in wishes]
+    receive_requests = [replace(receive_request("wanted", 3000), max_messages=most)] * 5
+    scene.waiting += [asyncio.create_task(receive(scene.broker, scene.queue, one)) for one in receive_requests]
     await scene.clock.advance(20)
     await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)] * 5 * most)
     await scene.clock.advance(0.5)
     assert [task.done() and len(task.result()) for task in scene.waiting] == [most] * 5
 
 
-async def test_a_message_that_another_process_frees_behind_the_walk_is_found_at_once(scene: Scene) -> None:
+async def test_a_message_freed_behind_the_search_by_another_process_is_found_at_once(scene: Scene) -> None:
     await scene.fill(100)
     await scene.fill(1, "wanted")
     await scene.fill(100)
-    call = scene.wait("wanted", 0)
+    request = scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    (held,) = await call
-    # One of another filter waits in the other process, and is woken there.
+    (locked,) = await request
+    # A receiver with another filter waits in the other process, and is woken there.
     other = another_process(scene)
-    unlike = asyncio.create_task(receive(other, scene.queue, receive_request("unlike", 3000)))
-    scene.waiting += [unlike]
+    other_receiver = asyncio.create_task(receive(other, scene.queue, receive_request("unlike", 3000)))
+    scene.waiting += [other_receiver]
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    await settle_one(other, scene.queue, abandon(other, scene.queue, token_of(held), Abandonment()))
+    await settle_one(other, scene.queue, abandon(other, scene.queue, token_of(locked), Abandonment()))
     await scene.clock.advance(0.1)
-    assert [message.sequence_number for message in waiting.result()] == [held.sequence_number]
-    assert not unlike.done()
+    assert [message.sequence_number for message in waiting.result()] == [locked.sequence_number]
+    assert not other_receiver.done()
     other.wait_queue.close()
 
 
@@ -568,17 +579,17 @@ async def test_a_message_of_a_higher_priority_from_another_process_is_found_at_o
     assert scene.store.reads == 0
 
 
-async def test_a_message_that_was_freed_without_a_word_behind_the_walk_is_found_in_a_round(scene: Scene) -> None:
+async def test_a_message_freed_without_a_notification_is_found_by_a_rescan(scene: Scene) -> None:
     await scene.fill(100)
     await scene.fill(1, "wanted")
     await scene.fill(100)
-    call = scene.wait("wanted", 0)
+    request = scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    (held,) = await call
+    (locked,) = await request
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    # The move is made in the store alone, so that this process hears nothing of it.
-    assert await scene.broker.store.move([undelivered_release(held)]) == [True]
+    # The move happens in the store alone, so this process gets no notification.
+    assert await scene.broker.store.move([undelivered_release(locked)]) == [True]
     assert await scene.is_found(waiting, within=201 // (receive_filtered.RESCAN_BATCHES * MAX_BATCH_SIZE) + 2)
 
 
@@ -591,7 +602,7 @@ async def test_a_message_of_a_higher_priority_is_found_at_once(scene: Scene) -> 
     assert len(waiting.result()) == 1
 
 
-async def test_more_news_than_a_search_remembers_make_it_begin_again(scene: Scene) -> None:
+async def test_too_many_noted_messages_make_a_search_start_again(scene: Scene) -> None:
     await scene.fill(20)
     waiting = scene.wait("wanted")
     await scene.clock.advance(5)
@@ -601,14 +612,14 @@ async def test_more_news_than_a_search_remembers_make_it_begin_again(scene: Scen
     assert len(waiting.result()) == 1
 
 
-async def test_matches_are_received_in_order_by_calls_that_take_one_each(scene: Scene) -> None:
+async def test_requests_for_one_message_each_receive_matches_in_order(scene: Scene) -> None:
     for _ in range(3):
         await scene.fill(15)
         await scene.fill(2, "wanted")
     numbers: list[int] = []
     for _ in range(6):
-        call = scene.wait("wanted", 0)
+        request = scene.wait("wanted", 0)
         await scene.clock.advance(3)
-        numbers += [message.sequence_number for message in await call]
+        numbers += [message.sequence_number for message in await request]
     assert len(numbers) == 6
     assert numbers == sorted(numbers)

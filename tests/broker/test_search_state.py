@@ -1,4 +1,4 @@
-"""A search knows where to look next: a place along the order of delivery, and the numbers of what came behind it."""
+"""A search stores where to continue: a position in the order of delivery, and the numbers of messages behind it."""
 
 import pytest
 
@@ -22,41 +22,41 @@ def position(number: int) -> DeliveryPosition:
     return (-DEFAULT_PRIORITY, 0, number)
 
 
-# ---- news ------------------------------------------------------------------------------------------------------------
+# ---- noted messages --------------------------------------------------------------------------------------------------
 
 
 def search_at(number: int) -> SearchState:
-    """A search that has walked to the place of this message."""
+    """Return a search that has reached the position of this message."""
     search = SearchState(now=0)
     search.advance(START_POSITION, position(number))
     return search
 
 
 @pytest.mark.parametrize(
-    ("came_to", "news"),
+    ("new_position", "noted"),
     [(position(4), [9]), (position(5), [9]), (position(6), []), (None, [9])],
-    ids=["behind the walk", "where it stands", "ahead of it", "in an unknown place"],
+    ids=["behind the search", "at its position", "ahead of it", "unknown"],
 )
-def test_what_the_walk_has_yet_to_reach_is_no_news(came_to: DeliveryPosition | None, news: list[int]) -> None:
+def test_only_messages_behind_the_search_are_noted(new_position: DeliveryPosition | None, noted: list[int]) -> None:
     search = search_at(5)
-    search.note_receivable(9, came_to)
-    assert search.take_missed(10) == news
+    search.note_receivable(9, new_position)
+    assert search.take_missed(10) == noted
 
 
-def test_before_the_walk_begins_a_message_in_an_unknown_place_is_no_news_and_overtakes_none() -> None:
+def test_a_search_at_the_start_notes_no_messages() -> None:
     search = SearchState(now=0)
     search.note_receivable(9, None)
     assert search.take_missed(10) == []
 
 
-def test_all_is_news_during_a_look_which_may_have_missed_it() -> None:
+def test_an_active_scan_notes_every_message() -> None:
     search = search_at(5)
     search.active_scans = 1
     search.note_receivable(9, position(6))
     assert search.take_missed(10) == [9]
 
 
-def test_news_are_taken_once_and_the_lowest_numbers_first() -> None:
+def test_noted_messages_are_taken_once_lowest_numbers_first() -> None:
     search = search_at(5)
     for number in (3, 1, 2):
         search.note_receivable(number, None)
@@ -65,7 +65,7 @@ def test_news_are_taken_once_and_the_lowest_numbers_first() -> None:
     assert search.take_missed(2) == []
 
 
-def test_with_more_news_than_it_remembers_a_search_begins_again() -> None:
+def test_a_search_with_too_many_noted_messages_starts_again() -> None:
     search = search_at(5)
     for number in range(MAX_MISSED):
         search.note_receivable(number, None)
@@ -75,22 +75,22 @@ def test_with_more_news_than_it_remembers_a_search_begins_again() -> None:
     assert search.take_missed(MAX_MISSED) == []
 
 
-def test_a_walk_that_was_sent_back_meanwhile_does_not_advance() -> None:
+def test_a_search_that_was_moved_meanwhile_does_not_advance() -> None:
     search = search_at(5)
     search.advance(position(4), position(6))
     assert search.position == position(5)
 
 
-# ---- looks -----------------------------------------------------------------------------------------------------------
+# ---- batches and budgets ---------------------------------------------------------------------------------------------
 
 
-def test_the_passed_part_is_looked_at_again_once_in_a_while() -> None:
+def test_a_rescan_is_due_at_intervals() -> None:
     search = SearchState(now=10)
     due = 10 + RESCAN_SECONDS
     assert [search.start_rescan(now) for now in (10, due, due, due + RESCAN_SECONDS)] == [False, True, False, True]
 
 
-def test_the_size_of_a_look_follows_the_weight_of_the_messages_before() -> None:
+def test_the_batch_size_follows_the_weight_of_the_last_batch() -> None:
     search = SearchState(now=0)
     assert search.batch_size(200, 10 * MAX_METADATA_BYTES) == 10, "the first one expects the largest properties"
     search.record_batch(5, 5 * 1000)
@@ -98,35 +98,35 @@ def test_the_size_of_a_look_follows_the_weight_of_the_messages_before() -> None:
     assert search.batch_size(15, 20_000) == 15
     assert search.batch_size(200, 999) == 1, "one is always read"
     search.record_batch(0, 0)
-    assert search.batch_size(200, 20_000) == 20, "an empty look tells nothing"
+    assert search.batch_size(200, 20_000) == 20, "an empty read changes nothing"
 
 
 @pytest.mark.parametrize(("count", "weight", "is_spent"), [(49, 999, False), (50, 0, True), (0, 1000, True)])
-def test_a_call_has_looked_enough_when_messages_or_bytes_are_used_up(count: int, weight: int, is_spent: bool) -> None:
+def test_a_budget_is_spent_when_messages_or_bytes_run_out(count: int, weight: int, is_spent: bool) -> None:
     budget = SearchBudget(deadline=0, messages=50, bytes=1000)
     budget.spend(FilteredBatch([], count, weight, None))
     assert budget.is_spent is is_spent
 
 
-def test_a_look_that_reads_nothing_counts_all_the_same() -> None:
+def test_an_empty_read_also_spends_the_budget() -> None:
     budget = SearchBudget(deadline=0, messages=MIN_COUNTED_MESSAGES, bytes=1)
     budget.spend(FilteredBatch([], 0, 0, None))
     assert budget.is_spent
 
 
-# ---- who shares a search ---------------------------------------------------------------------------------------------
+# ---- shared searches -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> SearchRegistry:
-    """Searches of which two are remembered without a receiver."""
+    """A registry that keeps two searches without a receiver."""
     monkeypatch.setattr(search_state, "MAX_IDLE_SEARCHES", 2)
     return SearchRegistry(VirtualClock(), max_receivers=2)
 
 
-def visit(registry: SearchRegistry, wait_key: int, matching: CelFilter) -> SearchState:
-    """The search that a receiver finds, which leaves at once."""
-    with registry.join(wait_key, matching) as search:
+def visit(registry: SearchRegistry, wait_key: int, message_filter: CelFilter) -> SearchState:
+    """Join a search and leave it at once."""
+    with registry.join(wait_key, message_filter) as search:
         return search
 
 
@@ -141,7 +141,7 @@ def test_receivers_are_counted_until_they_leave(registry: SearchRegistry) -> Non
             pass
 
 
-def test_a_line_has_receivers_while_one_is_there(registry: SearchRegistry) -> None:
+def test_a_wait_key_has_receivers_until_the_last_one_leaves(registry: SearchRegistry) -> None:
     visit(registry, WAIT_KEY, A)
     assert not registry.has_receivers(WAIT_KEY)
     with registry.join(WAIT_KEY, B):
@@ -152,7 +152,7 @@ def test_a_line_has_receivers_while_one_is_there(registry: SearchRegistry) -> No
     assert not registry.has_receivers(WAIT_KEY)
 
 
-def test_the_search_that_was_used_longest_ago_is_forgotten_first(registry: SearchRegistry) -> None:
+def test_the_least_recently_used_idle_search_is_dropped_first(registry: SearchRegistry) -> None:
     first, second = visit(registry, WAIT_KEY, A), visit(registry, WAIT_KEY, B)
     assert visit(registry, WAIT_KEY, A) is first
     assert visit(registry, WAIT_KEY, B) is second
@@ -162,15 +162,15 @@ def test_the_search_that_was_used_longest_ago_is_forgotten_first(registry: Searc
     assert visit(registry, WAIT_KEY, A) is not first
 
 
-def test_a_search_with_a_receiver_is_not_forgotten(registry: SearchRegistry) -> None:
+def test_a_search_with_a_receiver_is_not_dropped(registry: SearchRegistry) -> None:
     visit(registry, WAIT_KEY, A)
     with registry.join(WAIT_KEY, A) as search:
-        for matching in (B, C):
-            visit(registry, WAIT_KEY, matching)
+        for message_filter in (B, C):
+            visit(registry, WAIT_KEY, message_filter)
         assert visit(registry, WAIT_KEY, A) is search
 
 
-def test_what_comes_to_a_line_is_news_to_each_of_its_searches(registry: SearchRegistry) -> None:
+def test_a_message_is_noted_in_every_search_of_its_wait_key(registry: SearchRegistry) -> None:
     with registry.join(WAIT_KEY, A) as one, registry.join(WAIT_KEY, B) as other:
         for search in (one, other):
             search.advance(START_POSITION, position(9))

@@ -1,4 +1,4 @@
-"""Each message of a send has its answer, and a repeat under the same key hears the first one."""
+"""Each message of a send has its result, and a repeat with the same key gets the first result."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -43,10 +43,10 @@ async def changed(broker: Broker, queue: Queue, **settings: Any) -> Queue:
     return await change_queue(broker, queue, lambda before: replace(before, **settings))
 
 
-async def test_all_letters_are_stored_or_none(broker: Broker, queue: Queue) -> None:
-    for letters, refusal in (([NEW_MESSAGE] * 4, QueueFull), ([NEW_MESSAGE, TOO_LARGE], MessageTooLarge)):
+async def test_a_send_stores_all_messages_or_none(broker: Broker, queue: Queue) -> None:
+    for new_messages, refusal in (([NEW_MESSAGE] * 4, QueueFull), ([NEW_MESSAGE, TOO_LARGE], MessageTooLarge)):
         with pytest.raises(refusal):
-            await send(broker, queue, letters)
+            await send(broker, queue, new_messages)
     assert await broker.store.queues.total(queue.id) == 0
     assert len(await send(broker, queue, [NEW_MESSAGE] * 3)) == 3
 
@@ -60,16 +60,16 @@ async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker
     assert await broker.store.queues.total(queue.id) == len(stored) == 3
 
 
-async def test_a_closed_queue_takes_no_message(broker: Broker, queue: Queue) -> None:
+async def test_a_queue_with_sends_disabled_refuses_messages(broker: Broker, queue: Queue) -> None:
     closed = await changed(broker, queue, **CLOSED)
-    for sending in (
+    for operation in (
         send(broker, closed, [NEW_MESSAGE]),
         send_each(broker, closed, [NEW_MESSAGE]),
         send_once(broker, closed.name, [NEW_MESSAGE], attempt(b"k")),
         send_volatile(broker, closed, NEW_MESSAGE),
     ):
         with pytest.raises(SendDisabled):
-            await sending
+            await operation
 
 
 async def is_closed(broker: Broker, queue: Queue) -> None:
@@ -85,7 +85,7 @@ async def is_full(broker: Broker, queue: Queue) -> None:
     [(is_closed, SendDisabled), (is_full, QueueFull), (delete_queue, QueueNotFound)],
     ids=["closed", "full", "deleted"],
 )
-async def test_a_repeat_hears_the_first_answer_although_its_queue_takes_no_more(
+async def test_a_repeated_send_gets_the_first_result_after_its_queue_refuses_sends(
     broker: Broker, queue: Queue, happens: Any, refusal: type[Refusal]
 ) -> None:
     first = await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"k"))
@@ -97,7 +97,7 @@ async def test_a_repeat_hears_the_first_answer_although_its_queue_takes_no_more(
         await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"o"))
 
 
-async def test_a_volatile_message_is_known_by_its_own_id_or_one_that_is_made(broker: Broker, queue: Queue) -> None:
+async def test_a_volatile_send_returns_the_given_or_created_message_id(broker: Broker, queue: Queue) -> None:
     own = await send_volatile(broker, queue, NewMessage(Envelope("own")))
     made = await send_volatile(broker, queue, NEW_MESSAGE)
     assert own == "own"

@@ -1,4 +1,4 @@
-"""Settlements of one call: each has its own answer, in order, whatever becomes of the others."""
+"""Settlements of one request: each has its own result, in order, regardless of the others."""
 
 from collections.abc import AsyncIterator
 
@@ -29,17 +29,17 @@ async def broker(sqlite_url: str) -> AsyncIterator[Broker]:
 
 
 async def locked(broker: Broker, name: str, number: int) -> tuple[Queue, list[LockToken]]:
-    """A queue, and the tokens of all messages in it."""
+    """Return a queue and the tokens of all messages in it."""
     queue, _ = await broker.store.queues.create(name, QueueSettings())
     await send(broker, queue, [NewMessage(Envelope("")) for _ in range(number)])
     return queue, [token_of(message) for message in await receive(broker, queue, ReceiveRequest(max_messages=number))]
 
 
-async def test_each_settlement_has_its_own_answer(broker: Broker) -> None:
+async def test_each_settlement_has_its_own_result(broker: Broker) -> None:
     queue, (gone, first, refused, second, third) = await locked(broker, "orders", 5)
     _, (foreign,) = await locked(broker, "others", 1)
     await settle(broker, queue, [complete(queue, gone)])
-    asks = [
+    requests = [
         abandon(broker, queue, gone, Abandonment()),
         complete(queue, first),
         defer(queue, refused, TOO_MANY),
@@ -47,7 +47,7 @@ async def test_each_settlement_has_its_own_answer(broker: Broker) -> None:
         abandon(broker, queue, foreign, Abandonment()),
         complete(queue, third),
     ]
-    already, completed, invalid, abandoned, unknown, last = await settle(broker, queue, asks)
+    already, completed, invalid, abandoned, unknown, last = await settle(broker, queue, requests)
     assert isinstance(already, AlreadySettled)
     assert isinstance(invalid, InvalidRequest)
     assert isinstance(unknown, MessageNotFound)

@@ -1,4 +1,4 @@
-"""What a holder says when it ends a delivery is noted on the message: reasons, and changes to its properties."""
+"""A settlement stores its reason and its changes to the properties on the message."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ Changes = dict[str, Scalar] | None
 async def settled_message(
     broker: Broker, queue: Queue, settlement: Callable[[LockToken], SettlementRequest]
 ) -> Message:
-    """A message with the property `a`, as this ending of its delivery leaves it."""
+    """Settle a message with the property `a`, and return it."""
     await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'))])
     (message,) = await receive(broker, queue, ReceiveRequest())
     await settle_one(broker, queue, settlement(token_of(message)))
@@ -34,7 +34,7 @@ async def settled_message(
 
 
 @pytest.mark.parametrize(
-    ("said", "noted"),
+    ("abandonment", "reason"),
     [
         (Abandonment(), "abandoned"),
         (Abandonment("no stock"), "no stock"),
@@ -43,14 +43,14 @@ async def settled_message(
     ],
     ids=str,
 )
-async def test_a_failure_has_a_reason_and_a_release_only_if_one_is_given(
-    broker: Broker, queue: Queue, said: Abandonment, noted: str | None
+async def test_a_failure_has_a_default_reason_and_an_uncounted_release_none(
+    broker: Broker, queue: Queue, abandonment: Abandonment, reason: str | None
 ) -> None:
-    message = await settled_message(broker, queue, lambda token: abandon(broker, queue, token, said))
-    assert (message.last_failure, message.failure_count) == (noted, int(said.counted))
+    message = await settled_message(broker, queue, lambda token: abandon(broker, queue, token, abandonment))
+    assert (message.last_failure, message.failure_count) == (reason, int(abandonment.counted))
 
 
-async def test_a_dead_letter_has_the_reason_and_the_description_of_its_holder(broker: Broker, queue: Queue) -> None:
+async def test_a_dead_letter_stores_the_reason_and_description_of_its_holder(broker: Broker, queue: Queue) -> None:
     message = await settled_message(broker, queue, lambda token: dead_letter(queue, token, "bad", "no such customer"))
     assert (message.dead_letter_reason, message.dead_letter_description) == ("bad", "no such customer")
 
@@ -58,28 +58,28 @@ async def test_a_dead_letter_has_the_reason_and_the_description_of_its_holder(br
 @pytest.mark.parametrize(
     ("changes", "properties"), [(None, b'{"a":1}'), ({}, b'{"a":1}'), ({"a": None, "b": 2}, b'{"a":null,"b":2}')]
 )
-async def test_every_ending_that_keeps_the_message_may_change_its_properties(
+async def test_abandon_defer_and_dead_letter_can_change_properties(
     broker: Broker, queue: Queue, changes: Changes, properties: bytes
 ) -> None:
-    endings: dict[MessageState, Callable[[LockToken], SettlementRequest]] = {
+    settlements: dict[MessageState, Callable[[LockToken], SettlementRequest]] = {
         MessageState.DEAD_LETTERED: lambda token: dead_letter(queue, token, "bad", None, changes),
         MessageState.DEFERRED: lambda token: defer(queue, token, changes),
         MessageState.AVAILABLE: lambda token: abandon(broker, queue, token, Abandonment(changes=changes)),
     }
-    for state, settlement in endings.items():
+    for state, settlement in settlements.items():
         message = await settled_message(broker, queue, settlement)
         assert (message.state, message.envelope.properties) == (state, properties)
 
 
-def test_properties_are_bounded_in_number() -> None:
-    most: dict[str, Scalar] = {f"p{number}": number for number in range(MAX_PROPERTIES)}
-    assert merge_properties(merge_properties(b"", most), {"p0": "changed"}).startswith(b'{"p0":"changed","p1":1,')
+def test_the_number_of_properties_is_limited() -> None:
+    maximum: dict[str, Scalar] = {f"p{number}": number for number in range(MAX_PROPERTIES)}
+    assert merge_properties(merge_properties(b"", maximum), {"p0": "changed"}).startswith(b'{"p0":"changed","p1":1,')
     with pytest.raises(InvalidRequest) as refused:
-        merge_properties(merge_properties(b"", most), {"another": 1})
-    assert [fault.pointer for fault in refused.value.field_errors] == ["/properties"]
+        merge_properties(merge_properties(b"", maximum), {"another": 1})
+    assert [error.pointer for error in refused.value.field_errors] == ["/properties"]
 
 
-def test_properties_are_bounded_in_bytes() -> None:
+def test_the_bytes_of_properties_are_limited() -> None:
     room = MAX_PROPERTIES_BYTES - len('{"a":""}')
     assert len(merge_properties(b"", {"a": "x" * room})) == MAX_PROPERTIES_BYTES
     with pytest.raises(InvalidRequest):

@@ -1,4 +1,4 @@
-"""Random histories of every verb, against the reference model: the same answers and the same messages on every store."""
+"""Random histories of every operation: every store gives the same results and messages as the reference model."""
 
 import shutil
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, Stor
 from tests.databases import RunResources
 
 EXAMPLES = {"sqlite": 60, "postgresql": 12, "mariadb": 12}
-"""Histories of each run; a server's store takes several times as long for one."""
+"""Histories per run. One history takes several times as long on a server."""
 EXAMPLES_FACTOR = 10
-"""With --faults=all."""
+"""The factor with --faults=all."""
 
 
 @pytest.fixture(params=list(EXAMPLES))
@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest) -> str:
 def make_store_fixture(
     store: str, request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path
 ) -> Callable[[], StoreFixture]:
-    """Makes the store under test; each has nothing in it when a history begins."""
+    """Return a factory of the store under test, which is empty when a history begins."""
     match store:
         case "sqlite":
             file = Path(shutil.copy(run_resources.sqlite_template(), tmp_path))
@@ -40,7 +40,7 @@ def make_store_fixture(
             return lambda: MariadbFixture(url)
 
 
-@pytest.mark.timeout(900)  # a history that fails is looked for in its shortest form
+@pytest.mark.timeout(900)  # a failing history is reduced to its shortest form
 def test_histories(store: str, make_store_fixture: Callable[[], StoreFixture], pytestconfig: pytest.Config) -> None:
     times = EXAMPLES_FACTOR if pytestconfig.getoption("--faults") == "all" else 1
     run_state_machine_as_test(

@@ -1,4 +1,4 @@
-"""No transaction is open while a receiver works, and none while one waits."""
+"""No transaction is open while a receiver works or waits."""
 
 import asyncio
 
@@ -24,20 +24,20 @@ IN_TRANSACTION = """
 async def test_a_lock_is_a_row_and_not_a_transaction(postgres_url: str) -> None:
     clock = VirtualClock()
     store = await open_store(postgres_url, clock, 2)
-    onlooker = await asyncpg.connect(postgres_url)
+    observer = await asyncpg.connect(postgres_url)
     try:
         broker = build_broker(store, clock)
         queue, _ = await store.queues.create("orders", QueueSettings())
         await send(broker, queue, [NewMessage(Envelope(""))])
-        (held,) = await receive(broker, queue, ReceiveRequest())
+        (locked,) = await receive(broker, queue, ReceiveRequest())
         waiting = asyncio.create_task(receive(broker, queue, ReceiveRequest(wait_seconds=30)))
         await run_ready_tasks()
         assert broker.wait_queue.wait_keys() == [queue.id]
-        assert held.lock_token is not None
-        assert await onlooker.fetchval(IN_TRANSACTION) == 0
+        assert locked.lock_token is not None
+        assert await observer.fetchval(IN_TRANSACTION) == 0
         await clock.advance(30)
         assert await waiting == []
         await broker.queue_cache.close()
     finally:
-        await onlooker.close()
+        await observer.close()
         await store.close()

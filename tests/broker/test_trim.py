@@ -1,4 +1,4 @@
-"""Trimming goes batch by batch and ends with its patience."""
+"""Trim processes one batch at a time and ends at its timeout."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ COPIES = [CopiedBatch(number, 1, "digest") for number in range(1, 6)]
 
 
 class SlowArchiveStore:
-    """An archive that takes a second for each batch and knows the first three."""
+    """An archive that takes a second for each batch and knows the first three batches."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.archive = self
@@ -46,9 +46,9 @@ async def broker() -> AsyncIterator[Broker]:
     ],
     ids=["without a limit", "two seconds", "none"],
 )
-async def test_what_is_reached_in_time_is_answered_and_what_was_trimmed_is_counted(
+async def test_trim_returns_the_batches_reached_in_time_and_counts_trimmed_ones(
     broker: Broker, seconds: dict[str, float], results: Sequence[TrimResult]
 ) -> None:
     assert await trim(broker, COPIES, **seconds) == results
-    tally: Any = broker.counters
-    assert tally["batches_trimmed"] == results.count(TRIMMED)
+    counters: Any = broker.counters
+    assert counters["batches_trimmed"] == results.count(TRIMMED)

@@ -1,4 +1,4 @@
-"""Volatile messages: a bad one takes no neighbour along, and none is stored in the name of another's request."""
+"""Volatile messages: a bad one does not affect others, and none is stored in the context of a request."""
 
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.broker import volatile_buffer as outboxes
+from app.broker import volatile_buffer
 from app.broker.ports import QueueGone
 from app.broker.volatile_buffer import RETRY_SECONDS, VolatileBuffer
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
@@ -16,13 +16,13 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 GONE = 7
-"""The id of a queue that is gone."""
+"""The id of a deleted queue."""
 
 REQUEST: ContextVar[str] = ContextVar("request")
 
 
 class RefusingStore:
-    """A store that refuses a batch with a bad message in it, and is unavailable for its first `away` tries."""
+    """A store that refuses a batch with a bad message in it, and is unavailable for its first `failures_left` tries."""
 
     def __init__(self, failures_left: int = 0) -> None:
         self.away = failures_left
@@ -57,10 +57,10 @@ def draft(name: str, body: bytes = b"", queue_id: int = 1) -> Draft:
 async def test_a_draft_that_the_store_refuses_is_reported_alone() -> None:
     reported: list[tuple[str, int]] = []
     store: Any = RefusingStore()
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda error, count: reported.append((str(error), count)))
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda error, count: reported.append((str(error), count)))
     for name in ("a", "bad", "b", "c"):
-        outbox.put(draft(name), "orders")
-    await outbox.close()
+        buffer.put(draft(name), "orders")
+    await buffer.close()
     assert store.stored == ["a", "b", "c"]
     assert reported == [("bad", 1)]
 
@@ -68,61 +68,61 @@ async def test_a_draft_that_the_store_refuses_is_reported_alone() -> None:
 async def test_nothing_is_stored_in_the_context_of_a_request() -> None:
     store: Any = RefusingStore()
     REQUEST.set("first")
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
-    outbox.put(draft("a"), "orders")
-    await outbox.close()
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    buffer.put(draft("a"), "orders")
+    await buffer.close()
     assert store.requests == [None]
 
 
-async def test_what_waits_to_be_stored_is_bounded_in_bytes() -> None:
+async def test_the_bytes_in_the_buffer_are_limited() -> None:
     store: Any = RefusingStore()
     heavy = 10 * (1000 + MESSAGE_OVERHEAD_BYTES)
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None, max_bytes=heavy)
-    for place in range(10):
-        outbox.put(draft(str(place), b"x" * 1000), "orders")
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None, max_bytes=heavy)
+    for number in range(10):
+        buffer.put(draft(str(number), b"x" * 1000), "orders")
     with pytest.raises(RateLimited):
-        outbox.put(draft("refused"), "orders")
-    await outbox.close()
-    outbox.put(draft("10", b"x" * 1000), "orders")
-    await outbox.close()
-    assert store.stored == [str(place) for place in range(11)]
+        buffer.put(draft("refused"), "orders")
+    await buffer.close()
+    buffer.put(draft("10", b"x" * 1000), "orders")
+    await buffer.close()
+    assert store.stored == [str(number) for number in range(11)]
 
 
-async def test_a_batch_of_large_drafts_is_bounded_in_bytes() -> None:
+async def test_the_bytes_of_a_batch_are_limited() -> None:
     store: Any = RefusingStore()
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
-    for place in range(10):
-        outbox.put(draft(str(place), b"x" * (1 << 20)), "orders")
-    await outbox.close()
-    assert store.stored == [str(place) for place in range(10)]
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    for number in range(10):
+        buffer.put(draft(str(number), b"x" * (1 << 20)), "orders")
+    await buffer.close()
+    assert store.stored == [str(number) for number in range(10)]
     assert store.largest == 3
 
 
-async def test_what_waits_to_be_stored_is_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outboxes, "MAX_MESSAGES", 2)
+async def test_the_number_of_messages_in_the_buffer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volatile_buffer, "MAX_MESSAGES", 2)
     store: Any = RefusingStore()
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
     for name in ("a", "b"):
-        outbox.put(draft(name), "orders")
+        buffer.put(draft(name), "orders")
     with pytest.raises(RateLimited):
-        outbox.put(draft("refused"), "orders")
-    await outbox.close()
+        buffer.put(draft("refused"), "orders")
+    await buffer.close()
     assert store.stored == ["a", "b"]
 
 
-async def test_a_draft_of_any_size_is_taken_where_none_waits() -> None:
+async def test_an_empty_buffer_accepts_a_draft_of_any_size() -> None:
     store: Any = RefusingStore()
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None, max_bytes=1)
-    outbox.put(draft("a"), "orders")
-    await outbox.close()
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None, max_bytes=1)
+    buffer.put(draft("a"), "orders")
+    await buffer.close()
     assert store.stored == ["a"]
 
 
-async def test_a_store_that_is_away_is_tried_again_after_a_rest() -> None:
+async def test_an_unavailable_store_is_tried_again_after_a_pause() -> None:
     clock = VirtualClock()
     store: Any = RefusingStore(failures_left=2)
-    outbox = VolatileBuffer(store, no_queue, clock, lambda _error, _count: None)
-    outbox.put(draft("a"), "orders")
+    buffer = VolatileBuffer(store, no_queue, clock, lambda _error, _count: None)
+    buffer.put(draft("a"), "orders")
     await run_ready_tasks()
     assert store.tries == 1
     for tries in (2, 3):
@@ -131,20 +131,20 @@ async def test_a_store_that_is_away_is_tried_again_after_a_rest() -> None:
     assert store.stored == ["a"]
 
 
-async def test_the_listener_hears_what_was_stored() -> None:
-    heard: list[tuple[list[str], list[str]]] = []
+async def test_the_listener_is_called_with_stored_drafts() -> None:
+    stored: list[tuple[list[str], list[str]]] = []
     store: Any = RefusingStore()
-    outbox = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
-    outbox.on_stored = lambda drafts, receipts: heard.append(
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    buffer.on_stored = lambda drafts, receipts: stored.append(
         ([one.envelope.message_id for one in drafts], [one.message_id for one in receipts])
     )
     for name in ("a", "bad", "b"):
-        outbox.put(draft(name), "orders")
-    await outbox.close()
-    assert heard == [(["a"], ["a"]), (["b"], ["b"])]
+        buffer.put(draft(name), "orders")
+    await buffer.close()
+    assert stored == [(["a"], ["a"]), (["b"], ["b"])]
 
 
-async def test_a_queue_that_is_gone_is_looked_up_by_its_name_when_that_can_be_told() -> None:
+async def test_a_deleted_queue_is_looked_up_by_name_until_the_store_answers() -> None:
     clock = VirtualClock()
     store: Any = RefusingStore()
     looked_up: list[str] = []
@@ -155,24 +155,24 @@ async def test_a_queue_that_is_gone_is_looked_up_by_its_name_when_that_can_be_to
             raise StoreUnavailable
         return Queue(1, name, QueueSettings(), 1, 0, 0)
 
-    outbox = VolatileBuffer(store, away_at_first, clock, lambda _error, _count: None)
-    outbox.put(draft("a", queue_id=GONE), "orders")
+    buffer = VolatileBuffer(store, away_at_first, clock, lambda _error, _count: None)
+    buffer.put(draft("a", queue_id=GONE), "orders")
     await run_ready_tasks()
     assert (looked_up, store.stored) == (["orders"], [])
     await clock.advance(RETRY_SECONDS)
     assert (looked_up, store.stored) == (["orders", "orders"], ["a"])
 
 
-async def test_what_has_no_queue_any_more_is_reported() -> None:
+async def test_a_draft_without_a_queue_is_reported() -> None:
     reported: list[tuple[str, int]] = []
     store: Any = RefusingStore()
 
     async def none(name: str) -> Queue:
         raise QueueNotFound(f"no queue {name}")
 
-    outbox = VolatileBuffer(store, none, VirtualClock(), lambda error, count: reported.append((str(error), count)))
-    outbox.put(draft("lost", queue_id=GONE), "orders")
-    outbox.put(draft("a"), "orders")
-    await outbox.close()
+    buffer = VolatileBuffer(store, none, VirtualClock(), lambda error, count: reported.append((str(error), count)))
+    buffer.put(draft("lost", queue_id=GONE), "orders")
+    buffer.put(draft("a"), "orders")
+    await buffer.close()
     assert reported == [("no queue orders", 1)]
     assert store.stored == ["a"]

@@ -1,6 +1,6 @@
-"""A waiting receiver is woken by every change that gives it a message, in the moment of the change.
+"""Every change that makes a message receivable wakes a waiting receiver at once.
 
-The clock stands still in all of these tests, and no background pass runs but the one under test.
+The clock does not move during these tests, and no background loop runs except the one under test.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class Scene:
     queue: Queue
     clock: VirtualClock
 
-    async def send(self, **letter: Any) -> None:
-        await send(self.broker, self.queue, [NewMessage(Envelope(""), **letter)])
+    async def send(self, **new_message: Any) -> None:
+        await send(self.broker, self.queue, [NewMessage(Envelope(""), **new_message)])
 
     async def locked(self, source: MessageState = MessageState.AVAILABLE) -> Message:
         (message,) = await receive(self.broker, self.queue, ReceiveRequest(source=source))
@@ -77,7 +77,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def is_woken(scene: Scene, source: MessageState, change: Callable[[], Awaitable[object]]) -> bool:
-    """Whether a receiver that waits meanwhile has its message without any time passing."""
+    """Return whether a waiting receiver gets a message from the change, without any time passing."""
     waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
     await run_ready_tasks()
     assert not waiting.done()
@@ -90,7 +90,7 @@ async def is_woken(scene: Scene, source: MessageState, change: Callable[[], Awai
 
 
 async def run_until_idle() -> None:
-    """Let every task run until it waits for something that only the test can bring about."""
+    """Run every task until it waits for something that only the test can trigger."""
     for _ in range(5):
         await run_ready_tasks()
 
@@ -99,28 +99,28 @@ async def run_until_idle() -> None:
 
 
 async def do_nothing() -> None:
-    """Nothing happens."""
+    """Do nothing."""
 
 
-async def test_where_nothing_happens_the_receiver_waits(scene: Scene) -> None:
+async def test_a_receiver_waits_without_a_change(scene: Scene) -> None:
     assert not await is_woken(scene, MessageState.AVAILABLE, do_nothing)
 
 
-async def test_a_send_wakes(scene: Scene) -> None:
+async def test_a_send_wakes_a_receiver(scene: Scene) -> None:
     assert await is_woken(scene, MessageState.AVAILABLE, scene.send)
 
 
-async def test_each_message_of_a_batch_wakes(scene: Scene) -> None:
-    letters = [NewMessage(Envelope(""))]
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_each(scene.broker, scene.queue, letters))
+async def test_a_batch_send_wakes_a_receiver(scene: Scene) -> None:
+    new_messages = [NewMessage(Envelope(""))]
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_each(scene.broker, scene.queue, new_messages))
 
 
 async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
-    letters = [NewMessage(Envelope(""))]
+    new_messages = [NewMessage(Envelope(""))]
 
     async def send_it() -> None:
-        await send_once(scene.broker, "orders", letters, attempt)
+        await send_once(scene.broker, "orders", new_messages, attempt)
 
     assert await is_woken(scene, MessageState.AVAILABLE, send_it)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
@@ -128,61 +128,63 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
         assert not await waiter.woken(0)
 
 
-async def test_a_volatile_message_wakes_once_it_is_stored(scene: Scene) -> None:
-    letter = NewMessage(Envelope(""))
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker, scene.queue, letter))
+async def test_a_stored_volatile_message_wakes_a_receiver(scene: Scene) -> None:
+    new_message = NewMessage(Envelope(""))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker, scene.queue, new_message))
 
 
 async def test_a_duplicate_wakes_no_receiver(scene: Scene) -> None:
-    letters = [NewMessage(Envelope("same"))]
-    await send(scene.broker, scene.queue, letters)
+    new_messages = [NewMessage(Envelope("same"))]
+    await send(scene.broker, scene.queue, new_messages)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
-        await send(scene.broker, scene.queue, letters)
-        await send_each(scene.broker, scene.queue, letters)
-        await send_volatile(scene.broker, scene.queue, letters[0])
+        await send(scene.broker, scene.queue, new_messages)
+        await send_each(scene.broker, scene.queue, new_messages)
+        await send_volatile(scene.broker, scene.queue, new_messages[0])
         await run_ready_tasks()
         assert not await waiter.woken(0)
 
 
-async def test_an_abandoned_message_wakes(scene: Scene) -> None:
+async def test_an_abandoned_message_wakes_a_receiver(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    ending = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: settle_one(scene.broker, scene.queue, ending))
+    settlement = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: settle_one(scene.broker, scene.queue, settlement))
 
 
-async def test_a_lock_that_has_run_out_wakes(scene: Scene) -> None:
+async def test_an_expired_lock_wakes_a_receiver(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
     assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker))
 
 
-async def test_a_message_that_is_due_wakes(scene: Scene) -> None:
+async def test_a_due_message_wakes_a_receiver(scene: Scene) -> None:
     await scene.send(delay=SECOND)
     await scene.clock.advance(2)
     assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker))
 
 
-async def test_a_redriven_message_wakes(scene: Scene) -> None:
+async def test_a_redriven_message_wakes_a_receiver(scene: Scene) -> None:
     await scene.dead_lettered()
-    choice = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
+    selection = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: redrive(scene.broker, scene.queue, scene.queue, choice, None)
+        scene, MessageState.AVAILABLE, lambda: redrive(scene.broker, scene.queue, scene.queue, selection, None)
     )
 
 
-async def test_a_message_that_is_edited_to_be_due_wakes(scene: Scene) -> None:
+async def test_a_message_edited_to_be_due_wakes_a_receiver(scene: Scene) -> None:
     await scene.send(delay=HOUR)
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: edit(scene.broker, scene.queue, 1, lambda seen: Edit(seen, delay=0))
+        scene,
+        MessageState.AVAILABLE,
+        lambda: edit(scene.broker, scene.queue, 1, lambda message: Edit(message, delay=0)),
     )
 
 
-async def test_locks_taken_by_a_change_of_settings_wake(scene: Scene) -> None:
+async def test_a_revoked_lock_wakes_a_receiver(scene: Scene) -> None:
     await scene.sent_and_locked()
     assert await is_woken(scene, MessageState.AVAILABLE, lambda: scene.change(lock_duration=60 * SECOND))
 
 
-async def test_what_a_receiver_gives_back_wakes(scene: Scene) -> None:
+async def test_an_undelivered_message_wakes_a_receiver(scene: Scene) -> None:
     message = await scene.sent_and_locked()
     assert await is_woken(
         scene, MessageState.AVAILABLE, lambda: release_undelivered(scene.broker, scene.queue, [message])
@@ -190,13 +192,13 @@ async def test_what_a_receiver_gives_back_wakes(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
-async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageState) -> None:
-    """A claim is cancelled in the moment in which it commits."""
+async def test_a_message_released_by_the_store_wakes_a_receiver(scene: Scene, source: MessageState) -> None:
+    """A claim is cancelled at the moment of its commit."""
     await (scene.send() if source is MessageState.AVAILABLE else scene.dead_lettered())
-    (held,) = await receive(scene.broker, scene.queue, ReceiveRequest(source=source))
+    (locked,) = await receive(scene.broker, scene.queue, ReceiveRequest(source=source))
 
     async def claim_and_go() -> None:
-        await release_undelivered(replace(scene.broker, notifier=NullNotifier()), scene.queue, [held])
+        await release_undelivered(replace(scene.broker, notifier=NullNotifier()), scene.queue, [locked])
         claim = Claim(scene.queue.id, 1, 30 * SECOND, source=source)
         claiming = asyncio.create_task(scene.broker.store.claim(claim))
         await asyncio.sleep(0)
@@ -205,31 +207,31 @@ async def test_what_the_store_gives_back_wakes(scene: Scene, source: MessageStat
         claiming.cancel()
 
     assert await is_woken(scene, source, claim_and_go)
-    message = await scene.broker.store.read(scene.queue.id, held.sequence_number)
+    message = await scene.broker.store.read(scene.queue.id, locked.sequence_number)
     assert message is not None
-    assert message.delivery_count == held.delivery_count + 2, "the claim without a caller has taken effect"
+    assert message.delivery_count == locked.delivery_count + 2, "the claim without a caller has taken effect"
 
 
 class NullNotifier:
-    """Wake-ups that reach nobody."""
+    """A notifier that wakes no receiver."""
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def schedule_changed(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def queues_changed(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-# ---- its dead-letter queue -------------------------------------------------------------------------------------------
+# ---- the dead-letter queue -------------------------------------------------------------------------------------------
 
 
 async def test_a_dead_lettered_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    ending = dead_letter(scene.queue, token_of(message), "why", None)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, ending))
+    settlement = dead_letter(scene.queue, token_of(message), "why", None)
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, settlement))
 
 
 async def test_an_abandon_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
@@ -239,14 +241,14 @@ async def test_an_abandon_at_the_limit_wakes_a_receiver_of_dead_letters(scene: S
     assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, last))
 
 
-async def test_a_dead_letter_that_is_abandoned_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+async def test_an_abandoned_dead_letter_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.dead_lettered()
     message = await scene.locked(MessageState.DEAD_LETTERED)
-    ending = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, ending))
+    settlement = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, settlement))
 
 
-async def test_locks_that_run_out_at_the_limit_wake_a_receiver_of_dead_letters(scene: Scene) -> None:
+async def test_a_lock_that_expires_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
     await expire_locks(scene.broker)
@@ -255,7 +257,7 @@ async def test_locks_that_run_out_at_the_limit_wake_a_receiver_of_dead_letters(s
     assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker))
 
 
-async def test_a_message_past_its_life_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
+async def test_an_expired_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.change(dead_letter_on_expiry=True)
     await scene.send(ttl=SECOND)
     await scene.clock.advance(2)
@@ -272,17 +274,17 @@ async def test_revoked_dead_letter_locks_wake_a_dead_letter_receiver(
 
 async def test_a_dead_letter_wakes_no_receiver_of_the_queue(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    ending = dead_letter(scene.queue, token_of(message), "why", None)
+    settlement = dead_letter(scene.queue, token_of(message), "why", None)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
-        await settle_one(scene.broker, scene.queue, ending)
+        await settle_one(scene.broker, scene.queue, settlement)
         assert not await waiter.woken(0)
 
 
-# ---- queues that are closed, opened and deleted ----------------------------------------------------------------------
+# ---- disabled, enabled and deleted queues ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
-async def test_a_receiver_takes_nothing_from_a_closed_queue_and_is_woken_when_it_opens(
+async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue(
     scene: Scene, source: MessageState
 ) -> None:
     await scene.change(dead_letter_on_expiry=source is MessageState.DEAD_LETTERED)
@@ -300,7 +302,7 @@ async def test_a_receiver_takes_nothing_from_a_closed_queue_and_is_woken_when_it
     assert len(waiting.result()) == 1
 
 
-async def test_a_receiver_that_waits_on_a_deleted_queue_hears_so_at_the_next_look(scene: Scene) -> None:
+async def test_a_receiver_on_a_deleted_queue_gets_not_found_at_its_next_poll(scene: Scene) -> None:
     waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50)))
     await run_ready_tasks()
     assert await scene.broker.store.queues.delete(scene.queue)

@@ -1,4 +1,4 @@
-"""A message for the rules: one field changed is one case."""
+"""A message for tests of the rules: each case changes single fields."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,12 +33,12 @@ DEFAULT_MESSAGE = Message(
 
 
 def message(**changes: Any) -> Message:
-    """An available message, but for these fields."""
+    """Return an available message with these fields changed."""
     return replace(DEFAULT_MESSAGE, **changes)
 
 
 def metadata(*, body_bytes: int, envelope: Envelope) -> MessageMetadata:
-    """The outline of such a message."""
+    """Return the metadata of such a message."""
     return MessageMetadata(
         sequence_number=DEFAULT_MESSAGE.sequence_number,
         queue_id=DEFAULT_MESSAGE.queue_id,

@@ -1,4 +1,4 @@
-"""What a batch holds, when it may be removed, and what its digests are taken of."""
+"""The contents of a batch, when it may be removed, and what its digests cover."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -23,11 +23,11 @@ def test_a_batch_holds_the_bodies_that_fit_and_at_least_one_message(sizes: list[
     assert fit_in_batch(candidates, max_body_bytes=10) == candidates[:count]
 
 
-def test_a_batch_goes_when_copy_rows_and_seal_agree() -> None:
+def test_a_batch_is_trimmed_if_copy_rows_and_sealed_digest_agree() -> None:
     assert trim() is TrimResult.TRIMMED
 
 
-def test_a_batch_stays_when_one_of_them_differs() -> None:
+def test_a_batch_stays_if_copy_rows_or_sealed_digest_differ() -> None:
     assert trim(replace(COPY, digest="other")) is TrimResult.DIFFERS
     assert trim(replace(COPY, row_count=2)) is TrimResult.DIFFERS
     assert trim(sealed="other") is TrimResult.DIFFERS
@@ -35,7 +35,7 @@ def test_a_batch_stays_when_one_of_them_differs() -> None:
     assert trim(replace(COPY, digest="other"), found=replace(FOUND, digest="other")) is TrimResult.DIFFERS
 
 
-def test_a_batch_stays_while_a_message_of_it_is_too_young() -> None:
+def test_a_batch_stays_while_one_of_its_messages_is_too_young() -> None:
     assert trim(found=replace(FOUND, youngest_age=59)) is TrimResult.TOO_YOUNG
 
 
@@ -43,7 +43,7 @@ def hexadecimal(octets: bytes) -> str:
     return sha256(octets).hexdigest()
 
 
-def test_the_digest_of_a_message_covers_what_no_step_changes() -> None:
+def test_the_digest_of_a_message_covers_its_constant_fields() -> None:
     whole = b"2:id" + b"5:group" + b"-" + b"1:1" + b"4:" + b"body"
     assert content_digest("id", "group", None, 1, b"body") == sha256(whole).digest()[:16]
 
@@ -52,6 +52,6 @@ def test_the_digest_of_a_row_frames_each_field() -> None:
     assert row_digest([12, "ä", b"\xff", None, ""]) == hexadecimal(b"2:12" + b"2:\xc3\xa4" + b"2:ff" + b"-" + b"0:")
 
 
-def test_the_digest_of_a_batch_is_taken_line_by_line() -> None:
+def test_the_digest_of_a_batch_separates_rows_by_line_feeds() -> None:
     assert digest_of_rows(["b", "a"]) == hexadecimal(b"b\na\n")
     assert digest_of_numbers([10, 9]) == hexadecimal(b"9\n10\n")

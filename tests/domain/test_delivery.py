@@ -1,4 +1,4 @@
-"""Who is next, what was delivered before, and what weight an answer has room for."""
+"""The order of delivery, redelivery, and the weight that fits into a response."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES, count_that_fit, select_mes
 from tests.domain.messages import message, metadata
 
 
-def test_receivers_of_dead_letters_wait_in_a_line_of_their_own() -> None:
+def test_receivers_of_dead_letters_have_their_own_wait_key() -> None:
     assert wait_key_of(3, MessageState.AVAILABLE) == wait_key_of(3, MessageState.DEFERRED) == 3
     assert wait_key_of(3, MessageState.DEAD_LETTERED) == -3
 
@@ -33,7 +33,7 @@ def test_redelivered_means_an_earlier_delivery_exists(state: MessageState, deliv
     assert is_redelivered(message(state=state, delivery_count=deliveries)) is redelivered
 
 
-def test_a_message_is_delivered_until_the_end_of_its_life() -> None:
+def test_a_message_is_deliverable_until_its_time_to_live_ends() -> None:
     assert is_deliverable(message(), now=1_000)
     assert is_deliverable(message(expires_at=1_001), now=1_000)
     assert not is_deliverable(message(expires_at=1_000), now=1_000)
@@ -49,5 +49,5 @@ def test_a_message_weighs_its_row_its_body_and_its_properties() -> None:
 @pytest.mark.parametrize(
     ("weights", "count"), [([], 0), ([11], 1), ([4, 6], 2), ([4, 7], 1), ([11, 1], 1), ([4, 7, 1], 1), ([0, 10, 1], 2)]
 )
-def test_an_answer_holds_what_fits_in_order_and_at_least_one_message(weights: list[int], count: int) -> None:
+def test_a_response_holds_the_messages_that_fit_and_at_least_one(weights: list[int], count: int) -> None:
     assert count_that_fit(weights, budget=10) == count

@@ -1,4 +1,4 @@
-"""What is left of a lock, who holds it, and how a delivery that nobody heard of ends."""
+"""The remaining time of a lock, its token, and the release of an undelivered message."""
 
 from dataclasses import replace
 
@@ -22,17 +22,17 @@ def test_lock_remaining_is_the_granted_duration_minus_elapsed_time() -> None:
     assert LOCKED.lock_remaining(now=40.0) == 0
 
 
-def test_what_is_left_of_a_lock_is_unknown_without_a_lock_or_the_time_of_reading() -> None:
+def test_lock_remaining_is_unknown_without_a_lock_or_the_time_of_the_read() -> None:
     assert message(read_started_at=5.0).lock_remaining(now=5.0) is None
     assert message(locked_until=30 * SECOND).lock_remaining(now=5.0) is None
 
 
-def test_a_lock_lives_until_its_bound_and_not_at_it() -> None:
+def test_a_lock_is_live_before_locked_until_and_not_at_it() -> None:
     assert replace(HELD, read_at=HELD.locked_until - 1).is_live
     assert not replace(HELD, read_at=HELD.locked_until).is_live
 
 
-def test_a_message_is_held_by_its_token_alone() -> None:
+def test_only_a_locked_message_has_a_token() -> None:
     assert token_of(LOCKED) == LockToken(7, SECRET)
     with pytest.raises(ValueError, match="message 7 is not locked"):
         token_of(message())
@@ -43,11 +43,11 @@ def test_an_undelivered_release_is_uncounted_and_keeps_its_position() -> None:
     assert undelivered_release(LOCKED) == expected
 
 
-def test_evidence_clears_every_later_generation() -> None:
+def test_the_fence_matches_every_generation_above_the_expired_one() -> None:
     assert fence_above(4) == Fence(generation_above=4, max_generation=2**31 - 1)
 
 
-def test_times_are_rounded_to_microseconds_and_promises_down() -> None:
+def test_times_are_rounded_to_microseconds_and_lock_times_rounded_down() -> None:
     assert from_seconds(1.0000006) == 1_000_001
     assert to_seconds(1_500_000) == 1.5
     assert to_milliseconds(5_000_999) == 5_000

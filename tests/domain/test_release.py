@@ -1,4 +1,4 @@
-"""Where a message goes when its lock ends without success."""
+"""The state of a message after its lock ends without success."""
 
 from dataclasses import replace
 
@@ -25,25 +25,25 @@ ABANDONED = Failure(Outcome.ABANDONED, "busy")
 
 
 @pytest.mark.behaviour("S3.17", "S0.14")
-def test_without_a_delay_it_keeps_its_original_place() -> None:
+def test_a_release_without_a_delay_keeps_the_position() -> None:
     move = release(HELD, QueueSettings(), ABANDONED, random_fraction=0.0)
     assert (move.state, move.delay, move.failures, move.last_failure) == (MessageState.AVAILABLE, None, 1, "busy")
 
 
 @pytest.mark.behaviour("S2.7")
-def test_the_retry_policy_of_the_queue_makes_it_wait() -> None:
+def test_the_retry_policy_delays_a_failed_message() -> None:
     move = release(HELD, QueueSettings(retry=FixedDelay(5 * SECOND)), ABANDONED, random_fraction=0.0)
     assert (move.state, move.delay) == (MessageState.SCHEDULED, 5 * SECOND)
 
 
-def test_a_delay_that_is_asked_for_wins_over_the_policy_even_when_it_is_none() -> None:
+def test_a_requested_delay_overrides_the_retry_policy_even_if_it_is_zero() -> None:
     settings = QueueSettings(retry=FixedDelay(5 * SECOND))
     assert release(HELD, settings, replace(ABANDONED, delay=SECOND), random_fraction=0.0).delay == SECOND
     assert release(HELD, settings, replace(ABANDONED, delay=0), random_fraction=0.0).state is MessageState.AVAILABLE
 
 
 @pytest.mark.behaviour("S3.18", "S2.8")
-def test_the_failure_that_reaches_the_limit_dead_letters() -> None:
+def test_a_failure_at_the_limit_dead_letters_the_message() -> None:
     settings = QueueSettings(max_delivery_count=3)
     assert release(replace(HELD, failure_count=1), settings, ABANDONED, 0.0).state is MessageState.AVAILABLE
     last = release(replace(HELD, failure_count=2), settings, ABANDONED, 0.0)
@@ -58,13 +58,13 @@ def test_an_uncounted_release_neither_counts_nor_waits_nor_dead_letters() -> Non
     assert (move.state, move.delay, move.failures) == (MessageState.AVAILABLE, None, 0)
 
 
-def test_what_came_from_the_dead_letter_queue_goes_back_there_uncounted() -> None:
-    held = replace(HELD, home_state=MessageState.DEAD_LETTERED, failure_count=10)
-    move = release(held, QueueSettings(), ABANDONED, random_fraction=0.0)
+def test_a_message_from_the_dead_letter_queue_returns_there_uncounted() -> None:
+    locked = replace(HELD, home_state=MessageState.DEAD_LETTERED, failure_count=10)
+    move = release(locked, QueueSettings(), ABANDONED, random_fraction=0.0)
     assert (move.state, move.failures, move.dead_letter_reason) == (MessageState.DEAD_LETTERED, 0, None)
 
 
-def test_a_deferred_message_stays_deferred_and_is_counted() -> None:
-    held = replace(HELD, home_state=MessageState.DEFERRED)
-    move = release(held, QueueSettings(retry=FixedDelay(SECOND)), ABANDONED, random_fraction=0.0)
+def test_a_failed_deferred_message_stays_deferred_and_is_counted() -> None:
+    locked = replace(HELD, home_state=MessageState.DEFERRED)
+    move = release(locked, QueueSettings(retry=FixedDelay(SECOND)), ABANDONED, random_fraction=0.0)
     assert (move.state, move.failures, move.delay) == (MessageState.DEFERRED, 1, None)

@@ -37,7 +37,7 @@ def test_each_policy_follows_the_number_of_failures(policy: RetryPolicy, expecte
     assert delays(policy) == expected
 
 
-def test_jitter_only_ever_shortens_a_delay_by_its_share() -> None:
+def test_jitter_shortens_a_delay_by_at_most_its_share() -> None:
     policy = ExponentialDelay(SECOND, 2.0, jitter=0.5)
     assert delays(policy, chance=0.0) == [1, 2, 4, 8]
     assert delays(policy, chance=0.5) == [0.75, 1.5, 3, 6]
@@ -49,6 +49,8 @@ def test_jitter_only_ever_shortens_a_delay_by_its_share() -> None:
     factor=st.floats(1, 1000),
     first=st.integers(0, 10**12),
 )
-def test_no_number_of_failures_breaks_the_cap(failures: int, chance: float, factor: float, first: int) -> None:
+def test_no_number_of_failures_exceeds_the_longest_delay(
+    failures: int, chance: float, factor: float, first: int
+) -> None:
     policy = ExponentialDelay(first, factor, longest=MINUTE, jitter=1.0)
     assert 0 <= retry_delay(policy, failures, chance) <= MINUTE

@@ -1,4 +1,4 @@
-"""Names, tokens, leads, lives and rights: the small rules."""
+"""Names, tokens, lead times, times to live and rights."""
 
 from dataclasses import replace
 
@@ -33,23 +33,23 @@ def queue(settings: QueueSettings) -> Queue:
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "Orders.eu-west_1", "0", "a" * 128])
-def test_names_that_a_queue_may_have(name: str) -> None:
+def test_valid_queue_names(name: str) -> None:
     assert is_valid_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a/b", "a b", "ä", "a\n", "a" * 129])
-def test_names_that_no_queue_may_have(name: str) -> None:
+def test_invalid_queue_names(name: str) -> None:
     assert not is_valid_name(name)
 
 
 @given(number=st.integers(1, 10**18 - 1), secret=st.binary(min_size=16, max_size=16))
-def test_a_token_is_read_as_it_was_written(number: int, secret: bytes) -> None:
+def test_a_formatted_token_parses_to_the_same_token(number: int, secret: bytes) -> None:
     token = LockToken(number, secret)
     assert LockToken.parse(str(token)) == token
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_no_token_is_not_found_and_never_an_error(text: str) -> None:
+def test_text_that_is_not_a_token_is_refused_as_not_found(text: str) -> None:
     try:
         token = LockToken.parse(text)
     except MessageNotFound:
@@ -58,19 +58,19 @@ def test_whatever_is_no_token_is_not_found_and_never_an_error(text: str) -> None
 
 
 @given(duration=st.integers(MIN_LOCK_DURATION, MAX_LOCK_DURATION))
-def test_the_lead_is_never_below_the_lock_duration(duration: int) -> None:
+def test_the_lead_time_is_never_below_the_lock_duration(duration: int) -> None:
     assert lead_time(duration, shared_locks=True) >= duration
     assert lead_time(duration, shared_locks=False) == duration
 
 
-def test_the_lead_is_four_lock_durations_between_a_minute_and_ten() -> None:
+def test_the_lead_time_is_four_lock_durations_between_one_and_ten_minutes() -> None:
     assert lead_time(30 * SECOND, shared_locks=True) == 2 * MINUTE
     assert lead_time(SECOND, shared_locks=True) == MINUTE
     assert lead_time(5 * MINUTE, shared_locks=True) == 10 * MINUTE
     assert lead_time(HOUR, shared_locks=True) == HOUR
 
 
-def test_the_shorter_life_wins() -> None:
+def test_the_shorter_time_to_live_applies() -> None:
     assert time_to_live(None, QueueSettings()) is None
     assert time_to_live(5, QueueSettings()) == 5
     assert time_to_live(None, QueueSettings(default_ttl=7)) == 7
@@ -78,7 +78,7 @@ def test_the_shorter_life_wins() -> None:
 
 
 @pytest.mark.behaviour("S3.33")
-def test_only_changes_that_a_holder_relied_on_take_its_lock() -> None:
+def test_only_changes_that_a_holder_relies_on_revoke_its_lock() -> None:
     before = QueueSettings()
     assert revokes_locks(before, QueueSettings(lock_duration=MINUTE))
     assert revokes_locks(before, QueueSettings(max_delivery_count=3))
@@ -86,7 +86,7 @@ def test_only_changes_that_a_holder_relied_on_take_its_lock() -> None:
     assert not revokes_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
 
 
-def test_a_queue_may_refuse_to_take_or_to_hand_out() -> None:
+def test_the_status_of_a_queue_disables_sends_or_receives() -> None:
     for status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
         with pytest.raises(SendDisabled):
             check_send_enabled(queue(QueueSettings(status=status)))
@@ -98,13 +98,13 @@ def test_a_queue_may_refuse_to_take_or_to_hand_out() -> None:
 
 
 @pytest.mark.behaviour("S3.30")
-def test_a_letter_keeps_its_own_message_id_or_gets_the_one_made_for_it() -> None:
+def test_a_draft_keeps_its_message_id_or_gets_the_default() -> None:
     orders = queue(QueueSettings())
     assert create_draft(NewMessage(Envelope("mine")), orders, "made").envelope.message_id == "mine"
     assert create_draft(NewMessage(Envelope("")), orders, "made").envelope.message_id == "made"
 
 
-def test_body_and_properties_together_may_fill_the_limit_but_not_pass_it() -> None:
+def test_body_and_properties_together_are_limited() -> None:
     orders = queue(QueueSettings(max_message_bytes=10))
     create_draft(NewMessage(Envelope("", properties=b"12345"), b"12345", BodyKind.BYTES), orders, "made")
     with pytest.raises(MessageTooLarge):
@@ -122,7 +122,7 @@ def test_rights_are_denied_unless_granted_on_a_matching_name() -> None:
     assert Grant(ALL_RIGHTS).allows(Right.MANAGE, None)
 
 
-def test_a_key_lives_until_it_expires_or_is_revoked() -> None:
+def test_a_key_is_live_until_it_expires_or_is_revoked() -> None:
     key = ApiKey("id", "principal", b"hash", Grant(ALL_RIGHTS), created_at=0)
     assert key.is_live(now=10)
     assert replace(key, expires_at=11).is_live(now=10)
@@ -131,24 +131,24 @@ def test_a_key_lives_until_it_expires_or_is_revoked() -> None:
     assert not replace(key, revoked_at=0, expires_at=11).is_live(now=10)
 
 
-def test_a_delay_of_nothing_is_no_delay() -> None:
+def test_a_delay_of_zero_is_no_delay() -> None:
     assert create_draft(NewMessage(Envelope("m"), delay=SECOND), queue(QueueSettings()), "made").delay == SECOND
     assert create_draft(NewMessage(Envelope("m"), delay=0), queue(QueueSettings()), "made").delay is None
 
 
-def test_a_letter_carries_the_window_of_its_queue_for_duplicates() -> None:
+def test_a_draft_carries_the_duplicate_window_of_its_queue() -> None:
     windows = [queue(QueueSettings(duplicate_detection_window=window)) for window in (MINUTE, None)]
     assert [create_draft(NewMessage(Envelope("m")), one, "made").duplicate_window for one in windows] == [MINUTE, 0]
 
 
-def test_a_refusal_says_its_detail_or_else_its_first_fault_or_else_its_own_sentence() -> None:
+def test_the_detail_of_a_refusal_defaults_to_its_first_error_or_docstring() -> None:
     faults = (FieldError("/a", "A is wrong."), FieldError("/b", "B is wrong."))
     assert Forbidden("No.", faults).detail == "No."
     assert Forbidden(field_errors=faults).detail == "A is wrong."
     assert Forbidden().detail == "This API key does not have the right that the request needs."
 
 
-def test_an_edition_changes_with_the_queue_and_the_message() -> None:
+def test_an_etag_changes_with_the_queue_and_the_message() -> None:
     orders = queue(QueueSettings())
     assert len({orders.etag, replace(orders, version=2).etag, replace(orders, id=2).etag}) == 3
     assert message().etag == message(read_at=5).etag != message(priority=5).etag
@@ -165,5 +165,5 @@ def test_lock_version_grows_with_each_change_and_each_locked_purge() -> None:
     assert [one.lock_version for one in grown] == [1, 2, 2, 3]
 
 
-def test_a_state_is_called_by_its_name_in_small_letters() -> None:
+def test_the_label_of_a_state_is_its_lower_case_name() -> None:
     assert MessageState.DEAD_LETTERED.label == "dead_lettered"

@@ -1,4 +1,4 @@
-"""Houses to maintain."""
+"""Brokers for tests of the background loops."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from tests.virtual_clock import VirtualClock
 
 @pytest.fixture
 async def harness(run_resources: RunResources, tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    """One over SQLite, on its own."""
+    """A broker over SQLite, with its own file."""
     clock = VirtualClock()
     file = shutil.copy(run_resources.sqlite_template(), tmp_path / "peeklock.db")
     async with sqlite_broker(f"sqlite:///{file}", clock) as broker:

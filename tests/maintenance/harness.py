@@ -1,4 +1,4 @@
-"""A broker over real rooms, and what tests of its background passes do with it."""
+"""A broker over a real store, with the steps that tests of its background loops need."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ LOCK_DURATION = 30 * SECOND
 
 
 class BrokerHarness:
-    """A broker whose SQL goes by a virtual clock."""
+    """A broker whose SQL uses a virtual clock."""
 
     def __init__(self, broker: Broker, clock: VirtualClock) -> None:
         self.broker = broker
@@ -31,41 +31,41 @@ class BrokerHarness:
 
     @property
     def counters(self) -> CountingTally:
-        """What was counted."""
+        """The counters of the broker."""
         return self.broker.counters
 
     async def queue(self, name: str = "orders", **settings: Any) -> Queue:
-        """A new queue whose locks last `D`."""
+        """Create a queue whose locks last `LOCK_DURATION`."""
         queue, _ = await self.broker.store.queues.create(
             name, replace(QueueSettings(lock_duration=LOCK_DURATION), **settings)
         )
         return queue
 
-    async def send(self, queue: Queue, count: int = 1, **letter: Any) -> list[int]:
-        """Send messages; their sequence numbers."""
-        receipts = await send(self.broker, queue, [NewMessage(Envelope(""), **letter)] * count)
+    async def send(self, queue: Queue, count: int = 1, **new_message: Any) -> list[int]:
+        """Send messages; return their sequence numbers."""
+        receipts = await send(self.broker, queue, [NewMessage(Envelope(""), **new_message)] * count)
         return [receipt.sequence_number for receipt in receipts]
 
-    async def receive(self, queue: Queue, most: int = 1) -> list[Message]:
+    async def receive(self, queue: Queue, max_messages: int = 1) -> list[Message]:
         """Receive messages under lock."""
-        return await receive(self.broker, queue, ReceiveRequest(max_messages=most))
+        return await receive(self.broker, queue, ReceiveRequest(max_messages=max_messages))
 
     async def send_and_lock(self, queue: Queue) -> LockToken:
-        """The token of a message that was just sent and received."""
+        """Send and receive a message; return its token."""
         await self.send(queue)
         (message,) = await self.receive(queue)
         return token_of(message)
 
     async def read(self, queue: Queue, number: int) -> Message | None:
-        """The message as it stands."""
+        """Return the message in its current state."""
         return await self.broker.store.read(queue.id, number)
 
     async def state(self, queue: Queue, number: int) -> MessageState | None:
-        """Where the message is; None when it has left the queue."""
+        """Return the state of the message, or None if it has left the queue."""
         message = await self.read(queue, number)
         return message and message.state
 
 
 def token_of(message: Message) -> LockToken:
-    """The token of a locked message."""
+    """Return the token of a locked message."""
     return LockToken(message.sequence_number, message.lock_token)

@@ -1,4 +1,4 @@
-"""The loops run every pass again and again, go on after failures, and stop together."""
+"""The loops repeat every pass, continue after failures, and stop together."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from tests.maintenance.harness import BrokerHarness
 
 ACTING = {"expiry", "schedule", "retention"}
 PASSES = {*ACTING, "forget", "seal", "look"}
-POLLS, POLL_SECONDS = 1000, 0.01  # for what happens within moments unless the machine is very busy
+POLLS, POLL_SECONDS = 1000, 0.01  # for events that take only moments unless the machine is very busy
 
 
 class LoopRecorder:
-    """The passes of a house, and what is heard of them."""
+    """Background loops, and the results of their passes."""
 
     def __init__(self, harness: BrokerHarness, store: Store | None = None) -> None:
         self.harness = harness
@@ -31,44 +31,44 @@ class LoopRecorder:
             None,
             Intervals(1.0, 10.0),
             lambda _, error: self.failures.append(error),
-            lambda *heard: self.results.append(heard),
+            lambda *result: self.results.append(result),
         )
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Let the loops work, which takes real time, while their clock stands still."""
+        """Wait in real time for the loops, while their clock does not move."""
         for _ in range(POLLS):
             if condition():
                 return
             await asyncio.sleep(POLL_SECONDS)
-        pytest.fail("the loops did not do it")
+        pytest.fail("the loops did not reach the condition")
 
     async def wait_for_result(self, how: str, *names: str) -> None:
-        """Wait until these passes have ended so."""
+        """Wait until these passes have this result."""
         await self.wait_until(lambda: self.have_ended(how, *names))
 
     def have_ended(self, how: str, *names: str) -> bool:
-        """Whether these passes have ended so."""
+        """Return whether these passes have this result."""
         return {(name, how) for name in names} <= set(self.results)
 
     async def run_again(self, *names: str) -> None:
-        """Let time pass until each of these passes has ended well once more."""
+        """Advance the clock until each of these passes has succeeded again."""
         del self.results[:]
         for _ in range(POLLS):
             if self.have_ended("ok", *names):
                 return
             await self.harness.clock.advance(1)
             await asyncio.sleep(POLL_SECONDS)
-        pytest.fail("the loops did not go round")
+        pytest.fail("the loops did not run again")
 
 
-async def test_every_pass_runs_from_the_start(harness: BrokerHarness) -> None:
+async def test_every_background_loop_runs_at_the_start(harness: BrokerHarness) -> None:
     loops = LoopRecorder(harness)
     loops.background_loops.start()
     await loops.wait_for_result("ok", *PASSES)
     await loops.background_loops.stop()
 
 
-async def test_together_they_keep_every_promise_about_time(harness: BrokerHarness) -> None:
+async def test_the_loops_expire_locks_promote_and_expire_messages(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     token = await harness.send_and_lock(queue)
     (scheduled,) = await harness.send(queue, delay=20 * SECOND)
@@ -77,7 +77,7 @@ async def test_together_they_keep_every_promise_about_time(harness: BrokerHarnes
     loops.background_loops.start()
     await loops.wait_for_result("ok", *PASSES)
     await harness.clock.advance(30)
-    for _ in range(2):  # a pass that was under way may have looked too early
+    for _ in range(2):  # a pass in progress may have read too early
         await loops.run_again(*ACTING)
     await loops.background_loops.stop()
     assert await harness.state(queue, token.sequence_number) is MessageState.AVAILABLE
@@ -85,7 +85,7 @@ async def test_together_they_keep_every_promise_about_time(harness: BrokerHarnes
     assert await harness.state(queue, expiring) is None
 
 
-async def test_they_look_again_within_five_seconds_after_an_outage_of_the_store(harness: BrokerHarness) -> None:
+async def test_the_loops_resume_within_five_seconds_after_a_store_outage(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(30)
@@ -103,7 +103,7 @@ async def test_they_look_again_within_five_seconds_after_an_outage_of_the_store(
     assert await harness.state(queue, token.sequence_number) is MessageState.AVAILABLE
 
 
-async def test_the_schedule_looks_at_once_when_something_may_be_due_sooner(harness: BrokerHarness) -> None:
+async def test_a_woken_schedule_runs_at_once(harness: BrokerHarness) -> None:
     loops = LoopRecorder(harness)
     loops.background_loops.start()
     await loops.wait_for_result("ok", *PASSES)
@@ -115,7 +115,7 @@ async def test_the_schedule_looks_at_once_when_something_may_be_due_sooner(harne
 
 
 class UnavailableStore:
-    """A store that cannot be reached until it is back."""
+    """A store that is unavailable until `is_available` is set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

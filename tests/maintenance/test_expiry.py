@@ -1,4 +1,4 @@
-"""The sweeper frees what has ended, by the clock of SQL or on evidence, and nothing else."""
+"""The sweeper frees only locks that have ended: by SQL's clock, or by an expired record of the lock store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ AVAILABLE, LOCKED = MessageState.AVAILABLE, MessageState.LOCKED
 # ---- by time ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lock_that_has_run_out_frees_its_message(harness: BrokerHarness) -> None:
+async def test_an_expired_lock_frees_its_message(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(29.9)
@@ -40,7 +40,7 @@ async def test_a_lock_that_has_run_out_frees_its_message(harness: BrokerHarness)
     assert harness.counters["locks_expired"] == 1
 
 
-async def test_whoever_waits_gets_the_freed_message_at_once(harness: BrokerHarness) -> None:
+async def test_a_freed_message_wakes_one_waiting_receiver(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send_and_lock(queue)
     await harness.clock.advance(30)
@@ -49,7 +49,7 @@ async def test_whoever_waits_gets_the_freed_message_at_once(harness: BrokerHarne
         assert [await each.woken(0) for each in (first, second)] == [True, False]
 
 
-async def test_at_the_limit_the_message_goes_to_the_dead_letter_queue(harness: BrokerHarness) -> None:
+async def test_an_expired_lock_at_the_limit_dead_letters_the_message(harness: BrokerHarness) -> None:
     queue = await harness.queue(max_delivery_count=1)
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(30)
@@ -59,7 +59,7 @@ async def test_at_the_limit_the_message_goes_to_the_dead_letter_queue(harness: B
     assert message.dead_letter_reason == "max_delivery_count_exceeded"
 
 
-async def test_a_retry_delay_makes_the_message_wait_and_the_schedule_look(harness: BrokerHarness) -> None:
+async def test_a_retry_delay_schedules_the_message_and_wakes_the_schedule(harness: BrokerHarness) -> None:
     queue = await harness.queue(retry=FixedDelay(5 * SECOND))
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(30)
@@ -68,10 +68,10 @@ async def test_a_retry_delay_makes_the_message_wait_and_the_schedule_look(harnes
     assert harness.schedule_changes == 1
 
 
-async def test_two_sweepers_at_once_free_each_message_once(harness: BrokerHarness) -> None:
+async def test_concurrent_sweepers_free_each_message_once(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=20)
-    numbers = [message.sequence_number for message in await harness.receive(queue, most=20)]
+    numbers = [message.sequence_number for message in await harness.receive(queue, max_messages=20)]
     await harness.clock.advance(30)
     await asyncio.gather(expire_locks(harness.broker), expire_locks(harness.broker))
     messages = [await harness.read(queue, number) for number in numbers]
@@ -79,60 +79,60 @@ async def test_two_sweepers_at_once_free_each_message_once(harness: BrokerHarnes
     assert harness.counters["locks_expired"] == 20
 
 
-async def test_it_does_not_rest_while_more_has_ended_than_one_pass_frees(harness: BrokerHarness) -> None:
+async def test_the_sweeper_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1)
-    await harness.receive(queue, most=BATCH_SIZE + 1)
+    await harness.receive(queue, max_messages=BATCH_SIZE + 1)
     await harness.clock.advance(30)
     assert await expire_locks(harness.broker) == 0.0
     assert await expire_locks(harness.broker) is None
     assert harness.counters["locks_expired"] == BATCH_SIZE + 1
 
 
-# ---- on evidence -----------------------------------------------------------------------------------------------------
+# ---- by expired records ----------------------------------------------------------------------------------------------
 
 
 class RedisHarness(BrokerHarness):
-    """A house with Redis, and time that passes in both."""
+    """A harness with Redis, where time passes in both stores."""
 
     def __init__(self, harness: BrokerHarness, records: LockRecords) -> None:
         super().__init__(harness.broker, harness.clock)
         self.records = records
 
     async def lock_and_renew(self, queue: Queue) -> LockToken:
-        """The token of a message that was received and renewed."""
+        """Receive and renew a message; return its token."""
         token = await self.send_and_lock(queue)
         await renew(self.broker, queue, token)
         return token
 
     async def pass_time(self, *tokens: LockToken, seconds: float) -> None:
-        """Let so much time pass in SQL, and for the records of these tokens."""
+        """Let this time pass in SQL, and for the records of these tokens."""
         await self.clock.advance(seconds)
         await self.records.pass_time(*tokens, by=round(seconds * SECOND))
 
 
 @pytest.fixture
 async def redis_harness(harness: BrokerHarness, redis_url: str) -> AsyncIterator[RedisHarness]:
-    """A house whose locks are in Redis too."""
+    """A harness whose locks are in Redis too."""
     keys = unique_keys()
     async with open_redis_locks(redis_url, keys) as locks, Redis.from_url(redis_url) as redis:
         harness.broker = replace(harness.broker, lock_store=locks)
         yield RedisHarness(harness, LockRecords(redis, keys))
 
 
-async def test_a_renewed_lock_that_ran_out_is_freed_long_before_its_bound(redis_harness: RedisHarness) -> None:
+async def test_an_expired_renewed_lock_is_freed_long_before_its_bound(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.pass_time(token, seconds=30)
     await expire_locks(redis_harness.broker)
     message = await redis_harness.read(queue, token.sequence_number)
     assert (message.state, message.failure_count) == (AVAILABLE, 1)
-    assert await redis_harness.records.read(token) is None, "the evidence has served"
+    assert await redis_harness.records.read(token) is None, "the record is deleted once its row is freed"
     with pytest.raises(LockLost):
         await settle_one(redis_harness.broker, queue, complete(queue, token))
 
 
-async def test_a_renewed_lock_lives_as_long_as_its_renewals(redis_harness: RedisHarness) -> None:
+async def test_a_lock_lasts_as_long_as_it_is_renewed(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     for _ in range(8):
@@ -156,7 +156,7 @@ async def test_lost_records_only_delay_a_redelivery(redis_harness: RedisHarness)
     assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
 
 
-async def test_evidence_of_an_earlier_renewal_does_not_end_a_later_one(redis_harness: RedisHarness) -> None:
+async def test_an_expired_record_of_an_earlier_renewal_does_not_end_a_later_one(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     record = await redis_harness.records.read(token)
@@ -166,11 +166,11 @@ async def test_evidence_of_an_earlier_renewal_does_not_end_a_later_one(redis_har
     await redis_harness.records.pass_time(token, by=LOCK_DURATION)
     await expire_locks(redis_harness.broker)
     assert await redis_harness.state(queue, token.sequence_number) is LOCKED
-    assert await redis_harness.records.read(token) is None, "it can never be evidence again"
+    assert await redis_harness.records.read(token) is None, "it never matches a generation again"
     await settle_one(redis_harness.broker, queue, complete(queue, token))
 
 
-async def test_a_record_left_behind_by_a_settled_delivery_is_dropped(redis_harness: RedisHarness) -> None:
+async def test_a_record_left_by_a_settled_delivery_is_deleted(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     record = await redis_harness.records.read(token)
@@ -184,7 +184,7 @@ async def test_a_record_left_behind_by_a_settled_delivery_is_dropped(redis_harne
     assert redis_harness.counters["locks_expired"] == 0
 
 
-async def test_evidence_stays_until_it_has_been_acted_on(redis_harness: RedisHarness) -> None:
+async def test_an_expired_record_stays_until_its_row_is_freed(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.pass_time(token, seconds=30)
@@ -195,7 +195,7 @@ async def test_evidence_stays_until_it_has_been_acted_on(redis_harness: RedisHar
     assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
 
 
-async def test_evidence_stays_where_the_row_was_changed_at_the_same_moment(redis_harness: RedisHarness) -> None:
+async def test_an_expired_record_stays_after_a_concurrent_change_of_its_row(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.pass_time(token, seconds=30)
@@ -206,10 +206,10 @@ async def test_evidence_stays_where_the_row_was_changed_at_the_same_moment(redis
     assert await redis_harness.records.read(token) is None
 
 
-async def test_a_burst_of_dead_receivers_is_freed_without_rest(redis_harness: RedisHarness) -> None:
+async def test_many_expired_records_are_freed_without_rest(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     await redis_harness.send(queue, count=BATCH_SIZE + 20)
-    tokens = [token_of(message) for message in await redis_harness.receive(queue, most=BATCH_SIZE + 20)]
+    tokens = [token_of(message) for message in await redis_harness.receive(queue, max_messages=BATCH_SIZE + 20)]
     await asyncio.gather(*(renew(redis_harness.broker, queue, token) for token in tokens))
     await redis_harness.pass_time(*tokens, seconds=30)
     assert await expire_locks(redis_harness.broker) == 0.0
@@ -218,7 +218,7 @@ async def test_a_burst_of_dead_receivers_is_freed_without_rest(redis_harness: Re
 
 
 class CannotRelease:
-    """A store that goes away just before the row is freed."""
+    """A store that becomes unavailable just before the row is freed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -231,7 +231,7 @@ class CannotRelease:
 
 
 class ReleasesNothing(CannotRelease):
-    """A store in which somebody else is always faster with the row."""
+    """A store in which another request always changes the row first."""
 
     async def release(self, moves: Sequence[object]) -> list[bool]:
         return [False for _ in moves]

@@ -1,4 +1,4 @@
-"""Messages past their time to live leave as their queue says, and what is past its time is forgotten."""
+"""Expired messages are archived or dead-lettered as their queue is set, and old rows are deleted."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.bounds import bounded
 from tests.maintenance.harness import BrokerHarness
 
 
-async def test_a_message_past_its_time_to_live_goes_to_the_archive(harness: BrokerHarness) -> None:
+async def test_an_expired_message_moves_to_the_archive(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     (number,) = await harness.send(queue, ttl=10 * SECOND)
     (lasting,) = await harness.send(queue)
@@ -27,7 +27,7 @@ async def test_a_message_past_its_time_to_live_goes_to_the_archive(harness: Brok
     assert harness.counters["messages_expired"] == 1
 
 
-async def test_or_to_the_dead_letter_queue_where_its_queue_says_so(harness: BrokerHarness) -> None:
+async def test_an_expired_message_is_dead_lettered_if_its_queue_is_set_so(harness: BrokerHarness) -> None:
     queue = await harness.queue(dead_letter_on_expiry=True)
     (number,) = await harness.send(queue, ttl=SECOND)
     await harness.clock.advance(1)
@@ -36,10 +36,10 @@ async def test_or_to_the_dead_letter_queue_where_its_queue_says_so(harness: Brok
     assert (message.state, message.dead_letter_reason) == (MessageState.DEAD_LETTERED, "ttl_expired")
     await harness.clock.advance(3600)
     await expire_overdue(harness.broker)
-    assert harness.counters["messages_expired"] == 1, "there it stays"
+    assert harness.counters["messages_expired"] == 1, "it stays in the dead-letter queue"
 
 
-async def test_a_message_of_a_deleted_queue_goes_to_the_archive(harness: BrokerHarness) -> None:
+async def test_an_expired_message_of_a_deleted_queue_moves_to_the_archive(harness: BrokerHarness) -> None:
     queue = await harness.queue(dead_letter_on_expiry=True)
     (number,) = await harness.send(queue, ttl=SECOND)
     assert await harness.broker.store.queues.delete(queue)
@@ -49,7 +49,7 @@ async def test_a_message_of_a_deleted_queue_goes_to_the_archive(harness: BrokerH
     assert harness.counters["messages_expired"] == 1
 
 
-async def test_a_message_in_somebodys_hands_is_not_taken_away(harness: BrokerHarness) -> None:
+async def test_a_locked_message_does_not_expire(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, ttl=SECOND)
     (message,) = await harness.receive(queue)
@@ -58,7 +58,7 @@ async def test_a_message_in_somebodys_hands_is_not_taken_away(harness: BrokerHar
     assert await harness.state(queue, message.sequence_number) is MessageState.LOCKED
 
 
-async def test_it_does_not_rest_while_more_is_overdue_than_one_pass_ends(harness: BrokerHarness) -> None:
+async def test_the_expiry_of_messages_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1, ttl=SECOND)
     await harness.clock.advance(1)
@@ -67,7 +67,7 @@ async def test_it_does_not_rest_while_more_is_overdue_than_one_pass_ends(harness
     assert harness.counters["messages_expired"] == BATCH_SIZE + 1
 
 
-async def test_what_is_remembered_of_a_settled_message_goes_with_the_archive(harness: BrokerHarness) -> None:
+async def test_a_settled_message_is_known_until_its_archive_batch_is_removed(harness: BrokerHarness) -> None:
     queue = await harness.queue(archive_retention=60 * SECOND)
     token = await harness.send_and_lock(queue)
     await settle_one(harness.broker, queue, complete(queue, token))
@@ -86,7 +86,7 @@ async def test_what_is_remembered_of_a_settled_message_goes_with_the_archive(har
         await settle_one(harness.broker, queue, complete(queue, token))
 
 
-async def test_it_does_not_rest_while_more_can_be_forgotten(harness: BrokerHarness) -> None:
+async def test_the_deletion_of_old_rows_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1)
     await harness.broker.store.queues.delete(queue)

@@ -1,4 +1,4 @@
-"""What is scheduled becomes available when it is due, and the pass knows when to look again."""
+"""Scheduled messages become available when they are due, and each pass returns when to run again."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from app.maintenance.schedule import BATCH_SIZE, MAX_REST_SECONDS, MIN_REST_SECO
 from tests.maintenance.harness import BrokerHarness
 
 
-async def test_what_is_due_becomes_available_and_wakes_who_waits_for_it(harness: BrokerHarness) -> None:
+async def test_a_due_message_becomes_available_and_wakes_its_receiver(harness: BrokerHarness) -> None:
     queue, other = await harness.queue(), await harness.queue("bills")
     (number,) = await harness.send(queue, delay=10 * SECOND)
     (later,) = await harness.send(queue, delay=11 * SECOND)
@@ -32,7 +32,7 @@ async def test_what_is_due_becomes_available_and_wakes_who_waits_for_it(harness:
     ("delay_seconds", "rest"),
     [(0.3, 0.3), (3600, MAX_REST_SECONDS), (0.000_001, MIN_REST_SECONDS)],
 )
-async def test_it_rests_until_the_next_message_is_due(
+async def test_the_schedule_rests_until_the_next_message_is_due(
     harness: BrokerHarness, delay_seconds: float, rest: float
 ) -> None:
     queue = await harness.queue()
@@ -40,11 +40,11 @@ async def test_it_rests_until_the_next_message_is_due(
     assert await promote_scheduled(harness.broker) == pytest.approx(rest)
 
 
-async def test_with_nothing_scheduled_it_looks_now_and_then(harness: BrokerHarness) -> None:
+async def test_the_schedule_without_messages_rests_for_the_longest_time(harness: BrokerHarness) -> None:
     assert await promote_scheduled(harness.broker) == MAX_REST_SECONDS
 
 
-async def test_it_does_not_rest_while_more_is_due_than_one_pass_awakens(harness: BrokerHarness) -> None:
+async def test_the_schedule_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1, delay=SECOND)
     await harness.clock.advance(1)

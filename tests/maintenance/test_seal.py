@@ -1,4 +1,4 @@
-"""What has ended gathers for some seconds and is then sealed, whatever the retention of its queue."""
+"""Ended messages gather for some seconds and are then sealed, independently of the retention of their queue."""
 
 from app.broker.complete import complete
 from app.broker.settle import settle_one
@@ -12,13 +12,13 @@ SEAL_SECONDS = 10.0
 
 
 async def complete_messages(harness: BrokerHarness, queue: Queue, count: int = 1) -> None:
-    """Let so many messages of the queue be completed."""
+    """Complete this many messages of the queue."""
     for _ in range(count):
         await settle_one(harness.broker, queue, complete(queue, await harness.send_and_lock(queue)))
 
 
 async def seal_all(sealing: ArchiveSealer) -> float | None:
-    """Go from one end to the other; the rest."""
+    """Seal until the end of a scan; return the rest."""
     for _ in bounded("sealing rests"):
         if rest := await sealing.step():
             return rest
@@ -26,16 +26,16 @@ async def seal_all(sealing: ArchiveSealer) -> float | None:
 
 
 async def batch_sizes(harness: BrokerHarness) -> list[int]:
-    """The sizes of the batches there are."""
+    """Return the sizes of the sealed batches."""
     return [batch.row_count for batch in await harness.broker.store.archive.list_batches(0, 100)]
 
 
-async def test_nothing_is_sealed_where_nothing_has_ended(harness: BrokerHarness) -> None:
+async def test_an_empty_archive_is_not_sealed(harness: BrokerHarness) -> None:
     assert await ArchiveSealer(harness.broker, SEAL_SECONDS).step() == SEAL_SECONDS
     assert await batch_sizes(harness) == []
 
 
-async def test_what_ends_within_some_seconds_becomes_one_batch(harness: BrokerHarness) -> None:
+async def test_messages_that_end_within_seconds_become_one_batch(harness: BrokerHarness) -> None:
     queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
     await complete_messages(harness, queue)
     await harness.clock.advance(6)
@@ -48,8 +48,8 @@ async def test_what_ends_within_some_seconds_becomes_one_batch(harness: BrokerHa
     assert harness.counters["messages_sealed"] == 3
 
 
-async def test_a_queue_that_is_never_quiet_keeps_no_other_waiting(harness: BrokerHarness) -> None:
-    """The first of all unsealed messages is always a young one of the queue whose archive is kept shortest."""
+async def test_a_busy_queue_does_not_delay_the_sealing_of_others(harness: BrokerHarness) -> None:
+    """The first unsealed message is always a young one of the queue with the shortest retention."""
     busy = await harness.queue("busy", archive_retention=HOUR)
     quiet = await harness.queue("quiet", archive_retention=DAY)
     sealing = ArchiveSealer(harness.broker, SEAL_SECONDS)
@@ -62,14 +62,14 @@ async def test_a_queue_that_is_never_quiet_keeps_no_other_waiting(harness: Broke
     assert sorted(await batch_sizes(harness)) == [2, 11]
 
 
-async def test_a_walk_that_comes_a_moment_early_does_not_come_again_and_again(harness: BrokerHarness) -> None:
+async def test_a_scan_shortly_before_the_minimum_age_rests(harness: BrokerHarness) -> None:
     queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
     await complete_messages(harness, queue)
     await harness.clock.advance(9.999)
     assert await seal_all(sealing) == MIN_REST_SECONDS
 
 
-async def test_a_backlog_is_sealed_in_one_walk(harness: BrokerHarness) -> None:
+async def test_a_backlog_is_sealed_in_one_scan(harness: BrokerHarness) -> None:
     queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
     for _ in range(5):
         await complete_messages(harness, queue, 2)

@@ -1,4 +1,4 @@
-"""A wake-up that was lost costs a receiver no more than a moment."""
+"""A lost wake-up delays a receiver only briefly."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import run_ready_tasks
 
 
-async def test_one_receiver_of_each_queue_looks(harness: BrokerHarness) -> None:
+async def test_one_receiver_of_each_queue_is_woken(harness: BrokerHarness) -> None:
     wait_queue = harness.broker.wait_queue
     with wait_queue.waiter(1) as first, wait_queue.waiter(1) as second, wait_queue.waiter(2) as other:
         await wake_receivers(harness.broker)
@@ -21,7 +21,7 @@ async def test_one_receiver_of_each_queue_looks(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.behaviour("S2.30")
-async def test_a_message_that_came_without_a_wake_up_is_found(harness: BrokerHarness) -> None:
+async def test_a_message_without_a_wake_up_is_found(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     receivers = [asyncio.create_task(receive(harness.broker, queue, ReceiveRequest(wait_seconds=20))) for _ in range(3)]
     await run_ready_tasks()
