@@ -1,1 +1,1 @@
-"""The room of SQL: PostgreSQL, MariaDB/MySQL and SQLite behind the same ports."""
+"""SQL backend: PostgreSQL, MariaDB/MySQL and SQLite implement the same ports."""

@@ -1,10 +1,10 @@
-"""Refusals of a database that another process serves."""
+"""Errors for a database that another process serves."""
 
 from pathlib import Path
 
 
 class FileInUse(Exception):
-    """Another process serves this file already."""
+    """Another process already serves this file."""
 
     def __init__(self, path: Path, owner: str) -> None:
         process = f"process {owner}" if owner else "another process"
@@ -15,4 +15,4 @@ class FileInUse(Exception):
 
 
 class DatabaseInUse(Exception):
-    """Processes that do not know of each other would serve one database."""
+    """Processes that do not notify each other would serve one database."""

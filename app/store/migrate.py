@@ -1,4 +1,4 @@
-"""Brings the tables of a database up to what this version of the service needs."""
+"""Migrates the tables of a database to the schema of this version of the service."""
 
 import sqlite3
 from collections.abc import Callable
@@ -20,38 +20,38 @@ from app.store.url import Engine, StoreUrl, read_url
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 LOCK_TIMEOUT_SECONDS = 120
-"""How long a migration waits for another one. Each takes far less."""
+"""How long a migration waits for another one. Each takes far less time."""
 
 ALEMBIC_LOCK = Lock()
-"""Held while Alembic runs, because it keeps its state in globals."""
+"""Serializes runs of Alembic, which keeps its state in globals."""
 
 Result = TypeVar("Result")
 
 
 class MigrationsMissing(Exception):
-    """The migrations lie beside the service's code, and are not there."""
+    """The folder of migrations beside the service's code is missing."""
 
 
 class SchemaStatus(Enum):
-    """How a database's tables stand to this version of the service."""
+    """How the tables of a database compare with this version of the service."""
 
     BEHIND = auto()
-    """They lack a migration."""
+    """The tables lack a migration."""
     CURRENT = auto()
     AHEAD = auto()
-    """A newer version has migrated them; what it added is nothing that this one would miss."""
+    """A newer version has migrated the tables. What it added does not disturb this version."""
 
 
 class DatabaseIsNewer(Exception):
-    """A newer version has migrated this database; this one has nothing to add and has changed nothing."""
+    """A newer version has migrated this database. This version has nothing to add and changes nothing."""
 
 
 def migrate(url: str) -> None:
-    """Create or change the tables until they are today's; two who do this at once take turns.
+    """Create or change the tables until they have the current schema. Concurrent migrations run one after the other.
 
-    Runs an event loop of its own for PostgreSQL, so a coroutine calls it in a thread. A migration that is cut off
-    is undone on PostgreSQL and SQLite; on MariaDB and MySQL repeating it goes on where it stood. Refuses with
-    `DatabaseIsNewer` where it would have to go back.
+    For PostgreSQL this runs an event loop of its own, so a coroutine calls it in a thread. An interrupted migration is
+    undone on PostgreSQL and SQLite. On MariaDB and MySQL a repeat continues where it stopped. Refuses with
+    `DatabaseIsNewer` if the tables are of a newer version.
     """
     store_url = read_url(url)
     migration = _migration(store_url.engine)
@@ -59,22 +59,22 @@ def migrate(url: str) -> None:
 
 
 def migrate_sqlite(connection: sqlite3.Connection) -> None:
-    """The same for an open connection, by which alone a database in memory can be reached."""
+    """Migrate over an open connection, the only way to reach a database in memory."""
     from app.store.sqlite import migration
 
     migration.run_on(connection, partial(_upgrade, lock=migration.lock))
 
 
 def schema_status(url: str) -> SchemaStatus:
-    """How the tables stand to this version, by the mark that the last migration left. Changes nothing."""
+    """Compare the tables with this version, by the revision that the last migration left. Changes nothing."""
     store_url = read_url(url)
-    # Looking into a file that is not there would make it.
+    # Opening a SQLite file that does not exist would create it.
     missing = store_url.engine is Engine.SQLITE and not (store_url.path and store_url.path.exists())
     return SchemaStatus.BEHIND if missing else run_on_connection(url, _schema_status)
 
 
 def configuration(connection: Connection | None = None) -> Config:
-    """Alembic's settings: where the migrations lie, and the connection they run on."""
+    """Return Alembic's settings: the folder of migrations, and the connection they run on."""
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(MIGRATIONS))
     return config
@@ -93,7 +93,7 @@ def _upgrade(connection: Connection, lock: Callable[[Connection, int], None]) ->
 
 
 def _schema_status(connection: Connection) -> SchemaStatus:
-    """A revision that is not known here was made by a newer version."""
+    """Compare by revision. An unknown revision comes from a newer version."""
     revision = MigrationContext.configure(connection).get_current_revision()
     known = sorted(path.name.partition("_")[0] for path in MIGRATIONS.glob("versions/[0-9]*_*.py"))
     if not known:
@@ -104,10 +104,10 @@ def _schema_status(connection: Connection) -> SchemaStatus:
 
 
 class Migration(Protocol):
-    """What the module `migration` of an engine offers."""
+    """The interface of each engine's module `migration`."""
 
     def run(self, url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
-        """Run the work on a connection of its own; what it does not commit is undone."""
+        """Run the work on a connection of its own. What the work does not commit is undone."""
         ...
 
     def lock(self, connection: Connection, timeout_seconds: int, /) -> None:
@@ -116,9 +116,9 @@ class Migration(Protocol):
 
 
 def run_on_connection(url: str, work: Callable[[Connection], Result]) -> Result:
-    """Run the work on a connection of its own; what it does not commit is undone.
+    """Run the work on a connection of its own. What the work does not commit is undone.
 
-    Refuses with `BadStoreUrl`, or with `StoreUnavailable` where the database cannot do it.
+    Refuses with `BadStoreUrl`, or with `StoreUnavailable` if the database cannot do it.
     """
     return _run(read_url(url), work)
 
@@ -131,7 +131,7 @@ def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
 
 def _migration(engine: Engine) -> Migration:
-    # Imported here, so that only the driver of the engine that is named is loaded.
+    # Imported here, so that only the driver of the named engine is loaded.
     match engine:
         case Engine.POSTGRESQL:
             from app.store.postgresql import migration

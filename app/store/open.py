@@ -1,4 +1,4 @@
-"""Opens the message store that a URL names; only the engine that is named is imported."""
+"""Opens the message store at a URL; imports only the engine that the URL names."""
 
 import sqlite3
 
@@ -11,19 +11,18 @@ __all__ = ["BadStoreUrl", "open_store"]
 
 
 def ignore_batches(_statement: str, _entries: int) -> None:
-    """Hear of batches and tell nobody."""
+    """Observe nothing."""
 
 
 async def open_store(url: str, clock: Clock, connections: int = 8, observe: BatchObserver = ignore_batches) -> Store:
-    """Open the store at a URL as `read_url` reads it.
+    """Open the store at a URL that `read_url` accepts.
 
-    `clock` is the clock of a SQLite database; servers have their own, beside which the time of this process is taken.
-    `connections` are to a server. `observe` hears
-    of every group of callers that were served at once. Refuses with `BadStoreUrl`, `StoreUnavailable` or, where
-    another process serves the SQLite file, `FileInUse`.
+    `clock` is the clock of a SQLite database. A server has its own clock, and `clock` reads this process's time beside
+    it. `connections` is the number of connections to a server. `observe` is called for every batch of callers. Refuses
+    with `BadStoreUrl`, with `StoreUnavailable`, or with `FileInUse` if another process serves the SQLite file.
     """
     store_url = read_url(url)
-    # Imported here, so that only the driver of the engine that is named is loaded.
+    # Imported here, so that only the driver of the named engine is loaded.
     match store_url.engine:
         case Engine.SQLITE:
             from app.store.sqlite.store import open_sqlite

@@ -1,4 +1,4 @@
-"""Whether the tables of a database are today's, asked without what it takes to change them."""
+"""Checks whether the tables of a database are current, without loading what could change them."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 
 async def is_current(url: str) -> bool:
-    """Whether the tables are exactly today's, by the mark that the last migration left. Changes nothing.
+    """Return whether the tables have exactly the current revision. Changes nothing.
 
-    Refuses as `open_store` does. Where the answer is no, `migrate.standing` says more; it brings Alembic along, which
+    Refuses as `open_store` does. If the answer is no, `migrate.schema_status` gives the reason. It loads Alembic, which
     then stays in the memory of a server for good.
     """
     store_url = read_url(url)
-    # Looking into a file that is not there would make it.
+    # Opening a SQLite file that does not exist would create it.
     if store_url.engine is Engine.SQLITE and not (store_url.path and store_url.path.exists()):
         return False
     store = await open_store(url, SystemClock(), 1)
@@ -27,6 +27,6 @@ async def is_current(url: str) -> bool:
 
 
 def newest_migration() -> str | None:
-    """The number with which the name of the last migration begins, and by which the tables know it."""
+    """Return the number that the last migration's file name begins with, which is its revision in the tables."""
     names = [path.name for path in MIGRATIONS.glob("versions/[0-9]*_*.py")]
     return max(names).partition("_")[0] if names else None

@@ -1,7 +1,7 @@
-"""The tables, as SQLModel classes: the one place that names columns, and what migrations are checked against.
+"""The tables, as SQLModel classes: the one place that names columns. Migrations are checked against it.
 
-Times are microseconds since 1970 UTC, states the numbers of `MessageState`. There are no foreign
-keys: every message would pay for them, and a maintenance pass removes what a deleted queue leaves.
+Times are microseconds since 1970 UTC. States are the numbers of `MessageState`. There are no foreign keys: every
+message would pay for them. A background loop removes what a deleted queue leaves.
 """
 
 from typing import Any, ClassVar, TypeAlias
@@ -13,35 +13,35 @@ from sqlmodel import Field, SQLModel, String
 from app.domain.message import MAX_ID_LENGTH, MessageState
 from app.domain.queue import MAX_NAME_LENGTH
 
-# SQLModel declares this name as something that types cannot follow.
+# SQLModel declares this name with a type that type checkers cannot follow.
 TableName: TypeAlias = Any
 
 # Names and ids compare byte by byte on every engine; MariaDB would fold case and accents. Names are also listed in
-# that order, where PostgreSQL would follow the language of its database.
+# that order; PostgreSQL would follow the language of its database.
 NameType = (
     String(MAX_NAME_LENGTH)
     .with_variant(mysql.VARCHAR(MAX_NAME_LENGTH, collation="utf8mb4_bin"), "mysql", "mariadb")
     .with_variant(String(MAX_NAME_LENGTH, collation="C"), "postgresql")
 )
 IdType = String(MAX_ID_LENGTH).with_variant(mysql.VARCHAR(MAX_ID_LENGTH, collation="utf8mb4_bin"), "mysql", "mariadb")
-# Where an id alone decides whether two messages are the same: a VARCHAR of MariaDB would not count blanks at its end.
+# Used where an id alone decides whether two messages are the same: MariaDB's VARCHAR ignores blanks at the end.
 ExactIdType = String(MAX_ID_LENGTH).with_variant(mysql.VARBINARY(4 * MAX_ID_LENGTH), "mysql", "mariadb")
 ShortString = String(64)
-# Sixty-four bit keys; SQLite only numbers rows by itself in a column called INTEGER.
+# 64-bit keys. SQLite numbers rows automatically only in a column of type INTEGER.
 AutoId = BigInteger().with_variant(Integer(), "sqlite")
 BodyType = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 LongText = Text().with_variant(mysql.MEDIUMTEXT(collation="utf8mb4_bin"), "mysql", "mariadb")
 SecretType = LargeBinary(16).with_variant(mysql.BINARY(16), "mysql", "mariadb")
 DigestType = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 
-# SQLite alone would give the number of a deleted last row out again: to a queue that then inherits what the old one
-# left behind, to a message whose number the archive already has.
+# SQLite alone would reuse the number of a deleted last row: for a queue that then inherits the rows of the deleted
+# one, or for a message whose number the archive already has.
 NO_ID_REUSE = {"sqlite_autoincrement": True}
 IS_AVAILABLE = f"state = {MessageState.AVAILABLE.value}"
 
 
 class BrokerRow(SQLModel, table=True):
-    """The one row that tells this database from every other one, by a random id. A copy of the database has the same."""
+    """The one row that identifies this database by a random id. A copy of the database has the same id."""
 
     __tablename__: ClassVar[TableName] = "broker"
 
@@ -51,8 +51,8 @@ class BrokerRow(SQLModel, table=True):
 class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object.
 
-    After a change that ends locks, those given until `take_locks_until` are to be taken; null once they are.
-    `lock_purges` counts the purges that took locks.
+    After a change that ends locks, the locks granted until `take_locks_until` are to be revoked. Then it is null.
+    `lock_purges` counts the purges that revoked locks.
     """
 
     __tablename__: ClassVar[TableName] = "queue"
@@ -77,7 +77,7 @@ class QueueRow(SQLModel, table=True):
 
 
 class DeletedQueueRow(SQLModel, table=True):
-    """A queue that was deleted: what its messages need to go to the archive. Kept until a day after the last is gone."""
+    """A deleted queue: what its messages need to be archived. Kept until a day after the last message is removed."""
 
     __tablename__: ClassVar[TableName] = "deleted_queue"
 
@@ -90,14 +90,14 @@ class DeletedQueueRow(SQLModel, table=True):
 class MessageRow(SQLModel, table=True):
     """A message that is in a queue, in any state.
 
-    `headers` is a JSON object of the envelope's text fields that are set; null when there are none. `content_digest` is
-    taken when the message is accepted, as `domain/digest.py` says, and never changes; null where a server accepted the
-    message before there were digests.
+    `headers` is a JSON object of the envelope's text fields that are set; null when none is. `content_digest` is
+    computed when the message is accepted, as `domain/digest.py` says, and never changes. It is null if a server from
+    before digests accepted the message.
     """
 
     __tablename__: ClassVar[TableName] = "message"
     __table_args__ = (
-        # The order of delivery; only available rows are in it, so scheduled and dead-lettered ones cost a claim nothing.
+        # The order of delivery. Only available rows are in it, so scheduled and dead-lettered ones cost claims nothing.
         Index(
             "message_next",
             "queue_id",
@@ -113,8 +113,8 @@ class MessageRow(SQLModel, table=True):
             "queue_id",
             "state",
             "sequence_number",
-            # True of every row, but only statements that say so may use the index: believing the table empty, the
-            # planner would search all of it for a number alone.
+            # True of every row, but only statements that state it may use the index. A planner that believes the table
+            # empty would otherwise search all of it for a number alone.
             postgresql_where=text("state > 0"),
         ),
         Index(
@@ -127,7 +127,7 @@ class MessageRow(SQLModel, table=True):
             "message_due", "state", "available_at", postgresql_where=text("state = 3"), sqlite_where=text("state = 3")
         ),
         Index(
-            # By state first: dead-lettered messages past their time stay, and no pass should read over them.
+            # By state first: dead-lettered messages past their time stay, and no background loop should read over them.
             "message_expiry",
             "state",
             "expires_at",
@@ -176,9 +176,10 @@ DEPTH = Table(
     Column("dead_lettered", Integer, nullable=False, server_default=text("0")),
     Index("depth_queue", "queue_id"),
 )
-"""How many messages queues hold, as changes that add up; written on PostgreSQL alone, where counting rows is dear.
+"""How many messages queues hold, as changes that add up. Written on PostgreSQL alone, where counting rows is costly.
 
-Every statement adds a row of its own, because nobody could change the same one without waiting; a pass folds them.
+Every statement adds a row of its own, because changing a shared row would make statements wait for each other. A
+background loop folds the rows.
 """
 
 
@@ -187,17 +188,17 @@ class AcceptedCountRow(SQLModel, table=True):
 
     Sum `accepted`, `moved` and `unarchived` over all rows of a `queue_id` and `day`. `day` is the day of `enqueued_at`,
     in UTC, as days since 1970-01-01. `queue` is the queue's name; the rows stay when the queue is deleted. Only messages
-    with a `content_digest` count, and each change is made in the transaction that makes it true:
+    with a `content_digest` count. Each change is made in the same transaction as the event that it counts:
 
     - `accepted`: a message was stored. A recognised duplicate does not count.
-    - `moved`: a redrive took a message to this queue (1) or from this queue to another one (-1).
+    - `moved`: a redrive moved a message to this queue (1) or from this queue to another one (-1).
     - `unarchived`: a message left without a row in the archive, because its queue keeps none.
 
     So `accepted + moved` is the number of messages in the queue, plus those in the archive, exported or not, plus
-    `unarchived`, as long as every server that writes to the database has this table.
+    `unarchived`, if every server that writes to the database has this table.
 
-    `first_number` tells the changes apart: it is the first message that the statement was about. In rows that a pass
-    has added up it is 0. A statement adds a row of its own, so that no two of them wait for each other.
+    `first_number` distinguishes the changes: it is the first message of the statement. In rows that a background loop
+    has added up it is 0. A statement adds a row of its own, so that no two statements wait for each other.
     """
 
     __tablename__: ClassVar[TableName] = "accepted_count"
@@ -212,9 +213,9 @@ class AcceptedCountRow(SQLModel, table=True):
 
 
 class ArchiveRow(SQLModel, table=True):
-    """A message as it ended; `lock_token` is the token that settled it, its tombstone.
+    """A message as it ended. `lock_token` is the token that settled it: its tombstone.
 
-    `export_batch` is the batch it was sealed in, null until then. `content_digest` is that of the message.
+    `export_batch` is the batch it was sealed in, null until then. `content_digest` is copied from the message.
     """
 
     __tablename__: ClassVar[TableName] = "archive"
@@ -252,8 +253,8 @@ class ArchiveRow(SQLModel, table=True):
 class ExportBatchRow(SQLModel, table=True):
     """A sealed batch of the archive, kept for a year after its messages were removed.
 
-    `digest_version` says what `digest` is taken of (`DigestVersion`): 1 the sequence numbers, 2 every column in
-    `digested.DIGESTED_COLUMNS` of every message.
+    `digest_version` names the input of `digest` (`DigestVersion`): 1 the sequence numbers, 2 every column in
+    `digest_columns.DIGESTED_COLUMNS` of every message.
     """
 
     __tablename__: ClassVar[TableName] = "export_batch"
@@ -270,7 +271,7 @@ class ExportBatchRow(SQLModel, table=True):
 
 
 class SettlementRow(SQLModel, table=True):
-    """The tombstone of a delivery that ended without an archived message to tell of it."""
+    """The tombstone of a delivery that ended without an archived message."""
 
     __tablename__: ClassVar[TableName] = "settlement"
     __table_args__ = (Index("settlement_remove_at", "remove_at"),)
@@ -297,7 +298,7 @@ class AttemptRow(SQLModel, table=True):
 
 
 class RecentIdRow(SQLModel, table=True):
-    """A message id within its queue's window for recognising duplicates, and what its sender was told."""
+    """A message id within its queue's window for recognising duplicates, and the receipt that its sender got."""
 
     __tablename__: ClassVar[TableName] = "recent_id"
     __table_args__ = (Index("recent_id_remove_at", "remove_at"),)

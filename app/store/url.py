@@ -1,4 +1,4 @@
-"""How a database is named: one URL, read in one place by whoever opens or migrates it."""
+"""Reads database URLs, for opening and for migrating."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 
 class Engine(StrEnum):
-    """The databases that a store can be on."""
+    """The database engines of a store."""
 
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
@@ -30,7 +30,7 @@ class BadStoreUrl(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """A database: its engine and, on SQLite, its file; no path is a database in memory."""
+    """A database: its engine and, on SQLite, its file. Without a path it is a database in memory."""
 
     engine: Engine
     text: str
@@ -39,7 +39,7 @@ class StoreUrl:
 
 def read_url(url: str) -> StoreUrl:
     """Read `sqlite:///file`, `sqlite:////absolute/file`, `sqlite://` (in memory), `postgresql://`, `mysql://` or
-    `mariadb://`. Refuses with `BadStoreUrl`, which never tells a password.
+    `mariadb://`. Refuses with `BadStoreUrl`, which never shows a password.
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
@@ -50,7 +50,7 @@ def read_url(url: str) -> StoreUrl:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        # The reason may quote a password, where one with a slash was not percent-encoded.
+        # The driver's reason may quote a password, if a slash in the password was not percent-encoded.
         raise BadStoreUrl(
             f"{_redacted(url)} cannot be read: its port is no number, or a mark in its password is not percent-encoded."
         ) from None
@@ -64,7 +64,7 @@ def read_url(url: str) -> StoreUrl:
 
 
 def is_in_memory(url: str) -> bool:
-    """Whether this names a database that ends with whoever opens it. Refuses as `read_url` does."""
+    """Return whether the URL names a database in memory, which ends when it is closed. Refuses as `read_url` does."""
     store_url = read_url(url)
     return store_url.engine is Engine.SQLITE and store_url.path is None
 
@@ -86,7 +86,7 @@ def _sqlite_path(parts: SplitResult) -> Path | None:
 
 
 def _redacted(url: str) -> str:
-    """The URL without what may be a password."""
+    """Return the URL without the part that may be a password."""
     before, at, after = url.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return f"{scheme}{separator}...{at}{after}" if at else url

@@ -1,1 +1,1 @@
-"""What all engines share: rows and columns, and the statements that run on each."""
+"""What every engine shares: rows, columns, and the statements that run on each engine."""

@@ -1,4 +1,4 @@
-"""The archive's batches in named statements, the same for every engine."""
+"""Archive batches in named statements, the same for every engine."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -27,7 +27,7 @@ from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 
 BATCH_KEEP: Duration = 366 * DAY
-"""How long it is remembered that a batch was removed."""
+"""How long the record of a removed batch is kept."""
 
 
 class ArchiveRecords:
@@ -46,13 +46,13 @@ class ArchiveRecords:
         limits: BatchLimits = DEFAULT_BATCH_LIMITS,
         version: DigestVersion = CURRENT_DIGEST_VERSION,
     ) -> ArchiveBatch | None:
-        """See `Archive`. Numbers follow each other without a gap because whoever gives one holds the turn to the end."""
+        """See `Archive`. One transaction seals at a time and holds its lock until it ends, so numbers have no gaps."""
 
         async def work(session: SqlSession) -> ArchiveBatch | None:
             if not await session.fetch("try_lock_sealing"):
                 return None
-            seen = await _first_unsealed(session, first.remove_at)
-            if seen is None or seen.sequence_number != first.sequence_number:
+            current = await _first_unsealed(session, first.remove_at)
+            if current is None or current.sequence_number != first.sequence_number:
                 return None
             return await _seal(session, first.remove_at, limits, version)
 
@@ -66,10 +66,10 @@ class ArchiveRecords:
         """See `Archive`."""
 
         async def work(session: SqlSession) -> TrimResult:
-            held = await session.fetch("batch_for_update", number=copy.number)
-            if not held:
+            locked = await session.fetch("batch_for_update", number=copy.number)
+            if not locked:
                 return TrimResult.UNKNOWN
-            ((removed_at, digest, version),) = held
+            ((removed_at, digest, version),) = locked
             if removed_at is not None:
                 return TrimResult.ALREADY_REMOVED
             if version not in DIGEST_STATEMENTS:
@@ -83,7 +83,7 @@ class ArchiveRecords:
         return await self._database.transaction(work)
 
     async def delete_expired(self, limit: int) -> int:
-        """See `Archive`; a batch goes as a whole, also where it has more messages than were asked for."""
+        """See `Archive`. A batch is removed as a whole, even if it holds more messages than `limit`."""
         total = 0
         for _ in range(limit):
             removed = await self._database.transaction(_forget_one)
@@ -93,7 +93,7 @@ class ArchiveRecords:
         return total
 
     async def _forget_batches(self, limit: int) -> None:
-        """Forget batches that were removed long ago, but not the newest one, whose number the next one follows."""
+        """Delete the records of batches that were removed long ago. Keep the newest: the next number follows it."""
         ((following, _),) = await self._database.fetch("next_batch")
         await self._database.change("delete_expired_batches", before=following - 1, keep=BATCH_KEEP, most=limit)
 
@@ -106,7 +106,7 @@ async def _first_unsealed(session: SqlSession, since: Instant) -> UnsealedMessag
 async def _seal(
     session: SqlSession, since: Instant, limits: BatchLimits, version: DigestVersion
 ) -> ArchiveBatch | None:
-    """Give the next number to the messages that follow. Cut off before the commit, nothing has happened."""
+    """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
     found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, most=limits.max_messages)
     chosen = fit_in_batch([BatchCandidate(*row) for row in found], limits.max_body_bytes)
     if not chosen:
@@ -122,7 +122,7 @@ async def _seal(
 
 
 async def _batch_content(session: SqlSession, number: int, version: int) -> BatchContents:
-    """Count and digest the rows of a batch as they are in the archive now."""
+    """Count and digest the rows that a batch has in the archive now."""
     statement, digest = DIGEST_STATEMENTS[version]
     found = await session.fetch(statement, number=number)
     youngest = min((age for _, age in found), default=0)
@@ -133,17 +133,17 @@ DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
     DigestVersion.NUMBERS: ("batch_numbers", digest_of_numbers),
     DigestVersion.ROWS: ("batch_digests", digest_of_rows),
 }
-"""For each version of digests the statement that gives what it is taken of, and how it is taken."""
+"""For each digest version: the statement that reads its input, and the function that computes the digest."""
 
 
 async def _forget_one(session: SqlSession) -> int | None:
-    """Remove one batch past its time; how many messages went, None where there is no such batch."""
+    """Remove one expired batch. Return how many messages were removed, or None if no batch has expired."""
     found = await session.fetch("expired_batch")
     return await _remove(session, found[0][0], RemovalCause.EXPIRED) if found else None
 
 
 async def _remove(session: SqlSession, number: int, cause: RemovalCause) -> int:
-    """Remove the messages of a batch that this transaction holds; how many went."""
+    """Remove the messages of a batch that this transaction has locked. Return how many were removed."""
     removed = await session.change("delete_batch", number=number)
     await session.change("mark_batch_removed", number=number, removal=cause.value)
     return removed

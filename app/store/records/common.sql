@@ -1,14 +1,14 @@
--- The cold statements, in words that every engine understands.
+-- The cold statements, in SQL that every engine understands.
 
 -- ---- the tables ------------------------------------------------------------------------------------------------------
 
--- schema_revision: the migration that made the tables what they are
+-- schema_revision: the migration that the tables are at
 SELECT version_num FROM alembic_version;
 
--- database_id: what tells this database from every other one
+-- database_id: the id that distinguishes this database from every other one
 SELECT id FROM broker;
 
--- ---- looking ---------------------------------------------------------------------------------------------------------
+-- ---- reads ----------------------------------------------------------------------------------------------------------
 
 -- now: the store's clock
 SELECT @now;
@@ -19,7 +19,7 @@ FROM message
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id;  -- fence: queue
 
--- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+-- browse: messages of a queue in up to five states, by number; each state is read in its own index range
 SELECT @message
 FROM message
 WHERE sequence_number IN (
@@ -62,7 +62,7 @@ LIMIT :most;
 -- last_sequence_number: the highest sequence number of any message of any queue; null where there is none
 SELECT MAX(sequence_number) FROM message;
 
--- read_many: messages of a queue by number, in whatever state
+-- read_many: messages of a queue by number, in any state
 SELECT @message
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -78,14 +78,14 @@ FROM message
 WHERE sequence_number @in(:numbers)
   AND state = 2;
 
--- still_locked: messages whose lock runs on
+-- still_locked: messages whose lock has not expired
 SELECT @message
 FROM message
 WHERE sequence_number @in(:numbers)
   AND state = 2
   AND locked_until > @now;  -- fence: time
 
--- tombstones: what is remembered of ended deliveries of these messages
+-- tombstones: the records of ended deliveries of these messages
 SELECT @tombstone
 FROM settlement
 WHERE sequence_number @in(:numbers)
@@ -95,7 +95,7 @@ FROM archive
 WHERE sequence_number @in(:numbers)
   AND lock_token IS NOT NULL;
 
--- delivered_since: a row for each trace of a delivery of a message after one that ended
+-- delivered_since: a row for each trace of a delivery of a message later than the ended one
 SELECT 1
 FROM message
 WHERE sequence_number = :sequence_number
@@ -111,14 +111,14 @@ FROM settlement
 WHERE sequence_number = :sequence_number
   AND settled_at > :settled_at;
 
--- answered_attempt: the fingerprint that a key stands for, and what its attempt was answered
+-- answered_attempt: the fingerprint that belongs to a key, and the saved answer of its attempt
 SELECT fingerprint, answer
 FROM attempt
 WHERE attempt_key = :key
   AND answer IS NOT NULL
   AND remove_at > @now;
 
--- expired_locks: locks whose time has passed, oldest first
+-- expired_locks: locks past their time, oldest first
 SELECT @held
 FROM message
 WHERE locked_until <= @now  -- fence: time
@@ -127,7 +127,7 @@ ORDER BY locked_until
 LIMIT :most
 @skip_locked;
 
--- locks_of_queue: locks of one queue that were given until some time, whether or not they have ended since
+-- locks_of_queue: locks of one queue that were granted until some time, whether or not they have ended since
 SELECT @held
 FROM message
 WHERE queue_id = :queue_id
@@ -146,7 +146,7 @@ LIMIT :most
 
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
 
--- unlocked_for_update: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+-- unlocked_for_update: lock those of these messages that are unlocked and unchanged, until the transaction ends
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -155,7 +155,7 @@ WHERE sequence_number @in(:numbers)
   AND state <> 2  -- fence: locked
 @skip_locked;
 
--- expired_for_update: the same, of those that are still past their time to live
+-- expired_for_update: the same, for messages that are still past their time to live
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -181,7 +181,7 @@ WHERE sequence_number @in(:numbers)
 GROUP BY queue_id, enqueued_at / 86400000000
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET unarchived = accepted_count.unarchived + excluded.unarchived;
 
--- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
+-- count_moved: count messages that enter a queue or, if the sign is -1, leave it for another one
 INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
 SELECT MIN(sequence_number), :queue_id, enqueued_at / 86400000000, :queue, :sign * COUNT(*)
 FROM message
@@ -190,7 +190,7 @@ WHERE sequence_number @in(:numbers)
 GROUP BY enqueued_at / 86400000000
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET moved = accepted_count.moved + excluded.moved;
 
--- delete_messages: take messages out of their queue
+-- delete_messages: delete messages from their queue
 DELETE FROM message
 WHERE sequence_number @in(:numbers);
 
@@ -202,7 +202,7 @@ SET state = 5,
     dead_lettered_at = @now
 WHERE sequence_number @in(:numbers);
 
--- redrive: make messages available anew, at the end of a queue's order
+-- redrive: make messages available again, at the end of a queue's order
 UPDATE message
 SET queue_id = :to_queue_id,
     state = 1,
@@ -218,7 +218,7 @@ SET queue_id = :to_queue_id,
     dead_lettered_at = NULL
 WHERE sequence_number @in(:numbers);
 
--- unchanged_for_update: the clock, if a message is still as it was seen; then nobody else's until the transaction ends
+-- unchanged_for_update: the clock, if a message is unlocked and unchanged; locks it until the transaction ends
 SELECT @now
 FROM message
 WHERE sequence_number = :sequence_number
@@ -233,26 +233,26 @@ WHERE sequence_number = :sequence_number
   AND state <> 2  -- fence: locked
 @for_update;
 
--- reschedule: another due time; what is left of the time to live moves with it
+-- reschedule: set another due time; the rest of the time to live moves with it
 UPDATE message
 SET state = :state,
     expires_at = expires_at + (:available_at - available_at),
     available_at = :available_at
 WHERE sequence_number = :sequence_number;
 
--- change_priority: another priority
+-- change_priority: set another priority
 UPDATE message
 SET priority = :priority
 WHERE sequence_number = :sequence_number;
 
--- change_properties: other properties
+-- change_properties: set other properties
 UPDATE message
 SET properties = :properties
 WHERE sequence_number = :sequence_number;
 
 -- ---- the schedule ----------------------------------------------------------------------------------------------------
 
--- due: scheduled messages whose time has come, earliest first
+-- due: scheduled messages that are due, earliest first
 SELECT sequence_number, queue_id
 FROM message
 WHERE state = 3
@@ -261,37 +261,37 @@ ORDER BY available_at
 LIMIT :most
 @skip_locked;
 
--- promote: make messages available, in their place by due time
+-- promote: make messages available, ordered by due time
 UPDATE message
 SET state = 1
 WHERE sequence_number @in(:numbers);
 
--- until_next_due: how long until the next scheduled message is due
+-- until_next_due: the time until the next scheduled message is due
 SELECT available_at - @now
 FROM message
 WHERE state = 3
 ORDER BY available_at
 LIMIT 1;
 
--- ---- forgetting ------------------------------------------------------------------------------------------------------
+-- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
--- delete_expired_settlements: tombstones past their time
+-- delete_expired_settlements: delete tombstones past their time
 DELETE FROM settlement
 WHERE (sequence_number, lock_token) IN (
     SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
 );
 
--- delete_expired_attempts: answers of attempts past their time
+-- delete_expired_attempts: delete answers of attempts past their time
 DELETE FROM attempt
 WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
 
--- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id
 WHERE (queue_id, message_id) IN (
     SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
 );
 
--- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+-- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
 WITH RECURSIVE named (id) AS (
     SELECT MIN(queue_id) FROM message
     UNION ALL
@@ -302,7 +302,7 @@ FROM named
 WHERE id IS NOT NULL
   AND id NOT IN (SELECT id FROM queue);
 
--- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+-- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, LENGTH(body)
 FROM message
 WHERE queue_id = :queue_id
@@ -316,15 +316,15 @@ SELECT name, archive_retention FROM deleted_queue WHERE id = :id;
 -- queue_name_from_counts: the name under which messages of a queue were counted
 SELECT queue FROM accepted_count WHERE queue_id = :id LIMIT 1;
 
--- delete_expired_deleted_queues: queues that were deleted long ago and of which no message is left
+-- delete_expired_deleted_queues: delete records of queues that were deleted long ago and have no message left
 DELETE FROM deleted_queue
 WHERE deleted_at <= @now - :keep
-  -- One look for each queue: an anti-join may walk all messages.
+  -- One look-up per queue: an anti-join may read all messages.
   AND (SELECT 1 FROM message WHERE message.queue_id = deleted_queue.id AND message.state > 0 LIMIT 1) IS NULL;
 
--- ---- the archive's batches -------------------------------------------------------------------------------------------
+-- ---- archive batches ------------------------------------------------------------------------------------------------
 
--- first_unsealed: of the unsealed messages not to be removed before some time, the one to be removed first
+-- first_unsealed: the unsealed message with the earliest removal time, from some time on
 SELECT sequence_number, remove_at, @now - settled_at
 FROM archive
 WHERE export_batch IS NULL
@@ -332,10 +332,10 @@ WHERE export_batch IS NULL
 ORDER BY export_batch, remove_at
 LIMIT 1;
 
--- try_lock_sealing: lock the one row that every database has, unless somebody else holds it at this moment
+-- try_lock_sealing: lock the one row that every database has, unless another transaction has locked it now
 SELECT version_num FROM alembic_version @skip_locked;
 
--- unsealed: unsealed messages to be removed within a stretch of time, and nobody else's until the transaction ends
+-- unsealed: unsealed messages to be removed within a span of time; locks them until the transaction ends
 SELECT sequence_number, remove_at, LENGTH(body)
 FROM archive
 WHERE export_batch IS NULL  -- fence: sealed
@@ -348,31 +348,31 @@ LIMIT :most
 -- next_batch: the number that follows the last one
 SELECT COALESCE(MAX(number), 0) + 1, @now FROM export_batch;
 
--- seal: put messages that this transaction holds into a batch
+-- seal: put messages that this transaction has locked into a batch
 UPDATE archive
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
--- add_batch: note what a batch is made of
+-- add_batch: store the record of a batch
 INSERT INTO export_batch (@batch)
 VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal, :digest_version);
 
 -- batches: sealed batches by number
 SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :most;
 
--- batch_for_update: when a batch was removed, null if it is there, and its digest; locked until the transaction ends
+-- batch_for_update: when a batch was removed (null if it was not), and its digest; locked until the transaction ends
 SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
 
--- batch_numbers: the messages of a batch, and how long ago each ended
+-- batch_numbers: the messages of a batch, and the time since each ended
 SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :number;
 
--- batch_digests: the digests of the messages of a batch by ascending number, and how long ago each ended
+-- batch_digests: the digests of the messages of a batch by ascending number, and the time since each ended
 SELECT @row_digest, @now - settled_at
 FROM archive
 WHERE export_batch = :number
 ORDER BY +sequence_number;
 
--- expired_batch: a batch past its time whose messages are there, and nobody else's until the transaction ends
+-- expired_batch: a batch past its time whose messages are not removed yet; locked until the transaction ends
 SELECT number
 FROM export_batch
 WHERE removed_at IS NULL  -- fence: state
@@ -384,13 +384,13 @@ LIMIT 1
 -- delete_batch: remove the messages of a batch
 DELETE FROM archive WHERE export_batch = :number;
 
--- mark_batch_removed: a batch is gone, and why
+-- mark_batch_removed: record that a batch was removed, and why
 UPDATE export_batch
 SET removed_at = @now,
     removal = :removal
 WHERE number = :number;
 
--- delete_expired_batches: batches that were removed long ago
+-- delete_expired_batches: delete records of batches that were removed long ago
 DELETE FROM export_batch
 WHERE number IN (
     SELECT number FROM export_batch
@@ -401,17 +401,17 @@ WHERE number IN (
 
 -- ---- queues ----------------------------------------------------------------------------------------------------------
 
--- create_queue: a new queue, unless there is one of this name
+-- create_queue: create a queue, unless one of this name exists
 INSERT INTO queue (name, settings, version, created_at, updated_at)
 SELECT :name, :settings, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
 
--- serialize_queue_creation: lock a row that every database has, so that queues are counted and made one after the other
+-- serialize_queue_creation: lock a row that every database has, so that queues are counted and created one at a time
 SELECT id FROM broker @for_update;
 
--- count_queues: how many queues there are
+-- count_queues: the number of queues
 SELECT COUNT(*) FROM queue;
 
 -- find_queue: a queue by name
@@ -423,11 +423,11 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :most;
 
--- newest_lock: when the last of a queue's locks was given, 0 where there is none
+-- newest_lock: when the newest of a queue's locks was granted, 0 if it has none
 SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND state = 2;
 
--- change_queue: other settings for a queue as it was seen, and whether that takes the locks given until now; those that
--- were given before the clock was set back lie ahead of it
+-- change_queue: change the settings of an unchanged queue, and set whether the locks granted until now are revoked;
+-- locks that were granted before the clock was set back have a later time
 UPDATE queue
 SET settings = :settings,
     version = version + 1,
@@ -440,23 +440,23 @@ SET settings = :settings,
 WHERE id = :id
   AND version = :version;  -- fence: version
 
--- count_lock_purge: locks of a queue were taken by a purge
+-- count_lock_purge: count a purge that revoked locks of a queue
 UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 
--- revocations: queues whose locks, as given until some time, are to be taken
+-- revocations: queues whose locks, granted until some time, are to be revoked
 SELECT id, take_locks_until
 FROM queue
 WHERE take_locks_until IS NOT NULL
 ORDER BY take_locks_until
 LIMIT :most;
 
--- end_revocation: the locks of a queue that were given until some time have been taken
+-- end_revocation: record that the locks of a queue that were granted until some time are revoked
 UPDATE queue
 SET take_locks_until = NULL
 WHERE id = :id
   AND take_locks_until = :given_until;
 
--- delete_queue: remove a queue as it was seen
+-- delete_queue: delete an unchanged queue
 DELETE FROM queue
 WHERE id = :id
   AND version = :version;  -- fence: version
@@ -465,13 +465,13 @@ WHERE id = :id
 INSERT INTO deleted_queue (id, name, archive_retention, deleted_at)
 VALUES (:id, :name, :archive_retention, @now);
 
--- count_messages: how many messages of these queues are in each state
+-- count_messages: the number of messages in each state of these queues
 SELECT queue_id, state, COUNT(*)
 FROM message
 WHERE queue_id @in(:queue_ids)
 GROUP BY queue_id, state;
 
--- total_messages: how many messages a queue holds
+-- total_messages: the number of messages in a queue
 SELECT COUNT(*) FROM message WHERE queue_id = :queue_id;
 
 -- oldest_available: how long the first available message of these queues has waited; one look-up per priority
@@ -488,10 +488,10 @@ GROUP BY q.id;
 
 -- ---- API keys --------------------------------------------------------------------------------------------------------
 
--- serialize_key_creation: lock the one row that every database has, so that additions of keys are counted one after the other
+-- serialize_key_creation: lock the one row that every database has, so that keys are counted and added one at a time
 SELECT version_num FROM alembic_version @for_update;
 
--- live_keys: how many live keys a principal has
+-- live_keys: the number of live keys of a principal
 SELECT COUNT(*)
 FROM api_key
 WHERE principal = :principal
@@ -508,17 +508,17 @@ SELECT @api_key FROM api_key WHERE secret_hash = :secret_hash;
 -- list_keys: all keys, oldest first
 SELECT @api_key FROM api_key ORDER BY created_at, id;
 
--- revoke_key: end a live key
+-- revoke_key: revoke a live key
 UPDATE api_key
 SET revoked_at = @now
 WHERE id = :id
   AND revoked_at IS NULL
   AND (expires_at IS NULL OR expires_at > @now);
 
--- record_key_use: a key was used now
+-- record_key_use: set the time of a key's last use to now
 UPDATE api_key SET last_used_at = @now WHERE id = :id;
 
--- any_live_key: a row if there is a live key
+-- any_live_key: a row if a live key exists
 SELECT 1
 FROM api_key
 WHERE revoked_at IS NULL

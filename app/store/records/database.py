@@ -1,4 +1,4 @@
-"""What a store asks of an engine: sessions, and a database that lends them."""
+"""What a store requires of an engine: sessions, and a database that lends them."""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -11,40 +11,41 @@ from app.store.records.rows import Row
 Result = TypeVar("Result")
 
 BatchObserver: TypeAlias = Callable[[str, int], None]
-"""Hears the name of what was run, and for how many callers at once."""
+"""Receives the name of each statement that ran and the number of callers it served."""
 
 
 class SqlSession(Protocol):
-    """Where named statements run, each with its parameters by name."""
+    """Runs named statements, each with its parameters by name."""
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """The rows of a statement that gives rows, by position."""
+        """Return the rows of a statement that yields rows; columns are read by position."""
         ...
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run a statement that gives no rows; how many rows it found to change, also those left as they were."""
+        """Run a statement that yields no rows. Return how many rows it matched, including rows left unchanged."""
         ...
 
 
 Work: TypeAlias = Callable[[SqlSession], Awaitable[Result]]
-"""Statements that belong together. Awaits nothing but the session, and has no other effect: it may be run again."""
+"""The statements of one transaction. The work awaits only the session and has no other effect, so it can run again."""
 
 
 class Database(SqlSession, Protocol):
-    """An engine's connections. On its own, `fetch` or `change` is a transaction; `@now` is supplied by the engine.
+    """The connections to one database. `fetch` and `change` called here are transactions of their own. The engine
+    supplies `@now`.
 
-    Errors that repeating heals (deadlock, serialization) are repeated a few times; what says that the database
-    cannot answer is raised as `StoreUnavailable`.
+    An error that a repeat can heal (deadlock, serialization failure) is retried a few times. An error that shows that
+    the database cannot answer is raised as `StoreUnavailable`.
     """
 
     async def transaction(self, work: Work[Result]) -> Result:
-        """Run the work in one transaction, committed durably when it returns and undone when it raises."""
+        """Run the work in one transaction. It is committed durably when it returns and undone when it raises."""
         ...
 
 
 @contextmanager
 def unavailable_when_closed() -> Generator[None]:
-    """Raise `StoreUnavailable` for what is asked of a coalescer while the store closes or after it has closed."""
+    """Raise `StoreUnavailable` when a coalescer is used while the store closes or after it has closed."""
     try:
         yield
     except CoalescerClosedError as error:

@@ -1,4 +1,4 @@
-"""What the digest of an archived row covers, and how each engine takes it."""
+"""The columns that the digest of an archived row covers, and how each kind is encoded."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -39,7 +39,7 @@ DIGESTED_COLUMNS: Mapping[str, DigestKind] = {
     "dead_letter_description": DigestKind.TEXT,
     "content_digest": DigestKind.BYTES,
 }
-"""The columns of the archive that the digest of a row covers, in its order: all that are exported but `export_batch`.
+"""The columns of the archive that the digest of a row covers, in order: all exported columns except `export_batch`.
 
-Times are microseconds since 1970. `lock_token` is the 16 bytes of its secret, `body_kind` the number. Never change
-this: a batch is trimmed only where its digest is found again."""
+Times are microseconds since 1970. `lock_token` is the 16 bytes of its secret. `body_kind` is the number. Never change
+this mapping: a batch is trimmed only if the server computes the same digest again."""

@@ -1,4 +1,4 @@
-"""What a column keeps as one JSON document: headers, properties, settings of a queue, rights, answers of attempts."""
+"""Columns that keep one JSON document: headers, properties, queue settings, rights, answers of attempts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Headers(msgspec.Struct, omit_defaults=True, gc=False):
-    """The text fields of an envelope that have no column of their own, as the column `headers` keeps them."""
+    """The text fields of an envelope that have no column of their own, as column `headers` stores them."""
 
     content_type: str | None = None
     correlation_id: str | None = None
@@ -34,12 +34,12 @@ _decode_headers = msgspec.json.Decoder(Headers).decode
 
 
 def read_headers(stored: str | None) -> Headers:
-    """What `write_headers` wrote."""
+    """Read what `write_headers` wrote."""
     return NO_HEADERS if stored is None else _decode_headers(stored)
 
 
 def write_headers(envelope: Envelope) -> str | None:
-    """The column `headers`: a JSON object of what is set, null when nothing is."""
+    """Return the value of column `headers`: a JSON object of the fields that are set, null if none is."""
     head = Headers(
         envelope.content_type,
         envelope.correlation_id,
@@ -52,17 +52,17 @@ def write_headers(envelope: Envelope) -> str | None:
 
 
 def read_properties(stored: str | None) -> bytes:
-    """Properties as the domain has them: the sender's JSON as bytes, empty for none."""
+    """Return properties in the domain's form: the sender's JSON as bytes, empty for none."""
     return b"" if stored is None else stored.encode()
 
 
 def write_properties(properties: bytes | None) -> str | None:
-    """Properties as the column has them: null for none."""
+    """Return properties in the column's form: null for none."""
     return properties.decode() if properties else None
 
 
 def write_properties_change(properties: bytes | None) -> str | None:
-    """Properties as a change to the column: null leaves it as it is, an empty text clears it."""
+    """Return properties as a change to the column: null leaves the column as it is, an empty text clears it."""
     return None if properties is None else properties.decode()
 
 
@@ -74,7 +74,7 @@ _decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
 
 
 def write_receipts(receipts: Iterable[Receipt]) -> str:
-    """The column `answer` of an attempt to send."""
+    """Return the value of column `answer` for an attempt to send."""
     stored: list[StoredReceipt] = [
         (receipt.sequence_number, receipt.message_id, receipt.enqueued_at, receipt.state.value, receipt.duplicate)
         for receipt in receipts
@@ -83,7 +83,7 @@ def write_receipts(receipts: Iterable[Receipt]) -> str:
 
 
 def read_receipts(answer: str) -> list[Receipt]:
-    """What `write_receipts` wrote."""
+    """Read what `write_receipts` wrote."""
     return [
         Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
         for number, message_id, enqueued_at, state, duplicate in _decode_receipts(answer)
@@ -91,13 +91,13 @@ def read_receipts(answer: str) -> list[Receipt]:
 
 
 def write_tokens(messages: Iterable[Message]) -> str:
-    """The column `answer` of an attempt to receive: which deliveries it gave, in order."""
+    """Return the value of column `answer` for an attempt to receive: the lock tokens that it granted, in order."""
     stored = [(message.sequence_number, (message.lock_token or b"").hex()) for message in messages]
     return _encode(stored).decode()
 
 
 def read_tokens(answer: str) -> list[LockToken]:
-    """What `write_tokens` wrote."""
+    """Read what `write_tokens` wrote."""
     return [LockToken(number, bytes.fromhex(secret)) for number, secret in _decode_tokens(answer)]
 
 
@@ -115,17 +115,17 @@ SETTINGS_FIELDS = frozenset(field.name for field in fields(QueueSettings))
 
 
 def write_settings(settings: QueueSettings) -> str:
-    """The column `settings`: every field by name, the retry policy with its kind."""
+    """Return the value of column `settings`: every field by name, the retry policy with its kind."""
     stored = asdict(settings)
     stored["retry"] = {"kind": RETRY_NAMES[type(settings.retry)], **stored["retry"]}
     return _encode(stored).decode()
 
 
 def read_settings(text: str) -> QueueSettings:
-    """What `write_settings` wrote, by this version of the service or another one.
+    """Read what `write_settings` wrote, in this version of the service or another one.
 
-    A field that an older version did not know has its default; one that only a newer version knows is left out, so
-    that both can run side by side during an update.
+    A field that an older version did not know has its default. A field that only a newer version knows is left out.
+    So both versions can run side by side during an update.
     """
     stored: dict[str, Any] = {
         name: value for name, value in msgspec.json.decode(text).items() if name in SETTINGS_FIELDS
@@ -142,7 +142,7 @@ def read_settings(text: str) -> QueueSettings:
 
 
 class Rights(msgspec.Struct):
-    """A grant as the column `rights` keeps it."""
+    """A grant as column `rights` stores it."""
 
     rights: list[Right]
     patterns: list[str]
@@ -152,11 +152,11 @@ _decode_rights = msgspec.json.Decoder(Rights).decode
 
 
 def read_rights(stored: str) -> Grant:
-    """What `write_rights` wrote."""
+    """Read what `write_rights` wrote."""
     granted = _decode_rights(stored)
     return Grant(frozenset(granted.rights), tuple(granted.patterns))
 
 
 def write_rights(grant: Grant) -> str:
-    """The column `rights`: names and patterns, in a steady order."""
+    """Return the value of column `rights`: names and patterns, in a stable order."""
     return _encode(Rights(sorted(grant.rights), list(grant.patterns))).decode()

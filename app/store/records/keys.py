@@ -15,7 +15,7 @@ class KeyRecords:
         self._database = database
 
     async def add(self, key: ApiKey, max_live: int) -> bool:
-        """See `Keys`. Additions take turns, so that two at once cannot both be the last one allowed."""
+        """See `Keys`. Additions run one at a time, so two at once cannot exceed the limit."""
 
         async def work(session: SqlSession) -> bool:
             await session.fetch("serialize_key_creation")

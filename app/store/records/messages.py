@@ -1,4 +1,4 @@
-"""The cold half of every store: what background passes and administrators ask of messages, in named statements."""
+"""The cold half of every store: the statements of background loops and administrators on messages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ from app.store.records.rows import Row
 Result = TypeVar("Result")
 
 DELETED_QUEUE_KEEP: Duration = DAY
-"""How long what is known of a deleted queue is kept at least: longer than any statement that still stores into it."""
+"""How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
 NO_STATE = 0
-"""Stands where a statement has room for more states than are asked for."""
+"""Fills a state parameter that a statement has and the caller does not need."""
 
 
 class MessageRecords:
-    """`MaintenanceStore`, and the looks at deliveries and attempts; a store adds the verbs that run for every message."""
+    """`MaintenanceStore`, and the reads of deliveries and attempts. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class MessageRecords:
         revisions = await self._database.fetch("schema_revision")
         return revisions[0][0] if revisions else None
 
-    # ---- looking -----------------------------------------------------------------------------------------------------
+    # ---- reads -------------------------------------------------------------------------------------------------------
 
     async def read(self, queue_id: int, sequence_number: int) -> Message | None:
         """See `MaintenanceStore`."""
@@ -79,7 +79,7 @@ class MessageRecords:
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
     ) -> list[MessageMetadata]:
-        """See `MessageStore`. Dead-lettered messages stand by number alone."""
+        """See `MessageStore`. Dead-lettered messages are ordered by number alone."""
         negated_priority, available_at, number = after
         if source is MessageState.DEAD_LETTERED:
             return await self.browse_metadata(queue_id, [source], number, limit)
@@ -175,7 +175,7 @@ class MessageRecords:
         numbers = sorted({token.sequence_number for token in tokens})
         return await self._database.fetch(name, numbers=numbers) if numbers else ()
 
-    # ---- acting ------------------------------------------------------------------------------------------------------
+    # ---- changes -----------------------------------------------------------------------------------------------------
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -271,7 +271,7 @@ class MessageRecords:
         return await self._database.transaction(work)
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`; at most so many rows of each kind."""
+        """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
         removed = 0
         for name in ("delete_expired_settlements", "delete_expired_attempts", "delete_expired_recent_ids"):
             removed += await self._database.change(name, most=limit)
@@ -281,7 +281,7 @@ class MessageRecords:
         return removed
 
     async def _purge_orphans(self, queue_id: int, limit: int) -> int:
-        """Archive messages of a queue that is gone, locked ones too; how many. None while the queue is there."""
+        """Archive messages of a deleted queue, locked ones too. Return how many, or None if the queue still exists."""
 
         async def work(session: SqlSession) -> int:
             if await session.fetch("queue_by_id", id=queue_id):
@@ -303,7 +303,7 @@ class MessageRecords:
 
 
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
-    """No listener is set."""
+    """Do nothing: no listener is set."""
 
 
 async def _read(session: SqlSession, queue_id: int, sequence_number: int) -> Message | None:
@@ -312,13 +312,14 @@ async def _read(session: SqlSession, queue_id: int, sequence_number: int) -> Mes
 
 
 async def _existing_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
-    """The names of those of these queues that are there."""
+    """Return the names of the queues that exist, by id."""
     found = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
     return {queue.id: queue.name for queue in map(rows.queue, found)}
 
 
 async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
-    """Hold the rows that the fences of this statement let through; whether each was. Of two alike the second was not."""
+    """Lock the rows that pass the fences of this statement. Return for each entry whether it was locked; of two equal
+    entries, only the first is."""
     groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
     for row in expected:
         groups[row.queue_id, row.state].append(row.sequence_number)
@@ -334,7 +335,7 @@ async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[Unl
 
 
 async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | None:
-    """The clock, if the message is unlocked and in the edition that was seen; then this transaction holds it."""
+    """Lock the message if it is unlocked and still as `expected`. Return the store's clock, or None if it changed."""
     held = await session.fetch(
         "unchanged_for_update",
         sequence_number=expected.sequence_number,
@@ -351,7 +352,7 @@ async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | N
 
 
 async def _withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> None:
-    """Archive and delete rows that this transaction holds."""
+    """Archive and delete rows that this transaction has locked."""
     groups: defaultdict[tuple[str, Outcome, Duration], list[int]] = defaultdict(list)
     for withdrawal in withdrawals:
         groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
@@ -362,7 +363,7 @@ async def _withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> N
 async def _archive_and_delete(
     session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
 ) -> None:
-    """Archive rows that this transaction holds, or count them where nothing is archived, and delete them."""
+    """Archive rows that this transaction has locked, or count them if the queue keeps no archive. Then delete them."""
     if retention:
         await session.change(
             "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
@@ -373,7 +374,7 @@ async def _archive_and_delete(
 
 
 async def _edit(session: SqlSession, edit: Edit, now: Instant) -> None:
-    """Change a row that this transaction holds; a due time makes it scheduled or, when it has come, available."""
+    """Change a row that this transaction has locked. A due time in the future makes it scheduled, else available."""
     number = edit.expected.sequence_number
     due = edit.available_at if edit.delay is None else now + edit.delay
     if due is not None:

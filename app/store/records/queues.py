@@ -27,13 +27,13 @@ class QueueRecords:
         self._database = database
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
-        """See `Queues`. Of several who create one name at once, one makes it and all get it."""
+        """See `Queues`. When several callers create one name at once, one creates it and all receive the same queue."""
         if not is_valid_name(name):
             raise InvalidRequest(f"{name} cannot be the name of a queue.")
         while True:
             if present := await self.by_name(name):
                 return present, False
-            # Somebody may have been faster, or have deleted it again already.
+            # Another caller may have created it first, or have deleted it again already.
             if await self._insert(name, settings, limit) and (queue := await self.by_name(name)):
                 return queue, True
 
@@ -66,7 +66,7 @@ class QueueRecords:
         is_revoking = revokes_locks(queue.settings, settings)
 
         async def work(session: SqlSession) -> Queue | None:
-            # A statement of its own, because within an UPDATE MariaDB would wait for rows that others hold.
+            # A statement of its own: within an UPDATE, MariaDB would wait for rows that other transactions have locked.
             newest_lock = await session.fetch("newest_lock", id=queue.id) if is_revoking else ((0,),)
             changed = await session.change(
                 "change_queue",
@@ -91,7 +91,7 @@ class QueueRecords:
         await self._database.change("end_revocation", id=revocation.queue_id, given_until=revocation.granted_until)
 
     async def delete(self, queue: Queue) -> bool:
-        """See `Queues`. Its messages can no longer be reached; a background pass archives them."""
+        """See `Queues`. Its messages can no longer be reached. A background loop archives them."""
 
         async def work(session: SqlSession) -> bool:
             if not await session.change("delete_queue", id=queue.id, version=queue.version):
@@ -128,9 +128,9 @@ class QueueRecords:
 
 
 async def last_known(session: SqlSession, queue_id: int) -> DeletedQueue:
-    """What is known of a queue that is gone.
+    """Return the record of a deleted queue.
 
-    A server that keeps nothing of it may have deleted it: then the name is that of the counts, if there is one.
+    If a server deleted the queue without keeping a record, the name comes from the accepted counts, if they have one.
     """
     for name, retention in await session.fetch("deleted_queue", id=queue_id):
         return DeletedQueue(name, retention)
@@ -151,5 +151,5 @@ async def _fetch_queue(session: SqlSession, statement: str, /, **values: str | i
 
 
 def _clamped(wait: Duration | None) -> Duration | None:
-    """A message that came between two looks at the clock, or before the clock was set back, has not waited yet."""
+    """A message that was stored between two readings of the clock, or before the clock was set back, has waited 0."""
     return None if wait is None else max(0, wait)

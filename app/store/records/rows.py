@@ -1,7 +1,7 @@
-"""Rows to domain values and back: the one place where both are named side by side.
+"""Converts rows to domain values and back: the one place that names both side by side.
 
-A row is read by position, in the order of the `*_COLUMNS` beside it, which statements name as `@message` and so on.
-The hot ones among these functions run for every message, so they look values up instead of constructing them.
+A row is read by position, in the order of its `*_COLUMNS`. Statements name those columns as `@message` and so on.
+The hot functions here run for every message, so they look values up instead of constructing them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from app.store.records.json_columns import (
 )
 
 Row: TypeAlias = Sequence[Any]
-"""What a driver gives for one row, by position."""
+"""One row as a driver returns it, read by position."""
 
 STATES: Mapping[int, MessageState] = {state.value: state for state in MessageState}
 BODY_KINDS: Mapping[int, BodyKind] = {kind.value: kind for kind in BodyKind}
@@ -63,11 +63,11 @@ MESSAGE_COLUMNS = (
 
 
 LIGHT_COLUMNS = tuple(f"light_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
-"""The same, without body and properties where these are large."""
+"""The same columns, with null for the body and properties if these are large."""
 
 
 def message(row: Row, read_after: float | None = None) -> Message:
-    """The message of a row of `MESSAGE_COLUMNS`; `read_after` is the monotonic clock before the row was asked for."""
+    """Convert a row of `MESSAGE_COLUMNS`. `read_after` is the monotonic clock before the row was requested."""
     (
         sequence_number,
         queue_id,
@@ -125,7 +125,7 @@ def message(row: Row, read_after: float | None = None) -> Message:
 
 
 def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
-    """The messages of these rows of `MESSAGE_COLUMNS` that are locked by the tokens, in the order of these."""
+    """Return the messages of these rows of `MESSAGE_COLUMNS` that the tokens lock, in the order of the tokens."""
     held = (message(row, read_after) for row in found)
     messages = {(one.sequence_number, one.lock_token): one for one in held}
     keys = ((token.sequence_number, token.secret) for token in tokens)
@@ -156,7 +156,7 @@ METADATA_COLUMNS = (
 
 
 def metadata(row: Row) -> MessageMetadata:
-    """The message of a row of `METADATA_COLUMNS`, without its body."""
+    """Convert a row of `METADATA_COLUMNS`: a message without its body."""
     (
         sequence_number,
         queue_id,
@@ -230,9 +230,9 @@ DRAFT_COLUMNS = (
 
 
 def draft_row(draft: Draft) -> tuple[Any, ...]:
-    """What a statement needs to store a draft, in the order of `DRAFT_COLUMNS`.
+    """Return the values that a statement needs to store a draft, in the order of `DRAFT_COLUMNS`.
 
-    `available_at`, `delay` and `ttl` are as the sender gave them; the statement adds the store's clock.
+    `available_at`, `delay` and `ttl` are as the sender gave them. The statement adds the store's clock.
     """
     envelope = draft.envelope
     headers, body_kind = write_headers(envelope), draft.body_kind.value
@@ -276,7 +276,7 @@ ARCHIVED_COLUMNS = (
     "dead_letter_description",
     "content_digest",
 )
-"""What a message takes with it into the archive; the archive's other columns tell how it ended."""
+"""The columns that a message and the archive share. The archive's other columns record how the message ended."""
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ LOCKED_COLUMNS = (
 
 
 def locked_message(row: Row) -> LockedMessage:
-    """The facts of a locked row of `LOCKED_COLUMNS`."""
+    """Convert a row of `LOCKED_COLUMNS`."""
     number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, read_at = row
     return LockedMessage(
         LockToken(number, secret),
@@ -314,20 +314,20 @@ TOMBSTONE_COLUMNS = ("sequence_number", "lock_token", "queue_id", "outcome", "st
 
 
 def tombstone(row: Row) -> Tombstone:
-    """The tombstone of a row of `TOMBSTONE_COLUMNS`; the archive has null for `state`."""
+    """Convert a row of `TOMBSTONE_COLUMNS`. The archive has null for `state`."""
     number, secret, queue_id, outcome, state, settled_at = row
     return Tombstone(
         LockToken(number, secret), queue_id, OUTCOMES[outcome], None if state is None else STATES[state], settled_at
     )
 
 
-# ---- the archive's batches -------------------------------------------------------------------------------------------
+# ---- archive batches -------------------------------------------------------------------------------------------------
 
 BATCH_COLUMNS = ("number", "row_count", "digest", "sealed_at", "remove_at", "removed_at", "removal", "digest_version")
 
 
 def batch(row: Row) -> ArchiveBatch:
-    """The batch of a row of `BATCH_COLUMNS`."""
+    """Convert a row of `BATCH_COLUMNS`."""
     number, row_count, digest, sealed_at, remove_at, removed_at, removal, digest_version = row
     cause = None if removal is None else RemovalCause(removal)
     return ArchiveBatch(number, row_count, digest, sealed_at, remove_at, removed_at, cause, digest_version)
@@ -339,7 +339,7 @@ QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at"
 
 
 def queue(row: Row) -> Queue:
-    """The queue of a row of `QUEUE_COLUMNS`."""
+    """Convert a row of `QUEUE_COLUMNS`."""
     queue_id, name, settings, version, created_at, updated_at, lock_purges = row
     return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges)
 
@@ -359,6 +359,6 @@ API_KEY_COLUMNS = (
 
 
 def api_key(row: Row) -> ApiKey:
-    """The API key of a row of `API_KEY_COLUMNS`."""
+    """Convert a row of `API_KEY_COLUMNS`."""
     key_id, principal, secret_hash, rights, created_at, expires_at, last_used_at, revoked_at = row
     return ApiKey(key_id, principal, secret_hash, read_rights(rights), created_at, expires_at, last_used_at, revoked_at)

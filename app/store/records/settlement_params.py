@@ -1,4 +1,4 @@
-"""What statements are given of a delivery that ends."""
+"""The parameters of statements that end a delivery."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from app.store.records.json_columns import write_properties_change
 
 
 def move_params(move: Move) -> dict[str, Any]:
-    """What a statement needs to end a lock as the move says."""
+    """Return what a statement needs to release a lock by this move."""
     return {
         "sequence_number": move.token.sequence_number,
         "state": move.state.value,
@@ -23,7 +23,7 @@ def move_params(move: Move) -> dict[str, Any]:
 
 
 def tombstone_params(settlement: Move | Removal) -> dict[str, Any]:
-    """What a statement needs to remember how a delivery ended."""
+    """Return what a statement needs to record how a delivery ended."""
     return {
         "sequence_number": settlement.token.sequence_number,
         "lock_token": settlement.token.secret,

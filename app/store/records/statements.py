@@ -1,21 +1,21 @@
-"""Reads the named SQL statements of an engine and puts them into the form that its driver takes.
+"""Reads the named SQL statements of an engine and renders them for its driver.
 
-Statements of all engines are in common.sql, those of one engine in the statements.sql of its folder.
+`common.sql` has the statements of all engines. `statements.sql` in an engine's folder has its own.
 
-A file is a row of blocks. A block begins with a line `-- name: its purpose` and holds one statement. A parameter is
-`:name`. What the engines spell differently, or what must be spelled the same everywhere, is one of these words:
+A file is a sequence of blocks. A block begins with a line `-- name: purpose` and holds one statement. A parameter is
+written `:name`. These macros stand for text that differs between engines, or that must be the same everywhere:
 
 `@now`            the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
-`@in(:numbers)`   among a list of integers, handed over as a Python list that is not empty
-`@for_update`     lock the rows that are read; nothing on SQLite, where only one writer runs at a time
-`@skip_locked`    the same, leaving out rows that another transaction holds
+`@in(:numbers)`   a test for membership in a list of integers, passed as a Python list that is not empty
+`@for_update`     lock the rows that are read; empty on SQLite, where only one writer runs at a time
+`@skip_locked`    the same, but skip rows that another transaction has locked
 `@message`, `@outline`, `@held`, `@tombstone`, `@batch`, `@queue`, `@api_key`
-                  the columns of which rows.py makes these values, in its order; `@m.message` names them of `m`
+                  the columns from which `rows.py` makes these values, in its order; `@m.message` is those of table `m`
 `@archived`       the columns that a message and the archive share
 `@row_digest`     the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
-`@light`          `@message` without body and properties where these are large, and the weight at the end; on MySQL
-`@m.weight`       the bytes that a message of `m` counts for, as `weight_of` has it
-`@outlines(name)` the statement of this name in the same file, with `@outline` in the place of `@message`
+`@light`          `@message` with null for a large body and properties, followed by the weight; MySQL only
+`@m.weight`       the bytes that a message of `m` counts for, computed as `weight_of` does
+`@outlines(name)` the statement of this name in the same file, with `@outline` instead of `@message`
 """
 
 import re
@@ -30,10 +30,10 @@ from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one engine writes what the engines write differently, and the text of its own statements.
+    """The syntax in which one engine differs from the others, and the text of its own statements.
 
-    `digest_terms` are the terms of each kind of column in the digest of a row, and `row_digest` is what stands before,
-    between and after them. `text_length` and `bytes_length` count bytes.
+    `digest_terms` are the terms of each kind of column in the digest of a row. `row_digest` is the text before, between
+    and after them. `text_length` and `bytes_length` count bytes.
     """
 
     name: str
@@ -61,8 +61,8 @@ COLUMNS = {
 }
 
 INLINE_LIMIT = 8 << 10
-"""Bytes of a body and properties that come with their row when it is looked at: a thousand rows have no more than
-8 MiB, and most messages are smaller."""
+"""Bytes of a body and properties that a row read for inspection includes. A thousand rows have at most 8 MiB, and most
+messages are smaller."""
 
 COMPUTED_COLUMNS = {
     "read_at": "@now AS read_at",
@@ -71,7 +71,7 @@ COMPUTED_COLUMNS = {
     "light_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",
     "weight": "@weight AS weight",
 }
-"""What is no column of the table; the length is told without reading the body."""
+"""Expressions that are no columns of the table. The length is computed without reading the body."""
 
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
@@ -80,13 +80,13 @@ MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
-# A colon that follows another one is a cast of PostgreSQL.
+# A colon that follows another one is a PostgreSQL cast.
 PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One named statement of one engine, with its parameters still as `:name`, the form SQLite takes."""
+    """One named statement of one engine. Its parameters are still written `:name`, the form that SQLite takes."""
 
     name: str
     purpose: str
@@ -94,29 +94,29 @@ class Statement:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it only looks, so that a connection for readers may run it."""
+        """Return whether it only reads, so that a reader's connection may run it."""
         return self.text.startswith("SELECT") and "FOR UPDATE" not in self.text
 
     def with_numbered_params(self) -> tuple[str, tuple[str, ...]]:
-        """The text with `$1`, `$2` ... (asyncpg), and the names in the order of their numbers."""
+        """Return the text with `$1`, `$2` ... (asyncpg), and the names in the order of their numbers."""
         names = tuple(dict.fromkeys(PARAMETER.findall(self.text)))
-        numbers = {name: f"${place}" for place, name in enumerate(names, 1)}
+        numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
         return PARAMETER.sub(lambda match: numbers[match[1]], self.text), names
 
     def with_format_params(self) -> tuple[str, tuple[str, ...]]:
-        """The text with `%s` (asyncmy), and the names in the order they are wanted, repeated where they repeat."""
+        """Return the text with `%s` (asyncmy), and the names in order of use, repeated as often as they are used."""
         names = tuple(PARAMETER.findall(self.text))
         return PARAMETER.sub("%s", self.text.replace("%", "%%")), names
 
 
 def load(dialect: Dialect) -> Mapping[str, Statement]:
-    """All statements of an engine; one of its own file stands in for one of the same name in common.sql."""
+    """Return all statements of an engine. A statement in its own file replaces one of the same name in common.sql."""
     common = (files("app.store.records") / "common.sql").read_text("utf-8")
     return {statement.name: statement for text in (common, dialect.statements) for statement in parse(text, dialect)}
 
 
 def parse(text: str, dialect: Dialect) -> list[Statement]:
-    """The statements of one file, in order. A name used twice is a mistake and refused."""
+    """Return the statements of one file, in order. A name used twice raises `ValueError`."""
     _, *parts = HEADING.split(text)
     names, purposes, bodies = parts[0::3], parts[1::3], parts[2::3]
     if len(set(names)) < len(names):
@@ -132,7 +132,7 @@ def parse(text: str, dialect: Dialect) -> list[Statement]:
 
 
 def render(body: str, dialect: Dialect) -> str:
-    """One statement as the engine says it, without comments, trailing semicolon or blank lines."""
+    """Return one statement in the engine's syntax, without comments, trailing semicolon or blank lines."""
     text = COMMENT.sub("", body)
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
     text = WEIGHT_MACRO.sub(lambda match: _weight(match[1] or "", dialect), text)
