@@ -1,1 +1,1 @@
-"""What PostgreSQL, MariaDB and MySQL share: batches of callers, connections and the advisory lock."""
+"""Shared by PostgreSQL, MariaDB and MySQL: batches of callers, connections and the advisory lock."""

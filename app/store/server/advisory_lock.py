@@ -1,4 +1,4 @@
-"""Who serves a database: any number of processes that share a lock store, or one that has none."""
+"""The lock on a database: held by any number of processes that share Redis, or by one process without Redis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,8 +20,8 @@ REFUSALS: Mapping[str, str] = {
 class AdvisoryLock:
     """A lock in the database, held by a connection of its own for as long as the process serves.
 
-    It ends with the process, however that ends. When only the connection is lost, `keep` takes the lock again; should
-    somebody else have been faster, the store answers nothing until they are gone.
+    The lock ends with the process, even after a crash. If only the connection is lost, `ensure_held` takes the lock
+    again. If another process has taken it first, the store refuses every request until that process ends.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[PooledSession]]) -> None:
@@ -31,13 +31,13 @@ class AdvisoryLock:
         self._mutex = asyncio.Lock()
 
     async def acquire(self, statement: str) -> None:
-        """Hold the lock that the statement of this name takes. Refuses with `DatabaseInUse`."""
+        """Take the lock with the statement of this name and hold it. Refuses with `DatabaseInUse`."""
         async with self._mutex:
             await self._acquire(statement)
         self._statement = statement
 
     async def ensure_held(self) -> None:
-        """Make sure that the lock is still held; raises `StoreUnavailable` when somebody else has it now."""
+        """Make sure that the lock is still held. Raises `StoreUnavailable` if another process has it now."""
         if self._statement is None or self._is_held:
             return
         async with self._mutex:
@@ -48,7 +48,7 @@ class AdvisoryLock:
                     raise StoreUnavailable(str(error)) from error
 
     async def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         self._statement = None
         if self._session is not None and self._session.is_usable:
             await self._session.close()

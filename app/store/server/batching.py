@@ -1,4 +1,4 @@
-"""A store on a database server: what many callers ask at the same moment goes there together."""
+"""A store on a database server: requests that arrive together share one statement."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -30,15 +30,15 @@ Result = TypeVar("Result")
 RunBatch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
 
 SHARED_ERRORS = (StoreUnavailable,)
-"""What fails every caller of a batch alike; anything else is one caller's own fault."""
+"""Errors that fail every caller of a batch alike. Any other error belongs to one caller."""
 
 
 ClaimByNumber: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
 SEND_LIMITS: WeightLimits[Draft] = WeightLimits(weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
-"""Bytes of drafts. MariaDB takes 16 MiB at a time unless it is told otherwise, and a body may grow to twice its size in
-the text of a statement. More than one statement in flight gains nothing from being larger."""
+"""Bytes of drafts. MariaDB accepts 16 MiB per packet unless configured otherwise, and a body may grow to twice its size
+in the text of a statement. With more than one statement in flight, larger batches gain nothing."""
 
 
 def _claim_weight(claim: Claim) -> int:
@@ -48,19 +48,20 @@ def _claim_weight(claim: Claim) -> int:
 DEDUPLICATED_SEND_LIMITS: WeightLimits[Draft] = WeightLimits(
     weight_of, max_run_weight=4 << 20, max_waiting_weight=16 << 20
 )
-"""The same for drafts whose message ids are looked for."""
+"""The same for drafts that are checked for duplicate message ids."""
 
 IN_USE_DELAYS = (0.01, 0.05, 0.2, 0.5)
-"""Seconds before each further try to use a message id or an attempt that another transaction is about to use."""
+"""Seconds before each retry with a message id or an attempt that another transaction is about to use."""
 
 CLAIM_LIMITS: WeightLimits[Claim] = WeightLimits(_claim_weight, max_run_weight=1000)
-"""Messages that are asked for. Nobody is answered before the run ends, so a small claim must not wait for large ones."""
+"""Messages that the claims request. All callers are answered when the run ends, so a small claim must not wait for
+large ones."""
 
 RELEASE_DELAYS = (0.005, 0.02, 0.08, 0.3, 1.0)
-"""Seconds before each further try to free what was claimed for a caller that has gone, while another request holds it."""
+"""Seconds before each retry to release messages of a cancelled caller while another request has them locked."""
 
 POOLER_WARNING = (
-    "The database is reached through a pooler: nobody can tell whether another process without the same Redis serves "
+    "The database is reached through a pooler: no process can tell whether another one without the same Redis serves "
     "it, and plans follow the server's statistics unless the role has the settings named in docs/postgresql.md."
 )
 
@@ -68,14 +69,14 @@ log = structlog.get_logger("peeklock.store")
 
 
 class ServerStore(MessageRecords, ABC, Generic[AnySession]):
-    """The verbs that run for every message, each gathered; what becomes of a batch is its engine's own.
+    """The verbs that run for every message, each with a batch of callers. The engine's subclass runs a batch.
 
-    A batch has one answer for each of its entries, in order, and takes effect as a whole or raises. Without a
-    `advisory_lock` nobody watches who else serves the database.
+    A batch returns one result per entry, in order. It takes effect as a whole or raises. Without an `advisory_lock`
+    no process checks which other processes serve the database.
     """
 
     unsafe_settings: ClassVar[Mapping[str, str]]
-    """What is said of settings of the server by which something that was answered can be lost."""
+    """Warnings about server settings that can lose an acknowledged commit."""
 
     def __init__(
         self,
@@ -96,20 +97,22 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
         self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
-        # Apart, because a message id that another transaction holds fails a whole statement.
+        # A batch of its own, because a message id that another transaction has locked fails a whole statement.
         self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
         claim = self._observed("claim", self._claim)
-        self._claims = Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back)
-        # Few receive dead letters, and each claim of them is a statement of its own.
-        self._dead_letter_claims = Coalescer(
-            claim, max_batch_size=1, batch_errors=SHARED_ERRORS, on_orphaned=self._give_back
+        self._claims = Coalescer(
+            claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned
         )
-        # One at a time, and gathered all the same for what becomes of those whose caller has gone.
+        # Dead letters are received rarely, and each claim of them is a statement of its own.
+        self._dead_letter_claims = Coalescer(
+            claim, max_batch_size=1, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned
+        )
+        # One at a time. The coalescer is used for its release of messages whose caller was cancelled.
         self._claims_by_number = Coalescer(
             self._run_claims_by_number,
             max_batch_size=1,
             batch_errors=SHARED_ERRORS,
-            on_orphaned=self._give_back_by_number,
+            on_orphaned=self._release_orphaned_by_number,
         )
         self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
         self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
@@ -118,7 +121,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._releases = Coalescer(self._observed("release", self._release), batch_errors=SHARED_ERRORS)
         self._extensions = Coalescer(self._observed("extend", self._extend), batch_errors=SHARED_ERRORS)
 
-    # ---- what an engine does -----------------------------------------------------------------------------------------
+    # ---- implemented by each engine ----------------------------------------------------------------------------------
 
     @abstractmethod
     async def _send(self, drafts: list[Draft]) -> list[Receipt]: ...
@@ -157,7 +160,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
             raise Overloaded from error
 
     async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Do the work; again after a pause, in which no connection is held, where another transaction is in its way."""
+        """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""
         for pause in IN_USE_DELAYS:
             try:
                 return await work()
@@ -184,33 +187,35 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
         return [await self._claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
 
-    def _give_back_by_number(self, claim_by_number: ClaimByNumber, messages: list[Message]) -> None:
-        self._give_back(claim_by_number[0], messages)
+    def _release_orphaned_by_number(self, claim_by_number: ClaimByNumber, messages: list[Message]) -> None:
+        self._release_orphaned(claim_by_number[0], messages)
 
-    def _give_back(self, claim: Claim, messages: list[Message]) -> None:
-        """Free what was claimed for a caller who has gone."""
+    def _release_orphaned(self, claim: Claim, messages: list[Message]) -> None:
+        """Release messages that were claimed for a cancelled caller."""
         if messages:
-            task = asyncio.create_task(self._release_unclaimed(messages), name=f"giving back to queue {claim.queue_id}")
+            task = asyncio.create_task(self._release_unclaimed(messages), name=f"release to queue {claim.queue_id}")
             self._release_tasks.add(task)
             task.add_done_callback(self._release_tasks.discard)
 
     async def _release_unclaimed(self, messages: Sequence[Message]) -> None:
         remaining: Sequence[Move] = [undelivered_release(message) for message in messages]
         try:
-            remaining = await self._try_give_back(remaining)
+            remaining = await self._try_release(remaining)
             for pause in RELEASE_DELAYS:
                 if not remaining:
                     return
                 await self._clock.sleep(pause)
-                remaining = await self._try_give_back(remaining)
-            error = "another request holds them"
+                remaining = await self._try_release(remaining)
+            error = "another request has locked them"
         except StoreUnavailable as failure:
             error = str(failure)
         if remaining:
-            log.warning("unclaimed messages wait for their locks to end", messages=len(remaining), error=error)
+            log.warning(
+                "undelivered messages stay locked until their locks expire", messages=len(remaining), error=error
+            )
 
-    async def _try_give_back(self, moves: Sequence[Move]) -> list[Move]:
-        """Those of these moves that had no effect."""
+    async def _try_release(self, moves: Sequence[Move]) -> list[Move]:
+        """Return the moves that had no effect."""
         moved = await self.move(moves)
         self.on_moved(moves, moved)
         return [move for move, effective in zip(moves, moved, strict=True) if not effective]
@@ -247,7 +252,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         with unavailable_when_closed():
             return await self._extensions.submit_all(extensions)
 
-    # ---- the whole ---------------------------------------------------------------------------------------------------
+    # ---- store -------------------------------------------------------------------------------------------------------
 
     async def now(self) -> Instant:
         """See `Store`."""
@@ -284,10 +289,10 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         return warnings
 
     def _observed(self, verb: str, run: RunBatch[Entry, Result]) -> RunBatch[Entry, Result]:
-        """How a coalescer runs a batch: and somebody hears how many there were."""
+        """Return the batch function of a coalescer, which also reports the size of each batch."""
 
-        def watched(entries: list[Entry]) -> Coroutine[Any, Any, list[Result]]:
+        def observed(entries: list[Entry]) -> Coroutine[Any, Any, list[Result]]:
             self._observe(verb, len(entries))
             return run(entries)
 
-        return watched
+        return observed

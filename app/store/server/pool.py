@@ -1,4 +1,4 @@
-"""The connections of one process to one database: opened when wanted, lent one at a time, replaced when broken."""
+"""The connections of one process to one database: opened on demand, lent to one caller each, replaced if broken."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,18 +9,18 @@ from app.store.records import database
 from app.store.records.rows import Row
 
 ACQUIRE_SECONDS = 15.0
-"""How long a caller waits for a connection while others have them all."""
+"""How long a caller waits while all connections are lent."""
 
 MAX_TRIES = 3
-"""What collides with other transactions is repeated; a third collision in a row is more than chance."""
+"""A transaction that collides with another one is repeated. A third collision in a row is more than chance."""
 
 Result = TypeVar("Result")
 
 
 class TransactionConflict(Exception):
-    """Another transaction stood in the way and this one was undone: repeat it.
+    """Another transaction collided with this one, which was undone: repeat it.
 
-    Its text is the driver's, which may quote what was to be stored: not for a client and not for a log.
+    The text is the driver's and may quote values of the statement. Show it to no client and write it to no log.
     """
 
 
@@ -29,35 +29,35 @@ class LockWaitTimeout(StoreUnavailable):
 
 
 class InUse(Exception):
-    """Another transaction is about to use what the callers of this one chose. It had no effect: try again later."""
+    """Another transaction is about to use the same id or key. The statement had no effect: try again later."""
 
 
 class MessageIdInUse(InUse):
-    """A message id of a draft whose queue looks for duplicates."""
+    """The message id of a draft whose queue checks for duplicates."""
 
 
 class AttemptInUse(InUse):
-    """An attempt: its first try is under way."""
+    """An attempt whose first try is still running."""
 
 
 class PooledSession(database.SqlSession, Protocol):
-    """One connection while it is lent to somebody."""
+    """One connection while a caller uses it."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether the next one may use it: nothing is under way on it and the other end is still there."""
+        """Return whether another caller may use it: no statement is running on it and the server is still connected."""
         ...
 
     async def transact(self, work: database.Work[Result]) -> Result:
-        """Run the work in one transaction, committed when it returns and undone when it raises."""
+        """Run the work in one transaction. It is committed when it returns and undone when it raises."""
         ...
 
     async def close(self) -> None:
-        """Say goodbye to the server."""
+        """Close the connection with the protocol's goodbye."""
         ...
 
     def terminate(self) -> None:
-        """Close the connection at once, whatever is under way; the server undoes what was not committed."""
+        """Close the connection at once, even during a statement. The server undoes what was not committed."""
         ...
 
 
@@ -65,7 +65,7 @@ AnySession = TypeVar("AnySession", bound=PooledSession)
 
 
 class Pool(Generic[AnySession]):
-    """`Database` over at most so many connections, of which the one used last is lent first."""
+    """`Database` over at most `max_connections` connections. The one used last is lent first."""
 
     def __init__(self, connect: Callable[[], Awaitable[AnySession]], max_connections: int) -> None:
         self._connect = connect
@@ -74,19 +74,19 @@ class Pool(Generic[AnySession]):
         self._is_closed = False
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """The rows of one named statement, a transaction of its own."""
+        """Return the rows of one named statement, which is a transaction of its own."""
         return await self.run(lambda session: session.fetch(name, **values))
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run one named statement as a transaction of its own; how many rows it found to change."""
+        """Run one named statement as a transaction of its own. Return how many rows it matched."""
         return await self.run(lambda session: session.change(name, **values))
 
     async def transaction(self, work: database.Work[Result]) -> Result:
-        """Run the work in one transaction, committed durably when it returns and undone when it raises."""
+        """Run the work in one transaction. It is committed durably when it returns and undone when it raises."""
         return await self.run(lambda session: session.transact(work))
 
     async def run(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
-        """Do the work on a connection, again when it collides with another transaction."""
+        """Run the work on a connection. Repeat it when it collides with another transaction."""
         tries = MAX_TRIES
         while True:
             tries -= 1
@@ -95,13 +95,13 @@ class Pool(Generic[AnySession]):
                 return await work(session)
             except TransactionConflict as conflict:
                 if not tries:
-                    raise StoreUnavailable("Other transactions kept standing in the way.") from conflict
+                    raise StoreUnavailable("Other transactions kept colliding with this one.") from conflict
             finally:
-                # Kept if it is whole, and closed otherwise.
+                # A usable connection is kept. Any other one is closed.
                 self._release(session)
 
     async def close(self) -> None:
-        """Let go of every connection; none may be lent out any more, and none is lent from now on."""
+        """Close every connection. None may be lent any more, and none is lent from now on."""
         self._is_closed = True
         while self._idle:
             session = self._idle.pop()
@@ -136,7 +136,7 @@ class Pool(Generic[AnySession]):
 
     async def _acquire_slot(self) -> None:
         if not self._slots.locked():
-            await self._slots.acquire()  # at once, and without the price of a timeout
+            await self._slots.acquire()  # at once, without the cost of a timeout
             return
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
