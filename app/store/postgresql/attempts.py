@@ -1,4 +1,4 @@
-"""Attempts on PostgreSQL: what carries an Idempotency-Key takes effect once, and its answer is kept."""
+"""Attempts on PostgreSQL: a request with an Idempotency-Key takes effect once, and its answer is kept."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from app.store.server.pool import AttemptInUse
 
 
 async def send(session: PostgresqlSession, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-    """Within a transaction: store the drafts, or answer again what the first try was told."""
+    """Within a transaction: store the drafts, or return the receipts of the first try."""
     earlier = await begin(session, attempt)
     if earlier is not None:
         return AttemptResult(read_receipts(earlier), replayed=True)
@@ -27,7 +27,7 @@ async def send(session: PostgresqlSession, drafts: Sequence[Draft], attempt: Att
 async def receive(
     session: PostgresqlSession, floors: ScanFloors, clock: Clock, claim: Claim, attempt: Attempt
 ) -> AttemptResult[list[Message]]:
-    """Within a transaction: claim, or answer again those of the first try's messages that are still locked for it."""
+    """Within a transaction: claim messages, or return those of the first try that its locks still hold."""
     earlier = await begin(session, attempt)
     if earlier is not None:
         return AttemptResult(await receiving.still_locked(session, clock, read_tokens(earlier)), replayed=True)
@@ -40,9 +40,10 @@ async def receive(
 
 
 async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:
-    """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
+    """Return the answer of the first try, or None if this is the first. Then no other transaction can begin the attempt
+    until this one ends.
 
-    Refuses with `KeyReused`. Raises `AttemptInUse` where the first try is under way.
+    Refuses with `KeyReused`. Raises `AttemptInUse` if the first try is still running.
     """
     if await session.fetch("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.retention):
         return None

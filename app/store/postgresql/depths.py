@@ -1,4 +1,4 @@
-"""Depths on PostgreSQL: what background passes and administrators change is counted before and after."""
+"""Depths on PostgreSQL: counts rows before and after the changes of background loops and administrators."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -9,11 +9,11 @@ from app.store.records.rows import Row
 Result = TypeVar("Result")
 
 MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages"})
-"""The cold statements that change where messages are, all of them in transactions that hold the rows."""
+"""The cold statements that change the state or queue of messages. Their transactions have locked the rows."""
 
 
 class DepthCountingDatabase:
-    """`Database` over another one, whose transactions keep the depths of queues exact."""
+    """`Database` over another one. Its transactions keep the depths of queues exact."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""How PostgreSQL writes what the engines write differently, and its own statements."""
+"""PostgreSQL's syntax where engines differ, and its own statements."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,7 +10,7 @@ from app.store.records.statements import Dialect, Statement, load
 DIALECT = Dialect(
     name="postgresql",
     statements=(files("app.store.postgresql") / "statements.sql").read_text("utf-8"),
-    # Read once a statement, as a subquery, or no index could be searched by it.
+    # A subquery is evaluated once per statement. Otherwise no index could be searched by it.
     now="(SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
     in_list=r"= ANY(\1::bigint[])",
     for_update="FOR UPDATE",
@@ -27,5 +27,5 @@ DIALECT = Dialect(
 
 @cache
 def statements() -> Mapping[str, Statement]:
-    """All statements of this engine by their names."""
+    """Return all statements of this engine by name."""
     return load(DIALECT)

@@ -11,19 +11,19 @@ from sqlalchemy.pool import NullPool
 from app.store.postgresql.session import DriverConnection, connect, parse_address
 from app.store.url import StoreUrl
 
-# The letters of "peeklock". Any number that no other program uses is right for PostgreSQL's advisory lock.
+# The letters of "peeklock". PostgreSQL's advisory lock takes any number that no other program uses.
 LOCK_NUMBER = int.from_bytes(b"peeklock")
 
 Result = TypeVar("Result")
 
 
 def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
-    """Run the work on a connection of its own, in an event loop of its own; what it does not commit is undone."""
+    """Run the work on a connection and an event loop of its own. What the work does not commit is undone."""
     return asyncio.run(_run(url, work))
 
 
 async def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
-    # The driver of the service, which reads the URL as the service does.
+    # Use the driver of the service, which reads the URL as the service does.
     async def open_connection() -> DriverConnection:
         return await connect(parse_address(url.text))
 
@@ -33,8 +33,8 @@ async def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
 
 def lock(connection: Connection, timeout_seconds: int) -> None:
-    """Lock out other migrations until the end of the transaction."""
-    # The limits of the service are for statements that take milliseconds.
+    """Lock out other migrations until the transaction ends."""
+    # The service's timeouts are for statements that take milliseconds.
     connection.execute(text("SET LOCAL statement_timeout = 0"))
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     connection.execute(text(f"SET LOCAL lock_timeout = '{timeout_seconds}s'"))

@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL: what many receivers wish goes in one statement, and whoever came first is served first."""
+"""Claims on PostgreSQL: one statement serves the claims of many receivers, in order of arrival."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,33 +22,33 @@ QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
 SLOT, SKIPPED, TRUNCATED_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
-"""What the statement tells beside the message: its place in the order of the wishes, how many entries were passed, and
-the first place whose message the budget had no room for, or None."""
+"""The columns after the message: its slot, how many index entries the scan has passed, and the first slot whose message
+exceeded the budget, or None."""
 
 
 async def claim(
     session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
 ) -> list[list[Message] | Exception]:
-    """The next messages for all these claims, each in order, together within one budget.
+    """Return the next messages for all these claims, each in order, together within one budget.
 
-    A claim is answered with `RequeueEntryError` where the budget was spent before its queue was looked at to the end. The
-    first one never is.
+    A claim gets `RequeueEntryError` if the budget was spent before its queue was scanned to the end. The first claim
+    never does.
 
-    A claim that got nothing although something is ready is tried once more: rows that another statement held for a
-    moment were skipped, and not all of them need be gone.
+    A claim that got nothing although a message is available is tried once more: the scan skipped rows that another
+    statement had locked for a moment, and some of them may be available again.
     """
     batch = ClaimBatch(claims, clock)
     try:
         await _serve_all(session, floors, batch)
     except StoreUnavailable:
-        # What was served is locked for its receivers, who had better hear of it.
+        # The served messages are locked for their receivers, so return them.
         if not batch.has_served:
             raise
     return batch.results()
 
 
 async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
-    """The next messages for one claim. Serves nothing if the transaction failed."""
+    """Return the next messages for one claim. Serves nothing if the transaction failed."""
     batch = ClaimBatch([wanted_claim], clock)
     await _serve_all(session, floors, batch)
     (answer,) = batch.results()
@@ -58,7 +58,7 @@ async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wante
 
 
 class ClaimBatch:
-    """Claims and what each has been served so far."""
+    """Claims, and the messages served to each so far."""
 
     def __init__(self, claims: Sequence[Claim], clock: Clock) -> None:
         self.claims = claims
@@ -70,19 +70,19 @@ class ClaimBatch:
             self._by_queue[claim.queue_id].append(claim_index)
 
     def budget(self) -> int:
-        """What is left of the budget that the claims share."""
+        """Return what is left of the budget that the claims share."""
         return max(claim.max_bytes for claim in self.claims) - sum(map(weight_of, chain.from_iterable(self._served)))
 
     def queue_ids(self) -> list[int]:
-        """Every queue that is claimed from."""
+        """Return every queue that has a claim."""
         return list(self._by_queue)
 
     def incomplete(self) -> list[int]:
-        """The queues with a claim that is not wholly served."""
+        """Return the queues that have a claim with fewer messages than requested."""
         return [queue_id for queue_id, claim_indexes in self._by_queue.items() if any(map(self.missing, claim_indexes))]
 
     def unserved(self) -> list[int]:
-        """The queues that were looked at to the end, with a claim that got nothing."""
+        """Return the queues that were scanned to the end and have a claim that got nothing."""
         answered = [bool(served) or claim_index in self._requeued for claim_index, served in enumerate(self._served)]
         return [
             queue_id
@@ -92,15 +92,15 @@ class ClaimBatch:
 
     @property
     def has_served(self) -> bool:
-        """Whether anybody got anything."""
+        """Whether any claim got a message."""
         return any(self._served)
 
     def claims_on(self, queue_id: int) -> list[int]:
-        """The claims on a queue, by their place among all, in order of arrival."""
+        """Return the indexes of the claims on a queue, in order of arrival."""
         return self._by_queue[queue_id]
 
     def missing(self, claim_index: int) -> int:
-        """How many messages a claim still lacks."""
+        """Return how many messages a claim still lacks."""
         return self.claims[claim_index].max_messages - len(self._served[claim_index])
 
     def serve(self, claim_index: int, message: Message) -> None:
@@ -108,16 +108,16 @@ class ClaimBatch:
         self._served[claim_index].append(message)
 
     def requeue(self, claim_indexes: Iterable[int]) -> None:
-        """Note that the budget was spent before it was the turn of these claims."""
+        """Record that the budget was spent before these claims were served."""
         self._requeued.update(claim_indexes)
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the budget left something out."""
+        """Whether the budget left a message out."""
         return bool(self._requeued)
 
     def results(self) -> list[list[Message] | Exception]:
-        """What each claim was served, in the order of delivery; one that the budget left nothing for is left over."""
+        """Return what each claim got, in order of delivery, or `RequeueEntryError` if the budget left it nothing."""
         for served in self._served:
             if len(served) > 1:
                 served.sort(key=_delivery_position)
@@ -145,7 +145,7 @@ async def _serve_all(session: SqlSession, floors: ScanFloors, batch: ClaimBatch)
 
 
 async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
-    """Ask for what is missing in the queues of the look, and serve it."""
+    """Fetch the missing messages of the scanned queues, and serve them."""
     slots: list[int] = []
     before: list[int] = []
     most: list[int] = []
@@ -155,7 +155,7 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
             slots.extend(repeat(claim_index, batch.missing(claim_index)))
         most.append(len(slots) - before[-1])
     positions = scan.positions()
-    asked_at = batch.clock.monotonic()
+    read_started_at = batch.clock.monotonic()
     try:
         found = await session.fetch(
             "claim",
@@ -171,7 +171,7 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
         )
         for row in found:
             slot: int = row[SLOT]
-            batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], asked_at))
+            batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], read_started_at))
         truncated_at: int | None = found[-1][TRUNCATED_AT] if found else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
@@ -191,9 +191,9 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
 
 
 async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
-    """Serve claims that came short: from below the floors where that is cheap, and where something is ready after all.
+    """Serve incomplete claims again: below their `ScanFloor` if that is cheap, and if a message is available after all.
 
-    Once the budget is spent, only claims that got nothing from a queue that was looked at to the end are served again.
+    Once the budget is spent, only claims that got nothing from a queue that was scanned to the end are served again.
     """
     incomplete = batch.unserved() if batch.is_truncated else batch.incomplete()
     if cheap := floors.cheap_to_scan_below([queue_id for queue_id in incomplete if queue_id not in scan.from_start]):
@@ -205,7 +205,7 @@ async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batc
 async def _serve_claimable(
     session: SqlSession, floors: ScanFloors, queue_ids: Sequence[int], batch: ClaimBatch
 ) -> None:
-    """Look whether something can be claimed after all, and if so claim once more."""
+    """Check which queues have a claimable message, and claim from those once more."""
     scan = floors.scan_below(queue_ids)
     try:
         ((claimable, now, skipped),) = await session.fetch("claimable_queues", queue_id=queue_ids)
@@ -221,7 +221,7 @@ async def _serve_claimable(
 def _scan_results(
     scan: Scan, most: Sequence[int], found: Sequence[Row], *, is_truncated: bool
 ) -> dict[int, ScanResult]:
-    """What a look has brought, queue by queue. One that the budget has cut exhausts nothing."""
+    """Return the result of a scan by queue. A scan that the budget truncated exhausts no queue."""
     last: dict[int, tuple[int, ScanPosition]] = {}
     for row in sorted(found, key=lambda row: row[SLOT]):
         last[row[QUEUE_ID]] = (row[PRIORITY], (row[AVAILABLE_AT], row[0]))
@@ -235,7 +235,7 @@ def _scan_results(
 async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
     """Serve the next messages of dead-letter queues, by number."""
     for claim_index, claim in enumerate(batch.claims):
-        asked_at = batch.clock.monotonic()
+        read_started_at = batch.clock.monotonic()
         found = await session.fetch(
             "claim_dead_letters",
             queue_id=claim.queue_id,
@@ -245,14 +245,14 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
             receiver_id=claim.receiver_id,
             budget=claim.max_bytes,
         )
-        for message in _in_slot_order(found, asked_at):
+        for message in _in_slot_order(found, read_started_at):
             batch.serve(claim_index, message)
 
 
 async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-    """These messages, as far as they are in the state that is claimed from, in this order."""
+    """Return those of these messages that are in the claim's source state, in this order."""
     wanted = list(dict.fromkeys(numbers))
-    asked_at = clock.monotonic()
+    read_started_at = clock.monotonic()
     found = await session.fetch(
         "claim_by_number",
         number=wanted,
@@ -264,15 +264,15 @@ async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbe
         receiver_id=claim.receiver_id,
         budget=claim.max_bytes,
     )
-    return _in_slot_order(found, asked_at)
+    return _in_slot_order(found, read_started_at)
 
 
 async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
-    """The messages of these deliveries whose locks still live, in order."""
-    asked_at = clock.monotonic()
+    """Return the messages that these tokens still lock, in the order of the tokens."""
+    read_started_at = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.messages_locked_by(tokens, found, asked_at)
+    return rows.messages_locked_by(tokens, found, read_started_at)
 
 
-def _in_slot_order(found: Iterable[Row], asked_at: float) -> list[Message]:
-    return [rows.message(row[:MESSAGE_WIDTH], asked_at) for row in sorted(found, key=lambda row: row[SLOT])]
+def _in_slot_order(found: Iterable[Row], read_started_at: float) -> list[Message]:
+    return [rows.message(row[:MESSAGE_WIDTH], read_started_at) for row in sorted(found, key=lambda row: row[SLOT])]

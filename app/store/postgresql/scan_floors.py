@@ -1,12 +1,13 @@
-"""Where a claim begins to look, once dead index entries have made it dear to look from the beginning.
+"""Remembers where a claim begins to scan, after dead index entries have made a scan from the start costly.
 
-PostgreSQL keeps an index entry of every message that was claimed until no snapshot can see it any more. While a backup
-runs, thousands of them pile up at the very place where a claim begins. A claim says how many entries it went past; when
-that was dear, this process remembers for the queue, priority by priority, a place below which nothing waits, and lets
-claims begin there.
+PostgreSQL keeps the index entry of a claimed message until no snapshot can see it any more. While a backup runs,
+thousands of them pile up exactly where a claim begins. Each claim reports how many entries it skipped. When that was
+costly, this process keeps a `ScanFloor` for the queue: for each priority, a position below which no message is
+available. Claims begin there.
 
-Whatever this process itself puts below a floor lowers it, so its own order is exact. What another process puts there is
-found when somebody looks from the bottom again: after a second, or sooner when a claim came short and the look is cheap.
+When this process stores a message below that position, it lowers the position, so its own order is exact. A message
+that another process stores there is found by the next scan from the start: after a second, or sooner if a claim is
+incomplete and the scan is cheap.
 """
 
 import time
@@ -18,39 +19,39 @@ from app.domain.instant import SECOND, Instant
 from app.domain.message import MAX_PRIORITY, MIN_PRIORITY
 
 ScanPosition: TypeAlias = tuple[Instant, int]
-"""Where a message stands among those of its queue and priority: since when it is available, and its number."""
+"""The position of a message within its queue and priority: its `available_at`, and its number."""
 
 START: ScanPosition = (0, 0)
 PRIORITIES = range(MAX_PRIORITY, MIN_PRIORITY - 1, -1)
 ALL_START = [START] * len(PRIORITIES)
 
 COSTLY_SCAN = 1000
-"""Entries gone past in vain that cost about as much as the claim itself."""
+"""Skipped entries that cost about as much as the claim itself."""
 
 SECONDS_PER_ENTRY = 2e-7
-"""What it costs to go past one, measured."""
+"""The measured cost of skipping one entry."""
 
 MAX_TRUST_SECONDS = 1.0
 MAX_SHARE = 1 / 10
-"""A floor is trusted for a second, or longer where looking below it would take more than this share of the time."""
+"""A `ScanFloor` is trusted for a second, or longer if scans below it would take more than `MAX_SHARE` of the time."""
 
 MAX_SHARE_WHEN_SHORT = 1 / 50
-"""A claim that came short looks below the floor sooner, if that takes no more than this share of the time."""
+"""An incomplete claim scans below it sooner, if that takes no more than this share of the time."""
 
 COMMIT_LAG = SECOND
-"""What a look does not see although it is older than this was put there by another process in a long transaction."""
+"""How long another process's transaction may take to commit a message that a scan then does not see."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a look has brought from one queue: priority and place of its last message, and whether nothing was left."""
+    """The result of a scan for one queue: priority and position of its last message, and whether no more were left."""
 
     last: tuple[int, ScanPosition] | None
     is_exhausted: bool
 
 
 class ScanFloor:
-    """One queue's floors: a place for each priority, and when it was last looked below them."""
+    """One queue's start position for each priority, and the time of the last scan below them."""
 
     __slots__ = ("_cheap_at", "_cost_seconds", "_stale_at", "positions")
 
@@ -61,19 +62,19 @@ class ScanFloor:
         self.scan_below(scanned_at)
 
     def scan_below(self, now: float) -> None:
-        """Note that a claim looks below now, so that the next one that comes short need not."""
+        """Record that a claim scans below now, so that the next incomplete claim need not."""
         self._cheap_at = min(now + self._cost_seconds / MAX_SHARE_WHEN_SHORT, self._stale_at)
 
     def is_stale(self, now: float) -> bool:
-        """Whether it is time to look below."""
+        """Return whether a scan from the start is due."""
         return now >= self._stale_at
 
     def is_cheap_to_scan_below(self, now: float) -> bool:
-        """Whether it may be looked below already, by a claim that came short."""
+        """Return whether an incomplete claim may scan from the start already."""
         return now >= self._cheap_at
 
     def raise_to(self, result: ScanResult, read_at: Instant) -> None:
-        """Rise to what a look has shown: all before the last message is taken or was never there."""
+        """Rise to the position that a scan has proved: every message before its last one is taken or never existed."""
         committed: ScanPosition = (read_at - COMMIT_LAG, 0)
         last_priority, last_position = result.last or (MAX_PRIORITY, START)
         self._raise(last_priority, last_position)
@@ -85,12 +86,12 @@ class ScanFloor:
         self.positions[priority] = max(self.positions[priority], position)
 
     def lower(self, priority: int, position: ScanPosition) -> None:
-        """Sink so far that the place is not below."""
+        """Sink to this position if it is lower."""
         self.positions[priority] = min(self.positions[priority], position)
 
 
 class Scan:
-    """One statement under way that looks for messages in some queues, and what happened to them meanwhile."""
+    """One running statement that scans some queues, and the changes that it may have missed."""
 
     __slots__ = ("_changed", "_floors", "_lowered", "from_start", "queue_ids")
 
@@ -102,7 +103,7 @@ class Scan:
         self._changed: set[int] = set()
 
     def positions(self) -> list[ScanPosition]:
-        """Where to begin: for each queue in turn a place for each priority, the highest first; none for the bottom."""
+        """Return the start positions: per queue and priority, highest first; empty if every queue has none."""
         if not self._floors:
             return []
         positions: list[ScanPosition] = []
@@ -112,27 +113,27 @@ class Scan:
         return positions
 
     def note_lowered(self, queue_id: int, priority: int, position: ScanPosition) -> None:
-        """Something was put at this place, perhaps too late for the look to see it."""
+        """Record a message stored at this position, perhaps too late for the scan to see it."""
         key = (queue_id, priority)
         self._lowered[key] = min(position, self._lowered.get(key, position))
 
     def note_changed(self, queue_id: int) -> None:
-        """Something was put nobody knows where."""
+        """Record that messages were stored at unknown positions."""
         self._changed.add(queue_id)
 
     def is_valid_for(self, queue_id: int) -> bool:
-        """Whether what it saw still says where a floor may be."""
+        """Return whether the result of this scan can still set a `ScanFloor`."""
         return queue_id not in self._changed
 
     def lower_floor(self, queue_id: int, floor: ScanFloor) -> None:
-        """Lower a floor by what came meanwhile."""
+        """Lower the positions to those of the messages stored during the scan."""
         for (of_queue, priority), position in self._lowered.items():
             if of_queue == queue_id:
                 floor.lower(priority, position)
 
 
 class ScanFloors:
-    """The floors of all queues, and the looks that are under way. Without dear looks there are none."""
+    """The `ScanFloor` of each queue that needs one, and the running scans. Without costly scans there is none."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -141,15 +142,15 @@ class ScanFloors:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody needs to hear of what is put where."""
+        """Return whether no stored message needs to be reported."""
         return not (self._floors or self._scans)
 
     def needs_update(self, skipped: int) -> bool:
-        """Whether `learn` would do anything with a look that went past so many entries."""
+        """Return whether `update` would change anything after a scan that skipped this many entries."""
         return skipped >= COSTLY_SCAN or bool(self._floors)
 
     def scan(self, queue_ids: Sequence[int]) -> Scan:
-        """Begin a look, from the floor where there is one that may still be trusted. To be ended by `finish`."""
+        """Begin a scan, from a `ScanFloor` if a trusted one exists. The caller ends it with `finish`."""
         now = self._monotonic()
         usable = {
             queue_id: floor
@@ -159,7 +160,7 @@ class ScanFloors:
         return self._begin(Scan(queue_ids, usable))
 
     def scan_below(self, queue_ids: Sequence[int]) -> Scan:
-        """Begin a look from the bottom."""
+        """Begin a scan from the start."""
         now = self._monotonic()
         for queue_id in queue_ids:
             if floor := self._floors.get(queue_id):
@@ -167,7 +168,7 @@ class ScanFloors:
         return self._begin(Scan(queue_ids, {}))
 
     def cheap_to_scan_below(self, queue_ids: Sequence[int]) -> list[int]:
-        """Those of these queues where a claim that came short may look from the bottom."""
+        """Return those of these queues that an incomplete claim may scan from the start."""
         now = self._monotonic()
         return [
             queue_id
@@ -176,7 +177,7 @@ class ScanFloors:
         ]
 
     def update(self, scan: Scan, result: Mapping[int, ScanResult], skipped: int, read_at: Instant) -> None:
-        """Make floors of what a look has seen, or do without where looking from the bottom was cheap."""
+        """Set each `ScanFloor` from the result of a scan, or drop it if the scan from the start was cheap."""
         for queue_id in scan.queue_ids:
             if not scan.is_valid_for(queue_id):
                 continue
@@ -189,18 +190,18 @@ class ScanFloors:
                 scan.lower_floor(queue_id, floor)
 
     def finish(self, scan: Scan) -> None:
-        """The look has ended, in whatever way."""
+        """End a scan, whether it succeeded or failed."""
         self._scans.discard(scan)
 
     def lower(self, queue_id: int, priority: int, position: ScanPosition) -> None:
-        """This process has put a message at this place."""
+        """Record that this process has stored a message at this position."""
         for scan in self._scans:
             scan.note_lowered(queue_id, priority, position)
         if floor := self._floors.get(queue_id):
             floor.lower(priority, position)
 
     def discard(self, queue_id: int) -> None:
-        """This process has put messages into the queue nobody knows where, or does not know what became of a claim."""
+        """Drop the `ScanFloor` of a queue: messages were stored at unknown positions, or a claim's outcome is unknown."""
         for scan in self._scans:
             scan.note_changed(queue_id)
         self._floors.pop(queue_id, None)

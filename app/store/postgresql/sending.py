@@ -1,4 +1,4 @@
-"""Sending on PostgreSQL: drafts become rows in one statement, repeated message ids are recognised."""
+"""Sending on PostgreSQL: one statement stores drafts as rows and recognises repeated message ids."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from app.store.records.database import SqlSession
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
 
 MessageIdKey: TypeAlias = tuple[int, str]
-"""A message id in its queue."""
+"""A queue, and a message id in it."""
 
 
 async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
-    """Store drafts, numbered in their order; a draft that repeats a recent message id gets the first one's receipt.
+    """Store drafts, numbered in their order. A draft that repeats a recent message id gets the first one's receipt.
 
-    Raises `MessageIdInUse` where another transaction is about to use one of the ids that are looked for.
+    Raises `MessageIdInUse` if another transaction is about to use one of the ids that are checked.
     """
     if not any(draft.duplicate_window for draft in drafts):
         return await _store(session, drafts)
@@ -26,7 +26,7 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     remaining = _first_occurrences(drafts)
     while remaining:
         receipts |= await _store_unless_repeated(session, {index: drafts[index] for index in remaining})
-        # A window that ended between the two statements leaves nothing to repeat any more.
+        # If the window ended between the two statements, the id counts as new.
         remaining = [index for index in remaining if index not in receipts]
     return _with_duplicates(drafts, receipts)
 
@@ -42,7 +42,7 @@ async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
-    """The receipts of drafts with different ids, by place, as far as they are known."""
+    """Return the receipts that are known of these drafts with different ids, by index."""
     windows = [draft.duplicate_window for draft in drafts.values()]
     queues = _queue_ids(drafts.values())
     try:
@@ -86,19 +86,19 @@ def _message_id_key(draft: Draft) -> MessageIdKey:
 
 
 def _first_occurrences(drafts: Sequence[Draft]) -> list[int]:
-    """The places of all drafts but those that repeat an earlier one among them."""
-    seen: set[MessageIdKey] = set()
+    """Return the indexes of all drafts except those that repeat an earlier draft of the batch."""
+    keys: set[MessageIdKey] = set()
     indexes: list[int] = []
     for index, draft in enumerate(drafts):
-        if not draft.duplicate_window or _message_id_key(draft) not in seen:
+        if not draft.duplicate_window or _message_id_key(draft) not in keys:
             indexes.append(index)
         if draft.duplicate_window:
-            seen.add(_message_id_key(draft))
+            keys.add(_message_id_key(draft))
     return indexes
 
 
 def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> list[Receipt]:
-    """The receipts of all drafts in order, those of copies being what the first of their id was told."""
+    """Return the receipts of all drafts in order. A copy gets the receipt of the first draft with its id."""
     by_key = {_message_id_key(drafts[index]): receipt for index, receipt in receipts.items()}
     return [
         receipts[index] if index in receipts else replace(by_key[_message_id_key(draft)], duplicate=True)

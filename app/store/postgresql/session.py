@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL: what is settled when it opens, named statements, transactions, what its errors mean."""
+"""One connection to PostgreSQL: its settings, named statements, transactions, and the meaning of its errors."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs] (there are none, hence `Wire` below)
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
 from app.domain.refusals import StoreUnavailable
 from app.store.records.rows import Row
@@ -18,13 +18,13 @@ from app.store.url import BadStoreUrl
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
-"""After so long without an answer the server counts as gone; no statement here takes a tenth of it."""
+"""A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
 
 CLOSE_SECONDS = 2.0
 
 SETTINGS = {
-    # No statement here joins two large tables, so a plan that does not walk an index is always a mistake. Left to the
-    # statistics, which lag behind a queue that fills and empties, the planner makes it.
+    # No statement here joins two large tables, so a plan without an index is always a mistake. With the statistics
+    # alone, which lag behind a queue that fills and empties, the planner makes that mistake.
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
@@ -35,10 +35,10 @@ SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "default_transaction_isolation": "read committed",
-    # Whoever holds a row for longer has been stopped in the middle of a transaction.
+    # A transaction that holds a row for longer has been stopped in the middle.
     "lock_timeout": "3s",
     "statement_timeout": "15s",
-    # A client that has vanished must not keep its rows: found out within half a minute.
+    # A client that has vanished must not keep its rows. The server detects it within half a minute.
     "idle_in_transaction_session_timeout": "30s",
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -49,11 +49,11 @@ UNSAFE_SETTINGS: Mapping[str, str] = {
     "full_page_writes": "PostgreSQL runs with full_page_writes = off: a power cut can damage tables.",
     "synchronous_commit": "PostgreSQL acknowledges commits early (synchronous_commit): what was answered can be lost.",
 }
-"""What is said of settings by which a commit can be lost."""
+"""Warnings about settings that can lose a commit."""
 
 
 KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""The same for this end, as far as the system knows these options."""
+"""The same keep-alive at this end, with the options that the operating system knows."""
 
 ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
     "The database does not answer.": (TimeoutError,),
@@ -63,8 +63,8 @@ ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
     ),
     "The database takes no more connections.": (asyncpg.TooManyConnectionsError,),
     "The database cannot be written at present.": (
-        asyncpg.ReadOnlySQLTransactionError,  # a standby, or what has become one
-        asyncpg.TargetServerAttributeNotMatched,  # a standby at the start
+        asyncpg.ReadOnlySQLTransactionError,  # a standby, or a server that has become one
+        asyncpg.TargetServerAttributeNotMatched,  # a standby, at connect
     ),
     "The disk of the database is full.": (asyncpg.DiskFullError,),
     "The disk of the database cannot be read or written.": (asyncpg.PostgresSystemError,),
@@ -74,12 +74,12 @@ ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
         OSError,
         asyncpg.PostgresConnectionError,
         asyncpg.OperatorInterventionError,  # shutting down, crashed or starting
-        asyncpg.InternalClientError,  # a connection that ended while nobody looked
+        asyncpg.InternalClientError,  # an idle connection has ended
         asyncpg.IdleInTransactionSessionTimeoutError,
     ),
 }
-"""What the server cannot help, as the one who asked may hear it, special before general; any other error is a mistake
-here. The driver's own words name hosts, roles and rows, which are nobody else's business."""
+"""Errors of the server's environment, with the text for clients; special before general. Any other error is a bug here.
+The driver's own text names hosts, roles and rows, so clients do not see it."""
 
 UNAVAILABLE_ERRORS: tuple[type[BaseException], ...] = tuple(
     kind for error_types in ERROR_MESSAGES.values() for kind in error_types
@@ -94,10 +94,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the database is, and whether connections to it are ours alone.
+    """The database's address, and whether each connection reaches one server session of its own.
 
-    Behind a pooler such as PgBouncer they are not: neither prepared statements nor settings nor locks outlast a
-    transaction there. `?statement_cache_size=0` in the URL says so.
+    Behind a pooler such as PgBouncer it does not: prepared statements, settings and locks end with the transaction.
+    `?statement_cache_size=0` in the URL declares a pooler.
     """
 
     url: str
@@ -105,7 +105,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Read `postgresql://user:password@host:port/database?options`; the driver knows the other options."""
+    """Read `postgresql://user:password@host:port/database?options`. The driver knows the other options."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     cache_size = options.pop("statement_cache_size", None)
@@ -117,7 +117,7 @@ def parse_address(url: str) -> Address:
 
 
 class DriverConnection(Protocol):
-    """What is needed of the driver's connection, whose own types say too little."""
+    """The part of the driver's connection that is used here. The driver's own types say too little."""
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Row]: ...
     async def execute(self, query: str, *args: Any) -> str: ...
@@ -128,7 +128,7 @@ class DriverConnection(Protocol):
 
 
 class KeepAliveConnection(asyncpg.Connection):
-    """The driver's connection, which has the system notice when the other end has vanished without a word."""
+    """The driver's connection with TCP keep-alive, so that the system detects a vanished server."""
 
     _transport: asyncio.Transport
 
@@ -143,7 +143,7 @@ class KeepAliveConnection(asyncpg.Connection):
 
 
 async def connect(server_address: Address) -> DriverConnection:
-    """A new connection to a server that takes writes."""
+    """Open a connection to a server that takes writes."""
     driver: Any = asyncpg
     settings = {"application_name": "peeklock"} | ({} if server_address.is_pooled else SETTINGS)
     try:
@@ -170,7 +170,7 @@ ARRAY_TYPES = (list, tuple)
 
 
 class PreparedStatement:
-    """A named statement in the form of the driver."""
+    """A named statement in the driver's form."""
 
     __slots__ = ("names", "text")
 
@@ -178,19 +178,19 @@ class PreparedStatement:
         self.text, self.names = statement.with_numbered_params()
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """The values in the order in which the text numbers them."""
+        """Return the values in the order in which the text numbers them."""
         return [_without_nulls(values[name]) for name in self.names]
 
 
 def _without_nulls(value: Any) -> Any:
-    """The value; or an empty array for a column of nulls, which `unnest` fills up again and which costs nothing."""
+    """Return the value, or an empty array for a column of nulls: `unnest` fills it up with nulls at no cost."""
     if type(value) in ARRAY_TYPES and value and value[0] is None and value.count(None) == len(value):
         return ()
     return value
 
 
 class PostgresqlSession:
-    """A connection while it is lent to somebody."""
+    """A connection while a caller uses it."""
 
     def __init__(self, connection: DriverConnection, statements: Mapping[str, PreparedStatement]) -> None:
         self._connection = connection
@@ -199,22 +199,23 @@ class PostgresqlSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the next one may use it."""
+        """Return whether another caller may use it."""
         return self._is_synchronized and not self._connection.is_in_transaction()
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """The rows of one named statement."""
+        """Return the rows of one named statement."""
         statement = self._statements[name]
         return await self._await_answer(self._connection.fetch(statement.text, *statement.arguments(values)))
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run one named statement; how many rows it found to change."""
+        """Run one named statement. Return how many rows it matched."""
         statement = self._statements[name]
         done = await self._await_answer(self._connection.execute(statement.text, *statement.arguments(values)))
         return int(done.rpartition(" ")[2])
 
     async def transact(self, work: Callable[["PostgresqlSession"], Awaitable[Result]]) -> Result:
-        """Run the work in one transaction, committed when it returns, unless it has called `undo`; undone when it raises."""
+        """Run the work in one transaction. It is committed when the work returns, and undone when the work raises or has
+        called `rollback`."""
         await self._await_answer(self._connection.execute("BEGIN"))
         try:
             result = await work(self)
@@ -232,17 +233,17 @@ class PostgresqlSession:
 
     @property
     def _is_synchronized(self) -> bool:
-        """Whether it is known where the connection stands; not after a cancellation."""
+        """Return whether the protocol state is known. It is not after a cancellation."""
         return self._is_answered and not self._connection.is_closed()
 
     async def close(self) -> None:
-        """Say goodbye to the server."""
+        """Close the connection with the protocol's goodbye."""
         with translate_errors():
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
 
     def terminate(self) -> None:
-        """Close the connection at once, whatever is under way."""
+        """Close the connection at once, even during a statement."""
         self._connection.terminate()
 
     async def _await_answer(self, pending: Awaitable[Result]) -> Result:
@@ -253,7 +254,7 @@ class PostgresqlSession:
             self._is_answered = isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError)
             with translate_errors():
                 if isinstance(error, asyncpg.InterfaceError) and self._connection.is_closed():
-                    # The driver says the same of a lost connection as of a value it will not take.
+                    # The driver raises the same for a lost connection as for a value that it refuses.
                     raise ConnectionResetError("the connection is closed") from error
                 raise
         self._is_answered = True
@@ -262,7 +263,7 @@ class PostgresqlSession:
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Let no exception of the driver through that is not a mistake of ours."""
+    """Translate every exception of the driver, except those that are bugs here."""
     try:
         yield
     except asyncpg.LockNotAvailableError as error:

@@ -1,4 +1,4 @@
-"""Settling on PostgreSQL: the columns of what is asked, in the order in which rows are locked."""
+"""Settling on PostgreSQL: entries become columns of parameters, in the order in which rows are locked."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,11 +11,11 @@ from app.store.records.rows import Row
 
 
 class LockedEntry(Protocol):
-    """Something asked of a locked row."""
+    """A request about a locked row."""
 
     @property
     def token(self) -> LockToken:
-        """Which delivery is meant."""
+        """The token of the delivery."""
         ...
 
 
@@ -28,10 +28,10 @@ async def settle(
     columns: Callable[[Sequence[AnyEntry]], Columns],
     run: Callable[..., Awaitable[Sequence[Row]]],
 ) -> list[Row | None]:
-    """Run a statement over the entries; for each the row that says it took effect, or None.
+    """Run a statement over the entries. Return for each the row that reports its effect, or None without effect.
 
-    Rows are locked by ascending number, so that two statements never wait for each other. Entries that name one row
-    take effect one after the other, as if each had come alone.
+    Rows are locked by ascending number, so that two statements never deadlock. Entries that name one row take effect
+    one after the other, as separate requests would.
     """
     results: list[Row | None] = [None] * len(entries)
     for indexes in _rounds([entry.token.sequence_number for entry in entries]):
@@ -41,7 +41,8 @@ async def settle(
 
 
 def _rounds(numbers: Sequence[int]) -> list[list[int]]:
-    """The places of these numbers, by ascending number; each number once a round, nearly always in a single one."""
+    """Return the indexes of these numbers in rounds, by ascending number. A round has each number once; most calls need
+    a single round."""
     rounds: list[list[int]] = []
     occurrences: Counter[int] = Counter()
     for index in sorted(range(len(numbers)), key=numbers.__getitem__):
@@ -54,7 +55,7 @@ def _rounds(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def removal_columns(entries: Sequence[Removal]) -> Columns:
-    """What `remove` needs."""
+    """Return the parameters of `remove`."""
     return _token_columns(entries) | {
         "queue": [entry.queue for entry in entries],
         "outcome": [entry.outcome for entry in entries],
@@ -65,7 +66,7 @@ def removal_columns(entries: Sequence[Removal]) -> Columns:
 
 
 def move_columns(entries: Sequence[Move]) -> Columns:
-    """What `move` and `release` need."""
+    """Return the parameters of `move` and `release`."""
     return _token_columns(entries) | {
         "outcome": [entry.outcome for entry in entries],
         "state": [entry.state for entry in entries],
@@ -81,7 +82,7 @@ def move_columns(entries: Sequence[Move]) -> Columns:
 
 
 def extension_columns(entries: Sequence[Extension]) -> Columns:
-    """What `extend` needs."""
+    """Return the parameters of `extend`."""
     return _token_columns(entries) | {
         "by": [entry.duration for entry in entries],
         "evidence": [entry.expired_generation for entry in entries],

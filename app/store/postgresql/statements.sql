@@ -1,20 +1,20 @@
--- What PostgreSQL does for every message, and what it says differently.
+-- The statements that PostgreSQL runs for every message, and those whose syntax differs from common.sql.
 --
--- Many callers come in one statement, as arrays that `unnest` makes rows of again; `place` is where an entry stands
--- among them, from 1. A statement is a transaction by itself. A statement for many callers, and a statement of a
--- background pass, skips a row that another transaction holds: what was asked of that row has no effect, and all other
--- rows go on.
+-- Many callers share one statement. Their values are arrays that `unnest` turns into rows; `place` is the index of an
+-- entry, from 1. Each statement is a transaction of its own. A statement for many callers, and a statement of a
+-- background loop, skips a row that another transaction has locked: the request for that row has no effect, and the
+-- requests for all other rows proceed.
 --
--- A plan is made once a connection, maybe while the planner takes the tables for empty. So each statement leaves it one
--- way that is good at any size: rows are found one by one in a LATERAL that cannot be turned round, because it locks
--- them or stops at one, and then changed where they lie (`ctid`). `IS TRUE` keeps a condition from choosing the index.
+-- A plan is made once per connection, perhaps while the planner takes the tables for empty. So each statement leaves it
+-- one plan that is good at any size: a LATERAL finds rows one by one, and cannot be reordered because it locks them or
+-- stops at one. Then the statement changes them by `ctid`. `IS TRUE` keeps a condition from choosing the index.
 --
--- A row that was changed while the statement ran lies where the statement's snapshot does not see it, and nothing is
--- done to it. So whatever else is written or answered follows from the rows that were changed.
+-- If a row was changed while the statement ran, its new version is outside the statement's snapshot and stays as it is.
+-- So all other writes and results derive from the rows that were changed.
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
--- send: store drafts, numbered in their order, if each of their queues is there
+-- send: store drafts, numbered in their order, if each of their queues exists
 WITH stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
@@ -62,9 +62,9 @@ accepted AS (
 )
 SELECT sequence_number, enqueued_at, state FROM stored;
 
--- send_unless_repeated: the same, where a draft with a window is stored only as the first of its message id within it
+-- send_unless_repeated: the same, but store a draft with a window only as the first of its message id within the window
 --
--- A message id that another transaction holds fails the statement, which waits only as long as most commits take.
+-- A message id that another transaction has locked fails the statement. It waits only as long as most commits take.
 WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms', true)),
 draft AS MATERIALIZED (
     SELECT
@@ -86,7 +86,7 @@ draft AS MATERIALIZED (
         WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
     )
 ),
--- A sender of the same id at the same moment waits here for the other one's end.
+-- A concurrent sender of the same id waits here until the other transaction ends.
 first AS (
     INSERT INTO recent_id AS known (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
     SELECT queue_id, message_id, sequence_number, state, now, now + duplicate_window
@@ -135,7 +135,7 @@ SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number F
 FROM draft
 ORDER BY place;
 
--- first_receipts: what the senders of these message ids were told first
+-- first_receipts: the first receipts for these message ids
 SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
 FROM unnest(:queue_id::int[], :message_id::text[]) AS asked (queue_id, message_id)
 CROSS JOIN LATERAL (
@@ -147,14 +147,14 @@ CROSS JOIN LATERAL (
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
--- claim: lock the next messages of some queues, each priority from a place on below which none is known to wait
+-- claim: lock the next messages of some queues, for each priority from the position of the queue's ScanFloor on
 --
--- All of them together weigh no more than the budget, unless the first one does alone. The look ends with the second
--- row behind the budget; before PostgreSQL 15, which cannot end it there, those rows are locked until the statement ends.
+-- Together they weigh no more than the budget, unless the first one alone exceeds it. The scan ends with the second row
+-- beyond the budget. PostgreSQL before 15 cannot end it there: those rows stay locked until the statement ends.
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
 ),
--- Run once, because it is materialized; a second run would lock other rows.
+-- Run once, because it is materialized. A second run would lock other rows.
 next AS MATERIALIZED (
     SELECT row, place, beyond
     FROM (
@@ -171,7 +171,7 @@ next AS MATERIALIZED (
             CROSS JOIN LATERAL (
                 SELECT locked.row, locked.weight, row_number() OVER () AS number
                 FROM (
-                    -- Rows are locked one by one as they are looked at, in this order and no further than is asked for.
+                    -- Rows are locked one by one as they are scanned, in this order and no more than requested.
                     SELECT above.row, above.weight
                     FROM generate_series(9, 0, -1) AS level (priority)
                     CROSS JOIN LATERAL (
@@ -195,7 +195,7 @@ next AS MATERIALIZED (
     ) AS measured
     WHERE beyond < 2
 ),
--- Index entries gone past, counted when all are found. More than were found are of rows that are dead or held.
+-- Index entries passed, counted when all rows are found. Those that were not found are of dead or locked rows.
 way AS MATERIALIZED (
     SELECT
         min(place) FILTER (WHERE beyond > 0) AS cut_at,
@@ -217,7 +217,7 @@ WHERE m.ctid = next.row
   AND next.beyond = 0
 RETURNING @m.message, next.place, way.passed, way.cut_at;
 
--- claimable_queues: which of these queues have something to claim, the clock, and the index entries gone past in vain
+-- claimable_queues: which of these queues have a message to claim, the clock, and the number of skipped index entries
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
 ),
@@ -283,14 +283,14 @@ counted AS (
 )
 SELECT * FROM claimed;
 
--- candidates: available messages behind a place in the order of delivery, without their bodies
+-- candidates: available messages after a position in the order of delivery, without their bodies
 SELECT @m.outline
 FROM unnest('{1}'::smallint[]) AS available (state)
 CROSS JOIN generate_series(:priority::int, 0, -1) AS level (priority)
 CROSS JOIN LATERAL (
     SELECT * FROM message
     WHERE queue_id = :queue_id
-      -- Said twice: a state that the index implies is left out of the search, which then walks the whole queue.
+      -- Repeated: the index implies the state, so the planner would leave it out and search the whole queue.
       AND state = ANY('{1}'::smallint[])
       AND state = available.state
       AND priority = level.priority
@@ -304,7 +304,7 @@ CROSS JOIN LATERAL (
 ) AS m
 LIMIT :most;
 
--- claim_by_number: lock messages of one queue by number, as far as they are in one state
+-- claim_by_number: lock those messages of one queue, given by number, that are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 found AS (
     SELECT
@@ -356,7 +356,7 @@ SELECT * FROM claimed;
 
 -- ---- settling --------------------------------------------------------------------------------------------------------
 
--- remove: take locked messages out of their queues, into the archive or leaving a tombstone
+-- remove: delete locked messages from their queues, into the archive or leaving a tombstone
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, asked.place, asked.queue, asked.outcome, asked.retention, held.*
@@ -475,7 +475,7 @@ remembered AS (
 )
 SELECT place, priority, available_at FROM moved;
 
--- release: free messages whose lock has ended, leaving tombstones from when: where its time has passed, that was then
+-- release: free messages whose lock has ended, leaving tombstones dated with the lock's end, at the latest now
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, asked.*, held.*
@@ -538,7 +538,7 @@ remembered AS (
 )
 SELECT place, priority, available_at FROM moved;
 
--- extend: prolong locks that have not ended; the generation grows by one
+-- extend: extend locks that have not ended; the generation grows by one
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 live AS MATERIALIZED (
     SELECT clock.now, asked.place, asked.by, held.row, held.before
@@ -568,9 +568,9 @@ RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
--- begin_attempt: note an attempt that is the first of its key; a row says so
+-- begin_attempt: record an attempt that is the first of its key; returns a row if it is
 --
--- Nothing is noted while another transaction makes the same attempt. This one does not wait for it.
+-- Nothing is recorded while another transaction makes the same attempt. This one does not wait for it.
 INSERT INTO attempt AS earlier (attempt_key, fingerprint, remove_at)
 SELECT :key::bytea, :fingerprint, clock.now + :keep
 FROM (SELECT @now AS now) AS clock
@@ -582,15 +582,15 @@ ON CONFLICT (attempt_key) DO UPDATE SET
 WHERE earlier.remove_at <= @now
 RETURNING attempt_key;
 
--- earlier_attempt: what came of the first attempt with this key, nothing where that one is under way or forgotten
+-- earlier_attempt: the fingerprint and answer of the first attempt with this key; no row if it is running or removed
 SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key AND remove_at > @now;
 
--- answer_attempt: keep what an attempt was answered, in the transaction that did what it asked
+-- answer_attempt: save the answer of an attempt, in the transaction that did its work
 UPDATE attempt SET answer = :answer WHERE attempt_key = :key;
 
--- ---- cold statements that are said otherwise here -------------------------------------------------------------------
+-- ---- cold statements in PostgreSQL's syntax -------------------------------------------------------------------------
 
--- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+-- browse: messages of a queue in up to five states, by number; each state is read in its own index range
 SELECT @message
 FROM (
     SELECT * FROM message
@@ -621,14 +621,14 @@ FROM message
 WHERE sequence_number @in(:numbers)
   AND (state = 2) IS TRUE;
 
--- still_locked: messages whose lock runs on
+-- still_locked: messages whose lock has not expired
 SELECT @message
 FROM message
 WHERE sequence_number @in(:numbers)
   AND (state = 2) IS TRUE
   AND (locked_until > @now) IS TRUE;  -- fence: time
 
--- unlocked_for_update: those of these messages that are still as they were seen, and nobody else's until the transaction ends
+-- unlocked_for_update: lock those of these messages that are unlocked and unchanged, until the transaction ends
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -638,7 +638,7 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
--- expired_for_update: the same, of those that are still past their time to live
+-- expired_for_update: the same, for messages that are still past their time to live
 SELECT sequence_number
 FROM message
 WHERE sequence_number @in(:numbers)
@@ -662,22 +662,22 @@ CROSS JOIN LATERAL (
 ) AS late
 LIMIT :most;
 
--- delete_expired_settlements: tombstones past their time
+-- delete_expired_settlements: delete tombstones past their time
 DELETE FROM settlement WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- delete_expired_attempts: answers of attempts past their time
+-- delete_expired_attempts: delete answers of attempts past their time
 DELETE FROM attempt WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
 ));
 
--- delete_expired_batches: batches that were removed long ago
+-- delete_expired_batches: delete records of batches that were removed long ago
 DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM export_batch
     WHERE removed_at <= @now - :keep
@@ -686,7 +686,7 @@ DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED
 ));
 
--- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+-- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, length(body)
 FROM message
 WHERE queue_id = :queue_id
@@ -694,7 +694,7 @@ WHERE queue_id = :queue_id
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+-- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
 WITH RECURSIVE named (id) AS (
     (SELECT queue_id FROM message WHERE state > 0 ORDER BY queue_id LIMIT 1)
     UNION ALL
@@ -711,7 +711,7 @@ WHERE id IS NOT NULL
 
 -- ---- counting --------------------------------------------------------------------------------------------------------
 
--- count_messages: how many messages of these queues are in each state; only locked ones are counted one by one
+-- count_messages: the number of messages in each state of these queues; only locked ones are counted row by row
 SELECT known.queue_id, of_state.state, of_state.count
 FROM (
     SELECT
@@ -729,10 +729,10 @@ CROSS JOIN LATERAL (
 ) AS of_state (state, count)
 WHERE of_state.count <> 0;
 
--- total_messages: how many messages a queue holds
+-- total_messages: the number of messages in a queue
 SELECT coalesce(sum(total), 0) FROM depth WHERE queue_id = :queue_id;
 
--- oldest_available: how long the first available message of these queues has waited; a look-up for each priority in use
+-- oldest_available: how long the first available message of these queues has waited; a look-up per priority in use
 WITH RECURSIVE first (queue_id, state, priority, available_at) AS (
     SELECT asked.queue_id, highest.state, highest.priority, highest.available_at
     FROM unnest(:queue_ids::int[]) AS asked (queue_id)
@@ -749,7 +749,7 @@ WITH RECURSIVE first (queue_id, state, priority, available_at) AS (
     CROSS JOIN LATERAL (
         SELECT state, priority, available_at FROM message
         WHERE queue_id = first.queue_id
-          -- Said twice: a state that the index implies is left out of the search, which then walks the whole queue.
+          -- Repeated: the index implies the state, so the planner would leave it out and search the whole queue.
           AND state = ANY('{1}'::smallint[])
           AND state = first.state
           AND priority < first.priority
@@ -761,7 +761,7 @@ SELECT queue_id, @now - min(available_at)
 FROM first
 GROUP BY queue_id;
 
--- adjust_depths: add messages to the depths of their queues or, where the sign is -1, take them out
+-- adjust_depths: add messages to the depths of their queues or, if the sign is -1, subtract them
 INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
 SELECT
     queue_id,
@@ -773,12 +773,12 @@ FROM message
 WHERE sequence_number @in(:numbers)
 GROUP BY queue_id;
 
--- fold_depths: make one row of all that add up to the depth of a queue; how many there were
+-- fold_depths: fold the rows that add up to a queue's depth into one; returns how many were folded
 WITH folded AS (
     DELETE FROM depth WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM depth
         WHERE queue_id = ANY(ARRAY(SELECT queue_id FROM depth GROUP BY queue_id HAVING count(*) > 1))
-        -- One row of each of many queues would leave as many as it found.
+        -- Folding one row of each of many queues would leave as many rows as before.
         ORDER BY queue_id
         LIMIT :most
         FOR UPDATE SKIP LOCKED
@@ -793,7 +793,7 @@ added_up AS (
 )
 SELECT count(*) FROM folded;
 
--- fold_accepted: add changes of the counts of accepted messages to the row of their queue and day; how many there were
+-- fold_accepted: add changes of the counts of accepted messages to the row of their queue and day; returns how many
 WITH folded AS (
     DELETE FROM accepted_count WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM accepted_count
@@ -817,19 +817,19 @@ added_up AS (
 )
 SELECT count(*) FROM folded;
 
--- delete_orphaned_depths: the depths of queues that are gone
+-- delete_orphaned_depths: delete the depths of deleted queues
 DELETE FROM depth
 WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 
--- ---- the whole -------------------------------------------------------------------------------------------------------
+-- ---- store -----------------------------------------------------------------------------------------------------------
 
--- was_migrated: a row if a migration has left its mark here
+-- was_migrated: a row if a migration has recorded its revision here
 SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL;
 
--- acquire_exclusive: hold the database for this connection alone; whether nobody else holds it. The number spells "presence"
+-- acquire_exclusive: lock the database for this connection alone; returns whether it did. The number spells "presence"
 SELECT pg_try_advisory_lock(8102650225890321253);
 
--- acquire_shared: hold the database together with others who do the same; whether nobody has it alone
+-- acquire_shared: lock the database together with other shared locks; returns false if it is locked exclusively
 SELECT pg_try_advisory_lock_shared(8102650225890321253);
 
 -- unsafe_settings: settings by which an acknowledged commit can be lost

@@ -1,4 +1,4 @@
-"""The message store on PostgreSQL: one statement for all who do the same at the same moment."""
+"""The message store on PostgreSQL: one statement serves all callers of the same verb."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -21,11 +21,11 @@ from app.store.server.pool import Pool
 Result = TypeVar("Result")
 
 MAX_FOLD_ROWS = 50_000
-"""Changes of depths, or of counts, added up in one statement."""
+"""Changes of depths or counts that one statement folds."""
 
 
 class PostgresqlStore(ServerStore[PostgresqlSession]):
-    """`Store` on PostgreSQL, from version 14 on."""
+    """`Store` on PostgreSQL 14 or later."""
 
     unsafe_settings = UNSAFE_SETTINGS
 
@@ -61,12 +61,12 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
+        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
         work = partial(attempts.receive, floors=self._scan_floors, clock=self._clock, claim=claim, attempt=attempt)
         try:
             return await self._retry_while_in_use(partial(self._transact, work))
         except BaseException:
-            # What it had claimed is free again, perhaps below a floor that rose over it.
+            # The messages that it claimed are available again, perhaps below a `ScanFloor` that rose over them.
             self._scan_floors.discard(claim.queue_id)
             raise
 
@@ -110,11 +110,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         return [row is not None for row in settled]
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
-        asked_at = self._clock.monotonic()
+        read_started_at = self._clock.monotonic()
         extended = await settling.settle(extensions, settling.extension_columns, partial(self._pool.fetch, "extend"))
-        return [None if row is None else Extended(*row[1:], read_started_at=asked_at) for row in extended]
+        return [None if row is None else Extended(*row[1:], read_started_at=read_started_at) for row in extended]
 
-    # ---- what else puts messages below a floor -----------------------------------------------------------------------
+    # ---- other verbs that store messages below a `ScanFloor` ---------------------------------------------------------
 
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""
@@ -141,20 +141,20 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- depths ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Adds up the changes of queues' depths, and of the counts of accepted messages, as well."""
-        forgotten = await super().delete_expired(limit)
+        """See `MaintenanceStore`. Also folds the changes of queues' depths and of the counts of accepted messages."""
+        deleted = await super().delete_expired(limit)
         await self._pool.change("delete_orphaned_depths")
         for statement in ("fold_depths", "fold_accepted"):
             while await self._pool.fetch(statement, most=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:
                 pass
-        return forgotten
+        return deleted
 
     async def _transact(self, work: Callable[[PostgresqlSession], Awaitable[Result]]) -> Result:
         return await self._pool.run(lambda session: session.transact(work))
 
 
 async def open_postgresql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> PostgresqlStore:
-    """The store at this address, once it has answered. Raises `StoreUnavailable` when it does not."""
+    """Open the store at this address. Raises `StoreUnavailable` if the database does not answer."""
     server_address = parse_address(url)
     statements = {name: PreparedStatement(statement) for name, statement in dialect.statements().items()}
 
@@ -166,7 +166,7 @@ async def open_postgresql(url: str, clock: Clock, connections: int, observe: Bat
             await advisory_lock.ensure_held()
         return await new_session()
 
-    # Behind a pooler the lock would be that of whoever comes next over the same connection.
+    # Behind a pooler the lock would belong to the next client of the same server connection.
     advisory_lock = None if server_address.is_pooled else AdvisoryLock(new_session)
     store = PostgresqlStore(Pool(new_session_while_locked, connections), advisory_lock, clock, observe)
     await store.now()
