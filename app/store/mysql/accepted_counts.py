@@ -1,16 +1,16 @@
-"""Counts of accepted messages on MariaDB and MySQL: changes are added up by their keys, past those that others hold."""
+"""Counts of accepted messages on MariaDB and MySQL: folds changes by key, and skips changes that are locked."""
 
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.templates import rows_json
 
 MAX_FOLD_ROWS = 5_000
-"""Changes added up in one transaction."""
+"""Changes that one transaction folds."""
 
 KEY_COLUMNS = ("first_number", "queue_id", "day")
 
 
 async def fold(session: MysqlSession) -> int:
-    """Add changes of counts to the row of their queue and day; how many there were."""
+    """Add changes of counts to the row of their queue and day. Return how many were folded."""
     changes = await session.fetch("changed_counts", most=MAX_FOLD_ROWS)
     if changes:
         keys = rows_json(dict(zip(KEY_COLUMNS, change, strict=True)) for change in changes)

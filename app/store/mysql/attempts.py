@@ -1,4 +1,4 @@
-"""Attempts on MariaDB and MySQL: what carries an Idempotency-Key takes effect once, and its answer is kept."""
+"""Attempts on MariaDB and MySQL: a request with an Idempotency-Key takes effect once, and its answer is kept."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,10 @@ from app.store.server.pool import AttemptInUse, LockWaitTimeout
 
 
 async def begin(session: MysqlSession, attempt: Attempt) -> str | None:
-    """The answer of the first try, or None if this is it: then nobody else gets past here until the transaction ends.
+    """Return the answer of the first try, or None if this is the first. Then no other transaction can begin the attempt
+    until this one ends.
 
-    Refuses with `KeyReused`. Raises `AttemptInUse` where the first try is under way.
+    Refuses with `KeyReused`. Raises `AttemptInUse` if the first try is still running.
     """
     earlier = await _fetch_earlier(session, attempt)
     if not earlier:
@@ -24,7 +25,7 @@ async def begin(session: MysqlSession, attempt: Attempt) -> str | None:
 
 
 async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Row]:
-    """What the first try was answered, no row where this is it."""
+    """Return the row of the first try's answer, or no row if this is the first try."""
     try:
         *_, earlier = await session.execute(
             session.render("attempt_for_update", key=attempt.key),
@@ -32,7 +33,7 @@ async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Ro
             session.render("earlier_attempt", key=attempt.key),
         )
     except LockWaitTimeout as error:
-        # Perhaps another repeat holds it. The answer that it has is read without a lock.
+        # Another repeat may have locked the row. Read its answer without a lock.
         if answered := await session.fetch("earlier_attempt", key=attempt.key):
             return answered
         raise AttemptInUse from error
@@ -40,7 +41,7 @@ async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Ro
 
 
 def answer_statement(session: MysqlSession, attempt: Attempt, answer: str) -> bytes:
-    """The statement that keeps the answer for whoever tries again."""
+    """Return the statement that saves the answer for repeats of the attempt."""
     return session.render(
         "answer_attempt", key=attempt.key, fingerprint=attempt.fingerprint, answer=answer, keep=attempt.retention
     )

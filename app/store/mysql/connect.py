@@ -1,4 +1,4 @@
-"""How a connection to MariaDB or MySQL comes about: its address, its settings, and what is asked of the server."""
+"""Opens connections to MariaDB or MySQL: reads the address, sets the session up, checks the server."""
 
 import os
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ NEEDS_CRYPTOGRAPHY = (
     "This user's password (caching_sha2_password or sha256_password, as MySQL 8 makes them) may not travel without TLS: "
     "put ?ssl_ca=... into the database URL, or install the Python package cryptography beside the server."
 )
-"""What both drivers of MySQL want to say where they would have to encrypt the password by themselves."""
+"""Replaces the message of both MySQL drivers when they cannot encrypt the password themselves."""
 
 TLS_FILES = frozenset({"ssl_ca", "ssl_capath", "ssl_cert", "ssl_key"})
 TLS_OPTIONS = TLS_FILES | {"ssl_cipher", "ssl_check_hostname"}
 
 
 class Connector:
-    """Opens connections to one database; what it returns is set up and nobody's yet.
+    """Opens connections to one database. Each is configured and not lent yet.
 
-    Other `statements` than those of the engine are for a test that weakens one to see its absence noticed.
+    A test passes weakened `statements` to prove that another test notices.
     """
 
     def __init__(self, url: str, statements: Mapping[str, Template] | None = None) -> None:
@@ -34,7 +34,7 @@ class Connector:
         self._statements = statements or templates()
 
     async def __call__(self) -> MysqlSession:
-        """A new connection. Raises `StoreUnavailable` where there is none to be had."""
+        """Open a connection. Raises `StoreUnavailable` if that fails."""
         connection = DriverConnection(**self._options)
         try:
             with translate_errors():
@@ -53,11 +53,11 @@ class Connector:
 
 
 def driver_options(url: str) -> Mapping[str, Any]:
-    """What the driver wants to know to connect, from a URL `mysql://user:password@host:port/database`.
+    """Return the driver's connect options, from a URL `mysql://user:password@host:port/database`.
 
-    Options after `?` are those that the migrations' driver takes as well: `unix_socket` and `ssl_ca`, `ssl_cert` and
-    so on. Refuses with `BadStoreUrl` what it does not know, since an option that is not heeded is worse than none, and a
-    file that cannot be read.
+    Options after `?` are those that the migrations' driver also takes: `unix_socket`, `ssl_ca`, `ssl_cert` and so
+    on. Refuses unknown options with `BadStoreUrl`, since an ignored option is worse than none. Refuses unreadable
+    files too.
     """
     address = make_url(url)
     query = {key: str(value) for key, value in address.query.items()}
@@ -80,7 +80,7 @@ def driver_options(url: str) -> Mapping[str, Any]:
         "ssl": tls or None,
         "connect_timeout": CONNECT_SECONDS,
         "autocommit": True,
-        # An UPDATE that changes nothing still counts the rows it found.
+        # The row count of an UPDATE includes rows that it matched but did not change.
         "client_flag": FOUND_ROWS,
         "program_name": "peeklock",
     }

@@ -1,4 +1,4 @@
-"""How MariaDB or MySQL writes what the engines write differently, and its own statements."""
+"""MariaDB's and MySQL's syntax where engines differ, and their own statements."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,5 +27,5 @@ DIALECT = Dialect(
 
 @cache
 def statements() -> Mapping[str, Statement]:
-    """All statements of this engine by their names."""
+    """Return all statements of this engine by name."""
     return load(DIALECT)

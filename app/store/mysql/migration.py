@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
-    """Run the work on a connection of its own. Refuses with `BadStoreUrl` the options that the service refuses."""
+    """Run the work on a connection of its own. Refuses with `BadStoreUrl` the same options as the service."""
     driver_options(url.text)
     engine = create_engine(make_url(url.text).set(drivername="mysql+pymysql"), poolclass=NullPool)
     try:
@@ -31,7 +31,7 @@ def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
 def lock(connection: Connection, timeout_seconds: int) -> None:
     """Lock out other migrations until the connection ends. Refuses with `StoreUnavailable` after the timeout."""
-    # The name counts for the whole server, so it contains the database; a name has at most 64 characters.
+    # The lock's name is valid server-wide, so it contains the database. A name has at most 64 characters.
     query = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
     if connection.execute(query, {"name": LOCK_NAME, "seconds": timeout_seconds}).scalar() != 1:
         raise StoreUnavailable(f"Another process has been migrating this database for {timeout_seconds} s.")

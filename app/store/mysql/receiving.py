@@ -1,4 +1,4 @@
-"""Receiving on MariaDB and MySQL: rows are locked and read, then given to their receivers."""
+"""Receiving on MariaDB and MySQL: first lock and read rows, then give them to their receivers."""
 
 import secrets
 from collections import defaultdict
@@ -23,14 +23,14 @@ NEXT_STATEMENTS: Mapping[MessageState, str] = {
     MessageState.AVAILABLE: "next_available",
     MessageState.DEAD_LETTERED: "next_dead_lettered",
 }
-"""The statement that finds the next messages in a state; deferred ones are only asked for by number."""
+"""The statement that finds the next messages in a state. Deferred messages are only received by number."""
 
 COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_COLUMNS)}
 WEIGHT = len(MESSAGE_COLUMNS)
-"""Where a row that was looked at has the weight of its message."""
+"""The column with the weight of the message in a row that was scanned."""
 
 SourceKey: TypeAlias = tuple[int, MessageState]
-"""A queue, and the state that is claimed from."""
+"""A queue, and the source state of a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Delivery:
     row: Row
     claim: Claim
     secret: bytes
-    asked_at: float
-    """The monotonic clock before the row was asked for."""
+    read_started_at: float
+    """The monotonic clock before the row was requested."""
 
     @property
     def sequence_number(self) -> int:
@@ -56,7 +56,7 @@ class Delivery:
         return self.read_at + self.claim.lock_duration
 
     def lock_params(self) -> Mapping[str, Any]:
-        """What the statement `lock` makes of the row."""
+        """Return the parameters of the statement `lock` for the row."""
         return {
             "sequence_number": self.sequence_number,
             "home_state": self.claim.source.value,
@@ -68,11 +68,11 @@ class Delivery:
 
     @property
     def is_light(self) -> bool:
-        """Whether the row came without its body and properties."""
+        """Return whether the row came without its body and properties."""
         return self.row[COLUMN["body"]] is None
 
     def message(self, omitted: tuple[str, bytes] | None) -> Message:
-        """The message as it is once that statement has run, with what the row came without."""
+        """Return the message as it is after the statement `lock`, with the body and properties that the row omitted."""
         row = list(self.row)
         if omitted is not None:
             row[COLUMN["properties"]], row[COLUMN["body"]] = omitted
@@ -84,24 +84,24 @@ class Delivery:
         row[COLUMN["lock_generation"]] = 0
         row[COLUMN["receiver_id"]] = self.claim.receiver_id
         row[COLUMN["last_delivered_at"]] = self.read_at
-        return rows.message(row, self.asked_at)
+        return rows.message(row, self.read_started_at)
 
 
 async def claim(
     session: MysqlSession, clock: Clock, claims: Sequence[Claim], execute: Execute, scan_limits: ScanLimits[SourceKey]
 ) -> list[list[Message] | Exception]:
-    """Lock the next messages for each claim, together within one budget; claims of one queue are served in their order.
+    """Lock the next messages for each claim, together within one budget. Claims of one queue are served in their order.
 
-    A claim is answered with `RequeueEntryError` where its line has a message that the budget had no room for. The first
-    one never is. Rows behind the budget are locked until the transaction ends; `pace` keeps them few.
+    A claim gets `RequeueEntryError` if the budget had no room for a message of its queue and source. The first claim
+    never does. Rows beyond the budget stay locked until the transaction ends; `scan_limits` keeps them few.
     """
-    asked: defaultdict[SourceKey, int] = defaultdict(int)
+    requested: defaultdict[SourceKey, int] = defaultdict(int)
     for wanted_claim in claims:
-        asked[wanted_claim.queue_id, wanted_claim.source] += wanted_claim.max_messages
+        requested[wanted_claim.queue_id, wanted_claim.source] += wanted_claim.max_messages
     budget = max(wanted_claim.max_bytes for wanted_claim in claims)
-    asked_at = clock.monotonic()
-    found = await _find(session, asked, budget, scan_limits)
-    allocations = _allocate(claims, found, budget, asked_at)
+    read_started_at = clock.monotonic()
+    found = await _find(session, requested, budget, scan_limits)
+    allocations = _allocate(claims, found, budget, read_started_at)
     truncated = _truncated(claims, found, allocations)
     for source_key, fitted in truncated.items():
         if fitted:
@@ -126,9 +126,9 @@ async def claim_one(
 async def claim_by_number(
     session: MysqlSession, clock: Clock, wanted_claim: Claim, numbers: Sequence[int]
 ) -> list[Message]:
-    """Lock these messages as far as they are where the claim takes from, in this order."""
+    """Lock those of these messages that are in the claim's source state, in this order."""
     wanted = list(dict.fromkeys(numbers))
-    asked_at = clock.monotonic()
+    read_started_at = clock.monotonic()
     found = await session.fetch(
         "by_number",
         numbers=numbers_json(wanted),
@@ -139,26 +139,29 @@ async def claim_by_number(
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = [by_number[number] for number in wanted if number in by_number]
     allocations = _allocate(
-        [wanted_claim], {(wanted_claim.queue_id, wanted_claim.source): in_order}, wanted_claim.max_bytes, asked_at
+        [wanted_claim],
+        {(wanted_claim.queue_id, wanted_claim.source): in_order},
+        wanted_claim.max_bytes,
+        read_started_at,
     )
     (messages,) = await _deliver(session, allocations, session.commit)
     return messages
 
 
 async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
-    """The messages of these deliveries whose locks still live, in order."""
+    """Return the messages that these tokens still lock, in the order of the tokens."""
     if not tokens:
         return []
-    asked = clock.monotonic()
+    read_started_at = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.messages_locked_by(tokens, found, asked)
+    return rows.messages_locked_by(tokens, found, read_started_at)
 
 
 async def _find(
-    session: MysqlSession, asked: Mapping[SourceKey, int], budget: int, scan_limits: ScanLimits[SourceKey]
+    session: MysqlSession, requested: Mapping[SourceKey, int], budget: int, scan_limits: ScanLimits[SourceKey]
 ) -> dict[SourceKey, Sequence[Row]]:
-    """What is next in each line: all that is asked for, or more than the budget has room for."""
-    limits = {source_key: scan_limits.limit(source_key, most) for source_key, most in asked.items()}
+    """Find the next messages of each queue and source: all that are requested, or more than the budget has room for."""
+    limits = {source_key: scan_limits.limit(source_key, most) for source_key, most in requested.items()}
     while True:
         texts = [
             session.render(NEXT_STATEMENTS[source], queue_id=queue_id, most=most)
@@ -169,19 +172,19 @@ async def _find(
         incomplete = [
             source_key
             for source_key, rows_found in found.items()
-            if len(rows_found) == limits[source_key] < asked[source_key]
+            if len(rows_found) == limits[source_key] < requested[source_key]
             and sum(row[WEIGHT] for row in rows_found) <= budget
         ]
         if not incomplete:
             return found
         for source_key in incomplete:
-            limits[source_key] = min(asked[source_key], scan_limits.grow(source_key))
+            limits[source_key] = min(requested[source_key], scan_limits.grow(source_key))
 
 
 def _allocate(
-    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], budget: int, asked: float
+    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], budget: int, read_started_at: float
 ) -> list[list[Delivery]]:
-    """What each claim gets. Nothing follows the first message that the budget has no room for."""
+    """Return what each claim gets. Nothing follows the first message that the budget has no room for."""
     rows_by_source = {source_key: iter(rows_found) for source_key, rows_found in found.items()}
     allocations: list[list[Delivery]] = [[] for _ in claims]
     total = 0
@@ -190,14 +193,14 @@ def _allocate(
             if total and total + row[WEIGHT] > budget:
                 return allocations
             total += row[WEIGHT]
-            allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), asked))
+            allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), read_started_at))
     return allocations
 
 
 def _truncated(
     claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], allocations: Sequence[Sequence[Delivery]]
 ) -> dict[SourceKey, int]:
-    """The lines with a message that the budget had no room for, and how many of each fitted."""
+    """Return each queue and source that exceeded the budget, and how many of its messages fitted."""
     fitted = dict.fromkeys(found, 0)
     for wanted_claim, allocation in zip(claims, allocations, strict=True):
         fitted[wanted_claim.queue_id, wanted_claim.source] += len(allocation)
@@ -207,12 +210,12 @@ def _truncated(
 async def _deliver(
     session: MysqlSession, deliveries: Sequence[Sequence[Delivery]], execute: Execute
 ) -> list[list[Message]]:
-    """Write who has what; the messages of each claim, once their rows say so."""
+    """Write which claim has which message. Return the messages of each claim after their rows are updated."""
     all_deliveries = [delivery for of_one in deliveries for delivery in of_one]
     if not all_deliveries:
         return [[] for _ in deliveries]
     texts = [session.render("lock", rows=rows_json([delivery.lock_params() for delivery in all_deliveries]))]
-    # Large bodies are only read now that they are known to be delivered, in the same round trip.
+    # Large bodies are read only now, when their delivery is certain, in the same round trip.
     if large := [delivery.sequence_number for delivery in all_deliveries if delivery.is_light]:
         texts.append(session.render("large_bodies", numbers=large))
     answers = await execute(*texts)

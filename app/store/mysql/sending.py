@@ -1,4 +1,4 @@
-"""Sending on MariaDB and MySQL: drafts become rows, and receipts tell their numbers."""
+"""Sending on MariaDB and MySQL: drafts become rows, and receipts carry their numbers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ async def send(session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
-    """Store the drafts, but none whose message id is known within its window; receipts in order.
+    """Store the drafts, except those whose message id is known within its window. Return the receipts in order.
 
-    Refuses with `MessageTooLarge` where a message is larger than the server takes at a time.
+    Refuses with `MessageTooLarge` if a message is larger than the server accepts.
     """
     if not any(draft.duplicate_window for draft in drafts):
         return await _insert(session, drafts, execute)
@@ -49,14 +49,14 @@ async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute
 
 
 async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
-    """Store drafts as rows. The numbers of one INSERT follow each other, and those of a later one are higher."""
+    """Store drafts as rows. The numbers of one INSERT are consecutive, and those of a later INSERT are higher."""
     if not drafts:
         return []
     queue_ids = sorted({draft.queue_id for draft in drafts})
     *inserts, last = session.render_inserts(
         "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
     )
-    # The clock is taken once, so that all rows are of one day.
+    # The clock is read once, so that all rows are of one day.
     clock_statements = [session.render("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
     stored: list[StatementResult] = []
     try:
@@ -79,29 +79,29 @@ async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execu
 
 
 def _count_statement(session: MysqlSession, drafts: Sequence[Draft]) -> bytes:
-    """The statement that counts these drafts as accepted by their queues."""
+    """Return the statement that counts these drafts as accepted by their queues."""
     accepted = Counter(draft.queue_id for draft in drafts)
     rows = [{"queue_id": queue_id, "accepted": count} for queue_id, count in sorted(accepted.items())]
     return session.render("count_accepted", rows=rows_json(rows))
 
 
 def _state(draft: Draft, now: Instant) -> MessageState:
-    """The state that the statement gave the row, by the same clock."""
+    """Return the state that the statement gave the row, by the same clock."""
     due = now + draft.delay if draft.available_at is None and draft.delay is not None else draft.available_at
     return MessageState.SCHEDULED if due is not None and due > now else MessageState.AVAILABLE
 
 
 async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dict[MessageIdKey, Receipt]:
-    """What the senders of these message ids were told before; no other transaction may send one of them until the end.
+    """Return the first receipts of these message ids. No other transaction can send one of the ids until this one ends.
 
-    Named in one order everywhere, so that two transactions never wait for each other. Raises `MessageIdInUse`.
+    All transactions name ids in the same order, so they never deadlock. Raises `MessageIdInUse`.
     """
     ids = sorted({_message_id_key(draft) for draft in drafts if draft.duplicate_window})
-    asked = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
-    rows = rows_json(asked)
-    held, known = session.render("ids_for_update", rows=rows), session.render("first_receipts", rows=rows)
+    ids_to_check = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
+    rows = rows_json(ids_to_check)
+    locking, known = session.render("ids_for_update", rows=rows), session.render("first_receipts", rows=rows)
     try:
-        *_, first_receipts = await session.execute(held, *session.render_inserts("insert_ids", asked), known)
+        *_, first_receipts = await session.execute(locking, *session.render_inserts("insert_ids", ids_to_check), known)
     except LockWaitTimeout as error:
         raise MessageIdInUse from error
     return {
@@ -111,13 +111,13 @@ async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dic
 
 
 def _first_occurrences(drafts: Sequence[Draft], first_receipts: Mapping[MessageIdKey, Receipt]) -> list[bool]:
-    """Which drafts are stored: of each message id that is looked for only the first, unless it was there before."""
-    seen = set(first_receipts)
+    """Return for each draft whether it is stored: of each checked message id only the first, and only if it is new."""
+    known_keys = set(first_receipts)
     is_first: list[bool] = []
     for draft in drafts:
-        is_first.append(not draft.duplicate_window or _message_id_key(draft) not in seen)
+        is_first.append(not draft.duplicate_window or _message_id_key(draft) not in known_keys)
         if draft.duplicate_window:
-            seen.add(_message_id_key(draft))
+            known_keys.add(_message_id_key(draft))
     return is_first
 
 

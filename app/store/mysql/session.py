@@ -1,4 +1,4 @@
-"""One connection to MariaDB or MySQL: several statements to a round trip, transactions, and what its errors mean."""
+"""One connection to MariaDB or MySQL: several statements per round trip, transactions, the meaning of its errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from app.store.server.pool import LockWaitTimeout, TransactionConflict
 Result = TypeVar("Result")
 
 ANSWER_SECONDS = 15.0
-"""After so long without an answer the server counts as gone; no statement here takes a tenth of it."""
+"""A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
 
 LOCK_WAIT_SECONDS = 3
 """How long a statement waits for a row that another transaction holds."""
@@ -25,18 +25,18 @@ LOCK_WAIT_SECONDS = 3
 CLOSE_SECONDS = 2.0
 
 INITIAL_MAX_PACKET = 1024
-"""What the settings of a connection need; no server takes less at a time."""
+"""Enough for the statements that configure a connection. No server accepts less."""
 
 PACKET_MARGIN = 64 << 10
-"""Left free beside the drafts in a statement, also because a message grows by what it later says of its failures."""
+"""Left free beside the drafts in a statement; also because a message grows when its failures are recorded later."""
 
 SETTINGS = (
     b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    # What does not fit is refused, not cut off; and a backslash escapes, on which the literals rely.
+    # A value that does not fit is refused, not truncated. A backslash escapes: the literals rely on that.
     b"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     b"SET SESSION innodb_lock_wait_timeout = %d" % LOCK_WAIT_SECONDS,
-    # Connections rest as long as they like. A client that has vanished in mid-transaction must not keep its rows:
-    # MariaDB finds it out after half a minute, MySQL when TCP does.
+    # Idle connections have no limit. A client that has vanished in a transaction must not keep its rows: MariaDB
+    # detects it after half a minute, MySQL when TCP does.
     b"SET SESSION wait_timeout = 2147483 /*M!100300 , idle_transaction_timeout = 30 */",
     b"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 )
@@ -48,7 +48,7 @@ ROLLBACK = b"ROLLBACK"
 CONFLICTS = frozenset({
     1213,  # deadlock; in a Galera cluster also at commit
     3101,  # undone by the other members of a replication group
-    1020,  # changed since it was read, where a server isolates more strictly than it was asked to
+    1020,  # changed since it was read, on a server with a stricter isolation than requested
     1062,  # a key that was free a moment ago
 })  # fmt: skip
 LOCK_WAIT_TIMEOUTS = frozenset({1205, 3572})  # 3572: MySQL, for a statement that does not wait at all
@@ -67,11 +67,11 @@ ERROR_MESSAGES: Mapping[str, frozenset[int]] = {
     "The database gave up a statement that took too long.": frozenset({1969, 3024}),
     "The database has no majority in its cluster.": frozenset({1047}),
 }
-"""What the server cannot help, as the one who asked may hear it; any other error is a mistake here."""
+"""Errors of the server's environment, with the text for clients. Any other error is a bug here."""
 
 
 class StatementTooLarge(Exception):
-    """The statements are larger than the server takes at a time (max_allowed_packet); they were not sent."""
+    """The statements are larger than the server accepts (max_allowed_packet). They were not sent."""
 
     def __init__(self, size: int, max_packet: int) -> None:
         super().__init__(f"{size} bytes of SQL; the server takes at most {max_packet}")
@@ -79,16 +79,16 @@ class StatementTooLarge(Exception):
 
 
 class NullViolation(Exception):
-    """A column that must not be null would have been null, because the row its value comes from does not exist."""
+    """A column that must not be null would be null, because the row that its value comes from does not exist."""
 
 
 class StatementFailed(Exception):
-    """The server will not run a statement of ours: a mistake here or tables that are not today's."""
+    """The server refuses a statement: a bug here, or tables that are not current."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What came of one statement: its rows, how many rows it found to change, and the first number it gave out."""
+    """The result of one statement: its rows, how many rows it matched, and the first number that it generated."""
 
     rows: Sequence[Row]
     changed: int
@@ -96,23 +96,23 @@ class StatementResult:
 
 
 Execute: TypeAlias = Callable[..., Awaitable[list[StatementResult]]]
-"""How the last round trip of some work is made: `finish` commits in it, `ask` leaves the transaction open."""
+"""Runs the last round trip of some work: `commit` commits in it, `execute` leaves the transaction open."""
 
 
 class DriverConnection(Connection):
-    """The driver's connection, which keeps to itself whether the other end has gone."""
+    """The driver's connection, with its private knowledge of a broken stream."""
 
-    # The driver's own property, which its stubs leave out.
+    # The driver's own attribute, missing in its stubs.
     _stream_broken: bool
 
     @property
     def is_broken(self) -> bool:
-        """Whether nothing can come over it any more."""
+        """Whether the connection can no longer be used."""
         return self._stream_broken
 
 
 class MysqlSession:
-    """A connection while it is lent to somebody, and what is under way on it."""
+    """A connection while a caller uses it, and the state of its protocol and transaction."""
 
     def __init__(self, connection: DriverConnection, statements: Mapping[str, Template]) -> None:
         self._connection = connection
@@ -124,35 +124,35 @@ class MysqlSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the next one may use it.
+        """Return whether another caller may use it.
 
-        After a cancellation or a lost reply nobody knows where it stands, so it must be closed; the server then
+        After a cancellation or a lost reply the state is unknown, so the connection must be closed. The server then
         undoes what was not committed.
         """
         return self._is_synchronized and not self._in_transaction and not self._connection.is_broken
 
     def render(self, name: str, /, **values: Any) -> bytes:
-        """A named statement with its values, to be asked together with others."""
+        """Return a named statement with its values, to be sent together with others."""
         return self._statements[name].render(values)
 
     def render_inserts(self, name: str, values: Iterable[Mapping[str, Any]]) -> list[bytes]:
-        """A named INSERT of all these rows, in as few statements as the server takes."""
+        """Return a named INSERT of all these rows, in as few statements as the server accepts."""
         return list(self._statements[name].render_inserts(values, self._max_packet - PACKET_MARGIN))
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """The rows of one named statement."""
+        """Return the rows of one named statement."""
         (result,) = await self.execute(self.render(name, **values))
         return result.rows
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """Run one named statement; how many rows it found to change."""
+        """Run one named statement. Return how many rows it matched."""
         (result,) = await self.execute(self.render(name, **values))
         return result.changed
 
     async def execute(self, *texts: bytes) -> list[StatementResult]:
-        """Run statements in one round trip, in order; the first that fails is the last.
+        """Run statements in one round trip, in order. The first that fails is the last.
 
-        Raises `TransactionConflict`, `StatementTooLarge` or `StoreUnavailable`; `StatementFailed` is a bug.
+        Raises `TransactionConflict`, `StatementTooLarge` or `StoreUnavailable`. `StatementFailed` is a bug.
         """
         if not self._begin_pending:
             return await self._exchange(texts)
@@ -169,8 +169,8 @@ class MysqlSession:
     async def transact(self, work: Callable[["MysqlSession"], Awaitable[Result]]) -> Result:
         """Run the work in one transaction, which begins with its first statement.
 
-        It is committed when the work returns, unless the work has already called `finish`; it is undone when the
-        work raises.
+        It is committed when the work returns, unless the work has already called `commit`. It is undone when the work
+        raises.
         """
         self._begin_pending = True
         try:
@@ -185,22 +185,22 @@ class MysqlSession:
             self._begin_pending = False
 
     async def configure(self) -> None:
-        """Make a new connection mean what the statements here take for granted."""
+        """Apply to a new connection the settings that the statements here rely on."""
         *_, max_packet = await self.execute(*SETTINGS, b"SELECT @@max_allowed_packet")
         self._max_packet = max_packet.rows[0][0]
 
     def terminate(self) -> None:
-        """Close the connection at once, whatever is under way."""
+        """Close the connection at once, even during a statement."""
         self._connection.close()
 
     async def close(self) -> None:
-        """Say goodbye to the server."""
+        """Close the connection with the protocol's goodbye."""
         with translate_errors():
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.ensure_closed()
 
     async def rollback(self) -> None:
-        """End a transaction as if it had never been, if one is under way and the server can still be told."""
+        """Roll back the running transaction, if one exists and the server can still be reached."""
         if self._in_transaction and self._is_synchronized and not self._connection.is_broken:
             await self.execute(ROLLBACK)
             self._in_transaction = False
@@ -234,7 +234,7 @@ class MysqlSession:
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Let no exception of the driver through."""
+    """Translate every exception of the driver."""
     try:
         yield
     except errors.MySQLError as error:
@@ -244,7 +244,7 @@ def translate_errors() -> Generator[None]:
 
 
 def as_store_error(error: errors.MySQLError) -> Exception:
-    """What an error of the driver says, in words of our own."""
+    """Translate an error of the driver into one of the store, with the store's text."""
     number = error_number(error)
     if number in CONFLICTS:
         return TransactionConflict(str(error))
@@ -259,5 +259,5 @@ def as_store_error(error: errors.MySQLError) -> Exception:
 
 
 def error_number(error: errors.MySQLError) -> int:
-    """The error's number; 0 stands for one of the driver's own about a connection it has lost track of."""
+    """Return the error's number. 0 is an error of the driver about a connection that it has lost."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -1,4 +1,4 @@
-"""Settling on MariaDB and MySQL: the rows whose fence stands are locked, then exactly those are changed."""
+"""Settling on MariaDB and MySQL: locks the rows that pass their fences, then changes exactly those."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from app.store.records.settlement_params import move_params, tombstone_params
 
 
 async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards: bytes) -> list[bool]:
-    """Take rows out of their queues, into the archive or leaving a tombstone; whether each removal took effect.
+    """Delete rows from their queues, into the archive or leaving a tombstone. Return whether each removal took effect.
 
-    Where one did, the statements in `afterwards` run in the same transaction.
+    If one did, the statements in `afterwards` run in the same transaction.
     """
     effective = await _lock_rows(session, "fence_holds", removals)
     if removed := list(compress(removals, effective)):
@@ -35,24 +35,26 @@ async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards
 
 
 async def move(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
-    """Put rows whose fence stands into their next state; whether each move took effect."""
+    """Move rows that pass their fence into their next state. Return whether each move took effect."""
     return await _move(session, "fence_holds", moves)
 
 
 async def release(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
-    """Free rows whose lock has ended; whether each move took effect."""
+    """Free rows whose lock has ended. Return whether each move took effect."""
     return await _move(session, "lock_ended", moves)
 
 
 async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Extension]) -> list[Extended | None]:
-    """Prolong locks; None where one has ended. Of several for one lock each builds on the one before."""
-    asked = [
+    """Extend locks. Return None for a lock that has ended. Several extensions of one lock build on each other."""
+    entries = [
         {**_token_params(extension.token), "queue_id": extension.queue_id, "evidence": extension.expired_generation}
         for extension in extensions
     ]
-    asked_at = clock.monotonic()
-    extendable = await _fetch_locked(session, "extendable", asked)
-    found = {index: Extended(generation, until, now, until, asked_at) for index, generation, until, now in extendable}
+    read_started_at = clock.monotonic()
+    extendable = await _fetch_locked(session, "extendable", entries)
+    found = {
+        index: Extended(generation, until, now, until, read_started_at) for index, generation, until, now in extendable
+    }
     latest: dict[LockToken, Extended] = {}
     answers: list[Extended | None] = []
     for index, extension in enumerate(extensions):
@@ -69,7 +71,7 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
 async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> list[bool]:
     effective = await _lock_rows(session, name, moves)
     if moved := list(compress(moves, effective)):
-        # The tombstones first: they tell when the locks ended, which the rows forget.
+        # Tombstones first: they read when the locks ended, and the next statement clears that.
         await session.commit(
             *_tombstone_statements(session, moved), session.render("move", rows=rows_json(map(move_params, moved)))
         )
@@ -77,8 +79,9 @@ async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> list
 
 
 async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Move | Removal]) -> list[bool]:
-    """Lock the rows that a statement lets through; whether each ending may take effect, of several for one lock the first."""
-    asked = [
+    """Lock the rows that pass the statement's fences. Return for each settlement whether it may take effect; of several
+    for one lock, only the first may."""
+    entries = [
         {
             **_token_params(settlement.token),
             "queue_id": settlement.queue_id,
@@ -87,7 +90,7 @@ async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Mov
         }
         for settlement in settlements
     ]
-    locked = {index for (index,) in await _fetch_locked(session, name, asked)}
+    locked = {index for (index,) in await _fetch_locked(session, name, entries)}
     settled: set[LockToken] = set()
     answers: list[bool] = []
     for index, settlement in enumerate(settlements):
@@ -98,10 +101,10 @@ async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Mov
 
 
 async def _fetch_locked(
-    session: MysqlSession, name: str, asked: Sequence[Mapping[str, Any]]
+    session: MysqlSession, name: str, entries: Sequence[Mapping[str, Any]]
 ) -> Sequence[Sequence[Any]]:
-    """Run a locking statement over rows in ascending order, each with its place among what was asked."""
-    indexed = [{**row, "place": index} for index, row in enumerate(asked)]
+    """Run a locking statement over rows in ascending order, each with its index among the entries."""
+    indexed = [{**row, "place": index} for index, row in enumerate(entries)]
     return await session.fetch(name, rows=rows_json(sorted(indexed, key=lambda row: row["sequence_number"])))
 
 
@@ -132,7 +135,7 @@ def _archive_row(removal: Removal) -> Mapping[str, Any]:
 
 
 def _unarchived_statements(session: MysqlSession, removals: Iterable[Removal]) -> list[bytes]:
-    """The statements that count what leaves no row in the archive, one for each queue."""
+    """Return the statements that count messages that leave without a row in the archive, one for each queue."""
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for removal in removals:
         numbers[removal.queue].append(removal.token.sequence_number)
@@ -140,6 +143,6 @@ def _unarchived_statements(session: MysqlSession, removals: Iterable[Removal]) -
 
 
 def _tombstone_statements(session: MysqlSession, settlements: Iterable[Move | Removal]) -> list[bytes]:
-    """The statement that remembers how these deliveries ended, if there are any."""
+    """Return the statement that records how these deliveries ended, if there are any."""
     tombstones = [tombstone_params(settlement) for settlement in settlements]
     return [session.render("add_tombstones", rows=rows_json(tombstones))] if tombstones else []

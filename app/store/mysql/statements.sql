@@ -1,25 +1,25 @@
--- What MariaDB and MySQL do for every message, and what they say differently.
+-- The statements that MariaDB and MySQL run for every message, and those whose syntax differs from common.sql.
 --
--- Neither can change rows and tell which in one statement, so a batch is a transaction of two steps: first the rows that
--- may be changed are locked and read; then exactly those are changed. Callers come many to a statement, as JSON that
--- JSON_TABLE makes rows of again. The join begins with them, so no statistics lead it astray, and finds messages by
--- primary key.
+-- Neither engine can change rows and return them in one statement. So a batch is a transaction of two steps: the first
+-- locks and reads the rows that may be changed, the second changes exactly those. Many callers share one statement.
+-- Their values are JSON that JSON_TABLE turns into rows. The join begins with these rows, so no statistics mislead it,
+-- and finds messages by primary key.
 --
--- Between the two steps a process may stop, and its transaction then holds its rows for up to half a minute. So a
--- statement for many callers, and a statement of a background pass, skips a row that another transaction holds. What was
--- asked of that row has no effect; all other rows go on.
+-- A process may stop between the two steps. Its transaction then holds its rows for up to half a minute. So a
+-- statement for many callers, and a statement of a background loop, skips a row that another transaction has locked.
+-- The request for that row has no effect, and the requests for all other rows proceed.
 
 -- ---- sending ----------------------------------------------------------------------------------------------------------
 
--- start_clock: take the time for the statements that follow, and count how many of these queues are gone
+-- start_clock: read the clock for the statements that follow, and count how many of these queues are deleted
 --
 -- A plain SELECT waits for no lock. A subquery of the INSERT would wait for a change of a queue that holds its row.
 SELECT @now, :queues - COUNT(*) INTO @clock, @gone FROM queue WHERE id @in(:queue_ids);
 
--- read_clock: the time that was taken, and how far apart the numbers of one statement are (in a cluster, not 1)
+-- read_clock: the clock as read, and the step between the numbers of one statement (in a cluster, not 1)
 SELECT @clock, @@SESSION.auto_increment_increment;
 
--- send: store drafts, numbered in their order; refused as a whole where a queue is gone, because all ids are then null
+-- send: store drafts, numbered in their order; refused as a whole if a queue is deleted, because all ids are then null
 INSERT INTO message (
     queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest,
     state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
@@ -49,7 +49,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     accepted BIGINT PATH '$.accepted'
 )) AS given;
 
--- ids_for_update: lock message ids where they are known, or fail at once where another transaction holds one
+-- ids_for_update: lock those message ids that are known; fails at once if another transaction has locked one
 SELECT 1
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
@@ -60,12 +60,12 @@ STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     AND known.message_id = CAST(asked.message_id AS BINARY)
 FOR UPDATE NOWAIT;
 
--- insert_ids: make message ids known in their queues, waiting for another transaction that does so at this moment
+-- insert_ids: insert message ids of queues; waits for another transaction that does so at the same time
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
 VALUES (:queue_id, :message_id, 0, 0, 0, 0)
 ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
 
--- first_receipts: what the first senders of these message ids were told, within the window of each
+-- first_receipts: the first receipts for these message ids, within the window of each
 SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
@@ -76,7 +76,7 @@ STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     AND known.message_id = CAST(asked.message_id AS BINARY)
 WHERE known.remove_at > @now;
 
--- save_receipts: keep what the senders of these message ids are told
+-- save_receipts: save the receipts of these message ids
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id',
@@ -95,7 +95,7 @@ SET known.sequence_number = given.sequence_number,
 
 -- ---- receiving --------------------------------------------------------------------------------------------------------
 
--- next_available: lock the next messages of a queue in order of delivery, past those that others hold; see @light
+-- next_available: lock the next messages of a queue in order of delivery, skipping locked ones; see @light
 SELECT @light
 FROM message FORCE INDEX (message_next)
 WHERE queue_id = :queue_id
@@ -114,7 +114,7 @@ ORDER BY sequence_number
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- candidates: available messages behind a place in the order of delivery, without their bodies
+-- candidates: available messages after a position in the order of delivery, without their bodies
 SELECT @m.outline
 FROM (
     (
@@ -142,7 +142,7 @@ FROM (
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.priority DESC, chosen.available_at, chosen.sequence_number;
 
--- by_number: lock messages of one queue by their numbers, as far as they are in one state, and no more than are wanted
+-- by_number: lock those messages of one queue, given by number, that are in one state, up to a maximum
 SELECT @m.light
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
@@ -152,7 +152,7 @@ WHERE m.queue_id = :queue_id
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- large_bodies: what `light` has left out of messages that this transaction holds
+-- large_bodies: what `light` has omitted of messages that this transaction has locked
 SELECT sequence_number, properties, body
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers);
@@ -179,7 +179,7 @@ SET m.state = 2,
 
 -- ---- settling ---------------------------------------------------------------------------------------------------------
 
--- fence_holds: lock the messages whose fence still stands
+-- fence_holds: lock the messages that still pass their fence
 SELECT asked.place
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
@@ -198,7 +198,7 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   AND m.lock_generation <= asked.up_to -- fence: generation
 FOR UPDATE SKIP LOCKED;
 
--- lock_ended: lock the messages whose lock has ended, by its time or by positive evidence
+-- lock_ended: lock the messages whose lock has ended, by its time or by an expired generation
 SELECT asked.place
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
@@ -217,7 +217,7 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   )
 FOR UPDATE SKIP LOCKED;
 
--- extendable: lock the messages whose lock has not ended, and read what there is to prolong
+-- extendable: lock the messages whose lock has not ended, and read what an extension changes
 SELECT asked.place, m.lock_generation, m.locked_until, @now
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     place INT PATH '$.place',
@@ -235,7 +235,7 @@ WHERE m.queue_id = asked.queue_id -- fence: queue
   AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at) -- fence: taking
 FOR UPDATE SKIP LOCKED;
 
--- extend: prolong the locks that were found extendable
+-- extend: extend the locks that were found extendable
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     generation INT PATH '$.generation',
@@ -261,7 +261,7 @@ DELETE m
 FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS given
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
--- add_tombstones: leave tombstones of deliveries that end here, from when the lock ended: where its time has passed, that was then
+-- add_tombstones: leave tombstones of deliveries that end here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT
     m.sequence_number, m.lock_token, m.queue_id, given.outcome, given.state,
@@ -274,7 +274,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
 )) AS given
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
 
--- move: put messages whose lock ends here into their next state
+-- move: move messages whose lock ends here into their next state
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     state SMALLINT PATH '$.state',
@@ -311,7 +311,7 @@ GROUP BY m.queue_id, m.enqueued_at DIV 86400000000
 ORDER BY NULL
 ON DUPLICATE KEY UPDATE accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
 
--- count_moved: count messages that come to a queue or, where the sign is -1, leave it for another one
+-- count_moved: count messages that enter a queue or, if the sign is -1, leave it for another one
 INSERT INTO accepted_count (first_number, queue_id, day, queue, moved)
 SELECT MIN(m.sequence_number), :queue_id, m.enqueued_at DIV 86400000000, :queue, :sign * COUNT(*)
 FROM message AS m FORCE INDEX (PRIMARY)
@@ -321,7 +321,7 @@ GROUP BY m.enqueued_at DIV 86400000000
 ORDER BY NULL
 ON DUPLICATE KEY UPDATE accepted_count.moved = accepted_count.moved + VALUES(moved);
 
--- changed_counts: lock changes of counts that are not added up yet, past those that others hold
+-- changed_counts: lock changes of counts that are not folded yet, skipping locked ones
 SELECT first_number, queue_id, day
 FROM accepted_count FORCE INDEX (PRIMARY)
 WHERE first_number > 0
@@ -329,7 +329,7 @@ ORDER BY first_number
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- fold_accepted: add changes that this transaction holds to the row of their queue and day
+-- fold_accepted: add changes that this transaction has locked to the row of their queue and day
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
 SELECT 0, c.queue_id, c.day, MAX(c.queue), SUM(c.accepted), SUM(c.moved), SUM(c.unarchived)
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -346,7 +346,7 @@ ON DUPLICATE KEY UPDATE
     accepted_count.moved = accepted_count.moved + VALUES(moved),
     accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
 
--- drop_folded: remove the changes that this transaction has added up
+-- drop_folded: delete the changes that this transaction has folded
 DELETE c
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     first_number BIGINT PATH '$.first_number',
@@ -358,39 +358,39 @@ STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
 
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
--- attempt_for_update: fail where another transaction makes the same attempt at this moment
+-- attempt_for_update: fail if another transaction makes the same attempt at this moment
 SELECT 1 FROM attempt WHERE attempt_key = :key FOR UPDATE NOWAIT;
 
--- begin_attempt: note an attempt unless it is known
+-- begin_attempt: record an attempt unless it is known
 INSERT INTO attempt (attempt_key, fingerprint, remove_at)
 VALUES (:key, :fingerprint, @now + :keep)
 ON DUPLICATE KEY UPDATE attempt_key = attempt.attempt_key;
 
--- earlier_attempt: what came of the first attempt with this key, nothing if this is the first or that one is forgotten
+-- earlier_attempt: the fingerprint and answer of the first attempt with this key; no row if it is new or removed
 SELECT fingerprint, answer
 FROM attempt
 WHERE attempt_key = :key
   AND answer IS NOT NULL
   AND remove_at > @now;
 
--- answer_attempt: keep the answer of an attempt in the transaction that did what it asked
+-- answer_attempt: save the answer of an attempt, in the transaction that did its work
 UPDATE attempt
 SET fingerprint = :fingerprint,
     answer = :answer,
     remove_at = @now + :keep
 WHERE attempt_key = :key;
 
--- was_migrated: a row if a migration has left its mark here
+-- was_migrated: a row if a migration has recorded its revision here
 SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'alembic_version';
 
--- ---- who serves the database ------------------------------------------------------------------------------------------
+-- ---- lock on the database ---------------------------------------------------------------------------------------------
 
--- acquire_exclusive: take every seat in this database, so that nobody else serves it; the connection's end gives them back
+-- acquire_exclusive: take all named locks of this database, so that no other process serves it, until disconnection
 WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
 SELECT COUNT(*) = SUM(GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0))
 FROM seat;
 
--- acquire_shared: take any seat in this database, so that nobody serves it alone
+-- acquire_shared: take one named lock of this database, so that no process can serve it exclusively
 WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
 SELECT EXISTS (
     SELECT 1 FROM seat
@@ -398,19 +398,19 @@ SELECT EXISTS (
     LIMIT 1
 );
 
--- unsafe_settings: the settings by which the server can lose what it has committed
+-- unsafe_settings: settings by which the server can lose an acknowledged commit
 SELECT 'innodb_flush_log_at_trx_commit' FROM DUAL WHERE @@innodb_flush_log_at_trx_commit NOT IN (1, 3)
 UNION ALL
 SELECT 'sync_binlog' FROM DUAL WHERE @@log_bin = 1 AND @@sync_binlog <> 1
 UNION ALL
 SELECT 'innodb_doublewrite' FROM DUAL WHERE CAST(@@innodb_doublewrite AS CHAR) IN ('0', 'OFF');
 
--- version: which server this is
+-- version: the server's version
 SELECT @@version;
 
--- ---- cold statements that the others say otherwise --------------------------------------------------------------------
+-- ---- cold statements in MariaDB's and MySQL's syntax ------------------------------------------------------------------
 
--- browse: messages of a queue in up to five states, by number; each state is walked in its own index range
+-- browse: messages of a queue in up to five states, by number; each state is read in its own index range
 SELECT @m.message
 FROM (
     (
@@ -451,7 +451,7 @@ ORDER BY chosen.sequence_number;
 -- browse_metadata: the same messages without their bodies
 @outlines(browse)
 
--- read_many: messages of a queue by number, in whatever state
+-- read_many: messages of a queue by number, in any state
 SELECT @message
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
@@ -461,7 +461,7 @@ ORDER BY sequence_number;
 -- read_metadata: the same messages without their bodies
 @outlines(read_many)
 
--- still_locked: messages whose lock runs on
+-- still_locked: messages whose lock has not expired
 SELECT @message
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
@@ -484,12 +484,12 @@ CROSS JOIN (
 WHERE q.id @in(:queue_ids)
 GROUP BY q.id;
 
--- orphaned_queues: ids that messages name and no queue has; one index look-up for each id, however many messages
+-- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
 SELECT named.queue_id
 FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS named
 WHERE named.queue_id NOT IN (SELECT id FROM queue);
 
--- expired_locks: locks whose time has passed, oldest first
+-- expired_locks: locks past their time, oldest first
 SELECT @held
 FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
@@ -498,7 +498,7 @@ ORDER BY locked_until
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- due: scheduled messages whose time has come, earliest first
+-- due: scheduled messages that are due, earliest first
 SELECT sequence_number, queue_id
 FROM message FORCE INDEX (message_due)
 WHERE state = 3
@@ -507,7 +507,7 @@ ORDER BY available_at
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- expired_for_update: those of these messages that are still as they were seen and past their time to live
+-- expired_for_update: lock those of these messages that are unchanged and past their time to live
 SELECT sequence_number
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers)
@@ -517,13 +517,13 @@ WHERE sequence_number @in(:numbers)
   AND expires_at <= @now -- fence: time
 FOR UPDATE SKIP LOCKED;
 
--- create_queue: a new queue, unless there is one of this name
+-- create_queue: create a queue, unless one of this name exists
 INSERT INTO queue (name, settings, version, created_at, updated_at)
 SELECT :name, :settings, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 
--- delete_expired_settlements: tombstones past their time
+-- delete_expired_settlements: delete tombstones past their time
 DELETE s
 FROM (
     SELECT sequence_number, lock_token FROM settlement
@@ -534,7 +534,7 @@ STRAIGHT_JOIN settlement AS s FORCE INDEX (PRIMARY)
     ON s.sequence_number = old.sequence_number
     AND s.lock_token = old.lock_token;
 
--- delete_expired_attempts: answers of attempts past their time
+-- delete_expired_attempts: delete answers of attempts past their time
 DELETE a
 FROM (
     SELECT attempt_key FROM attempt
@@ -543,7 +543,7 @@ FROM (
 ) AS old
 STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = old.attempt_key;
 
--- delete_expired_recent_ids: message ids whose window has passed, and with it every send that may have begun within it
+-- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE known
 FROM (
     SELECT queue_id, message_id FROM recent_id
@@ -554,7 +554,7 @@ STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
     ON known.queue_id = old.queue_id
     AND known.message_id = old.message_id;
 
--- first_unsealed: of the unsealed messages not to be removed before some time, the one to be removed first
+-- first_unsealed: the unsealed message with the earliest removal time, from some time on
 SELECT sequence_number, remove_at, @now - settled_at
 FROM archive FORCE INDEX (archive_export)
 WHERE export_batch IS NULL
@@ -562,7 +562,7 @@ WHERE export_batch IS NULL
 ORDER BY export_batch, remove_at
 LIMIT 1;
 
--- unsealed: unsealed messages to be removed within a stretch of time, and nobody else's until the transaction ends
+-- unsealed: unsealed messages to be removed within a span of time; locks them until the transaction ends
 SELECT sequence_number, remove_at, LENGTH(body)
 FROM archive FORCE INDEX (archive_export)
 WHERE export_batch IS NULL -- fence: sealed
@@ -572,24 +572,24 @@ ORDER BY export_batch, remove_at
 LIMIT :most
 FOR UPDATE SKIP LOCKED;
 
--- seal: put messages that this transaction holds into a batch
+-- seal: put messages that this transaction has locked into a batch
 UPDATE archive FORCE INDEX (PRIMARY)
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
--- batch_numbers: the messages of a batch, and how long ago each ended
+-- batch_numbers: the messages of a batch, and the time since each ended
 SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
 
--- batch_digests: the digests of the messages of a batch by ascending number, and how long ago each ended
+-- batch_digests: the digests of the messages of a batch by ascending number, and the time since each ended
 SELECT @row_digest, @now - settled_at
 FROM archive FORCE INDEX (archive_export)
 WHERE export_batch = :number
 ORDER BY sequence_number;
 
--- delete_expired_batches: batches that were removed long ago
+-- delete_expired_batches: delete records of batches that were removed long ago
 DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;
 
--- orphans: messages of a queue that is gone, locked ones too, with the bytes of each
+-- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, LENGTH(body)
 FROM message FORCE INDEX (message_by_state)
 WHERE queue_id = :queue_id

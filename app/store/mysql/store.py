@@ -1,4 +1,4 @@
-"""The store on MariaDB or MySQL: the verbs that run for every message, many callers to a transaction."""
+"""The store on MariaDB or MySQL: the verbs that run for every message, with many callers per transaction."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ from app.store.url import BadStoreUrl
 Result = TypeVar("Result")
 
 MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
-"""The first versions that lock past what others hold, read JSON as a table and keep an index in descending order."""
+"""The first versions that can skip locked rows, read JSON as a table and keep an index in descending order."""
 
 UNSAFE_SETTINGS: Mapping[str, str] = {
     "innodb_flush_log_at_trx_commit": (
@@ -36,11 +36,11 @@ UNSAFE_SETTINGS: Mapping[str, str] = {
 
 
 class ServerTooOld(BadStoreUrl):
-    """The server lacks statements that the store is made of."""
+    """The server lacks statements that the store needs."""
 
 
 class MysqlStore(ServerStore[MysqlSession]):
-    """`Store` on MariaDB, from version 10.8 on, and MySQL, from version 8.0 on. A batch is a transaction."""
+    """`Store` on MariaDB 10.8 or later, and MySQL 8.0 or later. A batch is a transaction."""
 
     unsafe_settings = UNSAFE_SETTINGS
 
@@ -71,7 +71,7 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not remembered, so that a repeat may find something."""
+        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
 
         async def work(session: MysqlSession) -> AttemptResult[list[Message]]:
             earlier = await attempts.begin(session, attempt)
@@ -123,7 +123,7 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- counts ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Adds up the counts of accepted messages as well."""
+        """See `MaintenanceStore`. Also folds the changes of the counts of accepted messages."""
         forgotten = await super().delete_expired(limit)
         while await self._transact(counts.fold) == counts.MAX_FOLD_ROWS:
             pass
@@ -134,9 +134,9 @@ class MysqlStore(ServerStore[MysqlSession]):
 
 
 async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> MysqlStore:
-    """The store at this address, once it has answered.
+    """Open the store at this address.
 
-    Raises `StoreUnavailable` when it does not. Refuses with `ServerTooOld`.
+    Raises `StoreUnavailable` if the database does not answer. Refuses with `ServerTooOld`.
     """
     connect = Connector(url)
 
@@ -156,7 +156,7 @@ async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObs
 
 
 def check_version(version: str) -> None:
-    """Refuse a server with `ServerTooOld`, by what it calls its version: `8.0.39`, `10.11.6-MariaDB-log`."""
+    """Refuse an old server with `ServerTooOld`. A version is reported as `8.0.39` or `10.11.6-MariaDB-log`."""
     name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
     # Some MariaDB servers put 5.5.5 before their version, for replicas that would not understand it.
     major, minor = map(int, version.removeprefix("5.5.5-").split(".")[:2])

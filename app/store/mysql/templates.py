@@ -1,7 +1,7 @@
-"""Named statements with their values written in, as MariaDB and MySQL read them.
+"""Named statements with their values written in, as MariaDB and MySQL parse them.
 
-Values travel inside the text because only so do several statements share one round trip, and rows of one statement vary
-in number. The driver can do the same, but takes thirty times as long over a body of 1 KiB.
+Values are part of the text, because only then can several statements share one round trip, and one statement have a
+varying number of rows. The driver can do the same, but takes thirty times as long over a body of 1 KiB.
 """
 
 import re
@@ -15,7 +15,7 @@ from app.store.mysql import dialect
 from app.store.records.statements import Statement
 
 INSERT = re.compile(rb"(.*?\nVALUES )(.*?)(\nON DUPLICATE KEY .*)?", re.DOTALL)
-"""An INSERT: what comes before the one row of values that it repeats, the row, and what comes after."""
+"""An INSERT: the text before the one row of values that it repeats, the row, and the text after it."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -28,13 +28,13 @@ class Template:
     names: tuple[str, ...]
 
     def render(self, values: Mapping[str, Any]) -> bytes:
-        """The statement with these values."""
+        """Return the statement with these values."""
         return self.text % tuple(literal(values[name]) for name in self.names)
 
     def render_inserts(self, rows: Iterable[Mapping[str, Any]], largest: int) -> Iterable[bytes]:
-        """The INSERT with all these rows, in their order, as few statements of at most so many bytes.
+        """Return the INSERT with all these rows, in their order, in as few statements of at most `largest` bytes.
 
-        A row that is larger by itself makes a larger statement, which its reader has to refuse.
+        A single row that is larger makes a larger statement, which the session refuses.
         """
         parts = INSERT.fullmatch(self.text)
         if parts is None:
@@ -45,21 +45,21 @@ class Template:
 
 
 def templates() -> Mapping[str, Template]:
-    """Every statement of this engine by its name."""
+    """Return every statement of this engine by name."""
     return {name: template(statement) for name, statement in dialect.statements().items()}
 
 
 def template(statement: Statement) -> Template:
-    """One statement, ready to be filled."""
+    """Return the template of one statement."""
     text, names = statement.with_format_params()
     return Template(text.encode(), names)
 
 
 def literal(value: Any) -> bytes:
-    """A value as it stands in a statement; a list of integers as what IN asks for.
+    """Return a value as an SQL literal; a list of integers as the operand of IN.
 
     Safe in the sessions opened here: their text is UTF-8, in which no other character contains the byte of a quote or
-    a backslash, and their sql_mode lets a backslash escape. Refuses with `TypeError` what has no literal.
+    a backslash, and their sql_mode lets a backslash escape. Raises `TypeError` for a value without a literal.
     """
     match value:
         case None:
@@ -77,12 +77,12 @@ def literal(value: Any) -> bytes:
 
 
 def rows_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as the JSON that a statement reads with JSON_TABLE: None is left out and reads as NULL, bytes are base64."""
+    """Return rows as JSON for JSON_TABLE. None is left out and reads as NULL; bytes are base64."""
     return _encode([{key: value for key, value in row.items() if value is not None} for row in rows]).decode()
 
 
 def numbers_json(numbers: Sequence[int]) -> str:
-    """A list of numbers as such JSON."""
+    """Return a list of numbers as JSON for JSON_TABLE."""
     return _encode(numbers).decode()
 
 
@@ -91,7 +91,7 @@ def _escaped(text: bytes) -> bytes:
 
 
 def _chunks(texts: Iterable[bytes], largest: int) -> Iterable[list[bytes]]:
-    """The texts in order, as many at a time as together, with commas between them, are no larger than that."""
+    """Return the texts in order, in groups that with commas between them have at most `largest` bytes."""
     chunk: list[bytes] = []
     size = 0
     for text in texts:
