@@ -1,4 +1,4 @@
-"""A SQLite database with one writer: whatever the process wants to write at one moment shares a commit, one fsync."""
+"""A SQLite database with one writer: concurrent writes of the process share one commit and one fsync."""
 
 import asyncio
 import sqlite3
@@ -23,14 +23,14 @@ from app.store.sqlite.file import FileLock, connect, translate_errors
 Result = TypeVar("Result")
 
 READERS = 3
-"""Threads that read beside the writer; more would only wait for Python's one interpreter."""
+"""Threads that read beside the writer. More would only wait for Python's one interpreter."""
 
 MAX_BATCH_SIZE = 256
-"""Steps in one commit. By then the fsync costs nothing beside them, and nobody waits long for the others."""
+"""Steps in one commit. At this number the fsync is a negligible part, and no step waits long for the others."""
 
 
 class Transaction:
-    """Runs named statements on a connection at one moment of the clock; also as the `Session` of a `Work`."""
+    """Runs named statements on a connection at one instant of the clock. Also the `SqlSession` of a `Work`."""
 
     __slots__ = ("_connection", "_statements", "now", "result_weight", "started_at")
 
@@ -38,25 +38,25 @@ class Transaction:
         self._connection = connection
         self._statements = statements
         self.started_at = clock.monotonic()
-        """Before `now`, so that no lock that begins then is promised for too long."""
+        """Read before `now`, so that no lock that begins at `now` is promised for too long."""
         self.now: Instant = clock.now()
         self.result_weight = 0
-        """The weight of the messages that are answered."""
+        """The weight of the messages in the results."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        """The rows of a statement that gives rows."""
+        """Return the rows of a statement that yields rows."""
         return self._execute(name, values).fetchall()
 
     def execute(self, name: str, /, **values: Any) -> int:
-        """Run a statement that gives no rows; how many rows it changed."""
+        """Run a statement that yields no rows. Return how many rows it changed."""
         return self._execute(name, values).rowcount
 
     async def fetch(self, name: str, /, **values: Any) -> list[Row]:
-        """See `Session`; never waits."""
+        """See `SqlSession`. Never waits."""
         return self.rows(name, **values)
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """See `Session`; never waits."""
+        """See `SqlSession`. Never waits."""
         return self.execute(name, **values)
 
     def _execute(self, name: str, values: dict[str, Any]) -> sqlite3.Cursor:
@@ -66,11 +66,11 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[Result]):
-    """What one caller wants done in the writer's next transaction.
+    """One caller's work in the writer's next transaction.
 
-    `do` either takes effect as a whole or raises; a `Refusal` it raises before it has changed anything. `undo`
-    makes of the result the step that takes it back when the caller has gone before hearing it; `heard` is told the
-    result of such a step after its commit. `weight` is the bytes that it writes or may read.
+    `run` takes effect as a whole or raises. It raises a `Refusal` before it changes anything. If the caller is
+    cancelled, `compensate` turns the result into the step that undoes it, and that step's `on_committed` receives its
+    result after the commit. `weight` is the bytes that the step writes or may read.
     """
 
     run: Callable[[Transaction], Result]
@@ -84,16 +84,16 @@ def _weight_of(step: Step[Any]) -> int:
 
 
 WRITE_LIMITS: WeightLimits[Step[Any]] = WeightLimits(_weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
-"""Bytes of steps. All of a commit are answered together, so a light step must not wait for many heavy ones."""
+"""Bytes of steps. All steps of a commit are answered together, so a light step must not wait for many heavy ones."""
 
 
 class SqliteDatabase:
-    """`Database` over a file, or over memory when there is no path.
+    """`Database` over a file, or in memory without a path.
 
-    Writers gather in a `Coalescer`, are run one after the other by one thread in one transaction, and hear their
-    results after its commit. Readers have connections and threads of their own and see what is committed. A database
-    in memory has one connection and needs no threads: nothing there takes time. Other `statements` than those of the
-    engine are for a test that weakens one to see its absence noticed.
+    Writers gather in a `Coalescer`. One thread runs them one after the other in one transaction. They receive their
+    results after its commit. Readers have connections and threads of their own and read committed data. A database in
+    memory has one connection and needs no threads, because nothing there takes time. A test passes weakened
+    `statements` to prove that another test notices.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class SqliteDatabase:
         self._compensations: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    # ---- what callers ask --------------------------------------------------------------------------------------------
+    # ---- interface ---------------------------------------------------------------------------------------------------
 
     async def write(self, step: Step[Result]) -> Result:
-        """Do the step in a transaction with whatever else is wanted at this moment; return once it is on the disk.
+        """Run the step in one transaction with the other waiting steps. Return when it is on disk.
 
         Refuses with `Overloaded`.
         """
@@ -133,13 +133,13 @@ class SqliteDatabase:
             raise Overloaded from error
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        """See `Session`."""
+        """See `SqlSession`."""
         if self._statements[name].is_read_only:
             return await self._read(name, values)
         return await self.write(Step(lambda transaction: transaction.rows(name, **values)))
 
     async def change(self, name: str, /, **values: Any) -> int:
-        """See `Session`."""
+        """See `SqlSession`."""
         return await self.write(Step(lambda transaction: transaction.execute(name, **values)))
 
     async def transaction(self, work: Work[Result]) -> Result:
@@ -147,7 +147,7 @@ class SqliteDatabase:
         return await self.write(Step(lambda transaction: _run_to_completion(work, transaction)))
 
     async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Do something with the writing connection, outside any transaction of ours."""
+        """Call the function with the writing connection, outside any transaction of this class."""
 
         def call() -> Result:
             with translate_errors():
@@ -156,11 +156,11 @@ class SqliteDatabase:
         return await self._run_in(self._writing_thread, call)
 
     async def close(self) -> None:
-        """Finish what is gathered, close every connection and give the file free; harmless when that is done."""
+        """Finish the waiting steps, close every connection and release the file. Calling it again does nothing."""
         if self._closed:
             return
         with suppress(StoreUnavailable):
-            # Done behind all that is gathered, some of which may be for callers who have gone and is to be taken back.
+            # Runs after all waiting steps. Some of those may belong to cancelled callers and need compensation.
             await self.write(Step(_no_op))
         while self._compensations:
             await asyncio.wait(self._compensations)
@@ -182,7 +182,7 @@ class SqliteDatabase:
         return results
 
     def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:
-        """Run all steps in one transaction. An error undoes them all; the coalescer then tries each alone."""
+        """Run all steps in one transaction. An error undoes them all. Then the coalescer tries each alone."""
         with translate_errors():
             writer = self._open_writer()
             try:
@@ -190,14 +190,14 @@ class SqliteDatabase:
                 results = self._run_steps(steps, writer)
                 writer.execute("COMMIT")
             except BaseException:
-                # Closing undoes what is open, also where a damaged disk lets nothing be rolled back; the next batch
-                # begins with a connection that remembers none of it.
+                # Closing the connection undoes the transaction even if a damaged disk prevents a rollback. The next
+                # batch begins with a new connection.
                 self._rollback()
                 raise
             return results
 
     def _run_steps(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
-        """The steps one after the other, until what they answer is as heavy as an answer may be."""
+        """Run the steps one after the other, until their results reach the maximum weight of a response."""
         results: list[Any] = []
         result_weight = 0
         for step in steps:
@@ -235,7 +235,7 @@ class SqliteDatabase:
             task.add_done_callback(self._compensations.discard)
 
     async def _write_compensation(self, step: Step[Any]) -> None:
-        """Write for nobody. Where the store cannot, what was claimed comes back by itself when its lock ends."""
+        """Write a compensation. If the store cannot, the claimed messages become available when their locks expire."""
         with suppress(StoreUnavailable):
             result = await self.write(step)
             if step.on_committed:
@@ -275,7 +275,7 @@ def _no_op(_transaction: Transaction) -> None:
 
 
 def _run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
-    """Run a coroutine to its end in this thread, which works because its session never waits."""
+    """Run a coroutine to its end in this thread. That works because its session never waits."""
     try:
         next(work(transaction).__await__())
     except StopIteration as end:

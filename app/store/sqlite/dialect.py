@@ -1,4 +1,4 @@
-"""How SQLite writes what the engines write differently, and its own statements."""
+"""SQLite's syntax where engines differ, and its own statements."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,7 +15,7 @@ DIALECT = Dialect(
     # Only one writer runs at a time.
     for_update="",
     skip_locked="",
-    # A function of this process frames the values.
+    # A Python function of this process encodes the values.
     digest_terms={
         DigestKind.NUMBER: "{0}",
         DigestKind.TEXT: "{0}",
@@ -32,5 +32,5 @@ DIALECT = Dialect(
 
 @cache
 def statements() -> Mapping[str, Statement]:
-    """All statements of this engine by their names."""
+    """Return all statements of this engine by name."""
     return load(DIALECT)

@@ -1,4 +1,4 @@
-"""One SQLite file: the lock that keeps it to one process, the settings of its connections, and what its errors mean."""
+"""One SQLite file: the lock that keeps it to one process, its connections' settings, and the meaning of its errors."""
 
 import errno
 import fcntl
@@ -17,21 +17,21 @@ from app.domain.settlement import SECRET_BYTES
 from app.store.in_use import FileInUse
 
 BUSY_SECONDS = 5.0
-"""How long to wait while somebody else, a backup or a person with a shell, writes to the file."""
+"""How long to wait while another program, such as a backup or a shell, writes to the file."""
 
 PRIVATE_MODE = 0o600
-"""Messages may be read by the account of the server alone."""
+"""Only the server's account may read messages."""
 
 CACHED_STATEMENTS = 256
-"""More than there are statements, so that each is parsed once for every connection."""
+"""More than the number of statements, so that each connection parses a statement once."""
 
 SETTINGS = (
-    # A commit is on the disk when it returns: WAL needs FULL for that, NORMAL only keeps the file whole.
+    # A commit is on disk when it returns. WAL needs FULL for that; NORMAL only keeps the file consistent.
     "PRAGMA synchronous = FULL",
     "PRAGMA temp_store = MEMORY",
-    # Sixteen MiB instead of two: the tops of all indexes and the newest messages stay in memory.
+    # 16 MiB instead of 2: the tops of all indexes and the newest messages stay in memory.
     "PRAGMA cache_size = -16384",
-    # After a long read the log shrinks to this again.
+    # After a long read the log shrinks to this size again.
     f"PRAGMA journal_size_limit = {64 << 20}",
 )
 
@@ -47,14 +47,14 @@ ERROR_MESSAGES = {
     sqlite3.SQLITE_PROTOCOL: "The database file is locked by another program.",
     sqlite3.SQLITE_INTERRUPT: "The database was interrupted.",
 }
-"""What SQLite cannot help, by primary result code, as the one who asked may hear it; any other error is a mistake here."""
+"""Errors of the environment by primary result code, with the text for clients. Any other error is a bug here."""
 
-# What a statement calls `@in(:numbers)` on SQLite is the text of a JSON array.
+# On SQLite the parameter of `@in(:numbers)` is the text of a JSON array.
 sqlite3.register_adapter(list, json.dumps)
 
 
 class FileLock:
-    """The sole right of this process to serve a file, taken when made; it ends with the process at the latest."""
+    """The sole right of this process to serve a file. Taken on creation; it ends with the process at the latest."""
 
     def __init__(self, path: Path) -> None:
         lock_path = path.with_name(f"{path.name}.lock")
@@ -73,24 +73,24 @@ class FileLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let another process have the file. The lock's own file stays, or two could hold locks of different ones."""
+        """Release the file for other processes. The lock file stays, or two processes could lock different ones."""
         self._file.close()
 
 
 def make_private(path: Path) -> None:
-    """Create the file for its owner alone unless it exists. SQLite gives the files beside it the same mode.
+    """Create the file with access for its owner alone, unless it exists. SQLite gives its side files the same mode.
 
-    A file that exists is not opened: SQLite's locks belong to the process, and closing any descriptor of the file would
-    end them. Another program that reads would then take itself for the last one and remove the write-ahead log.
+    A file that exists is not opened. SQLite's locks belong to the process, and closing any descriptor of the file would
+    end them. Another program that reads the file would then act as its last user and remove the write-ahead log.
     """
-    with suppress(OSError):  # SQLite tells better why it cannot be opened
+    with suppress(OSError):  # SQLite reports the better reason when it opens the file
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
-    """Open a connection whose transactions are begun and ended by us; without a path it is to a database in memory.
+    """Open a connection whose transactions the caller begins and ends. Without a path the database is in memory.
 
-    It may be used by any thread, one at a time.
+    Any thread may use it, one at a time.
     """
     if path:
         make_private(path)
@@ -117,7 +117,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
 
 
 def _sha256_hex(body: bytes | str) -> str:
-    """A body is bytes, unless another program has written it as text."""
+    """Hash a body. It is bytes, unless another program has written it as text."""
     return sha256(body.encode() if isinstance(body, str) else body).hexdigest()
 
 
@@ -127,11 +127,11 @@ def _row_digest(*fields: int | str | bytes | None) -> str:
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Say `StoreUnavailable` for what SQLite cannot help; let mistakes of ours through as they are."""
+    """Translate SQLite's errors of the environment into `StoreUnavailable`. Let bugs here through unchanged."""
     try:
         yield
     except sqlite3.Error as error:
-        # The upper bits tell variants of one trouble apart.
+        # The upper bits distinguish variants of one error.
         if text := ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF):
             raise StoreUnavailable(text) from error
         raise

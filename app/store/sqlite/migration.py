@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
-    """Run the work on a connection to the file, as its only writer; what it does not commit is undone."""
+    """Run the work on a connection to the file, as its only writer. What the work does not commit is undone."""
     if url.path:
         make_private(url.path)
     address = URL.create("sqlite", database=str(url.path) if url.path else None)
@@ -31,11 +31,11 @@ def run_on(connection: sqlite3.Connection, work: Callable[[Connection], Result])
 
 
 def lock(_connection: Connection, _timeout_seconds: int) -> None:
-    """Nothing: the transaction has begun as the only writer."""
+    """Do nothing: the transaction has begun as the only writer."""
 
 
 def _run(engine: Engine, work: Callable[[Connection], Result]) -> Result:
-    # The driver begins no transaction before the statements that make tables, so those could not be undone.
+    # The driver begins no transaction before statements that create tables, so those could not be undone.
     def disable_autobegin(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
 

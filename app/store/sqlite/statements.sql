@@ -1,5 +1,5 @@
--- What SQLite does for every message. One thread writes, with no other writer beside it: what a statement has read is
--- still so when the next one of its transaction acts on it.
+-- The statements that SQLite runs for every message. One thread is the only writer, so what a statement has read still
+-- holds when the next statement of its transaction acts on it.
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -16,21 +16,21 @@ SELECT
 FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
 RETURNING sequence_number, enqueued_at, state;
 
--- count_accepted: count messages of a queue that this transaction has stored; here one row a day adds up
+-- count_accepted: count messages of a queue that this transaction has stored; on SQLite one row a day adds up
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
 SELECT 0, id, @now / 86400000000, name, :accepted
 FROM queue
 WHERE id = :queue_id
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET accepted = accepted_count.accepted + excluded.accepted;
 
--- first_receipt: what the first sender of a message id was told, within the window that the queue had then
+-- first_receipt: the first receipt for a message id, within the window that the queue then had
 SELECT sequence_number, enqueued_at, state
 FROM recent_id
 WHERE queue_id = :queue_id
   AND message_id = :message_id
   AND remove_at > @now;  -- fence: time
 
--- save_receipt: remember what the sender of a message id is told
+-- save_receipt: save the receipt of a message id
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
 VALUES (:queue_id, :message_id, :sequence_number, :state, :enqueued_at, :enqueued_at + :window)
 ON CONFLICT (queue_id, message_id) DO UPDATE
@@ -58,7 +58,7 @@ WHERE queue_id = :queue_id
 ORDER BY sequence_number
 LIMIT :most;
 
--- candidates: available messages behind a place in the order of delivery, without their bodies
+-- candidates: available messages after a position in the order of delivery, without their bodies
 SELECT @outline
 FROM message
 WHERE queue_id = :queue_id
@@ -98,9 +98,9 @@ SET home_state = state,
 WHERE sequence_number @in(:numbers)
 RETURNING @message;
 
--- ---- ending locks ----------------------------------------------------------------------------------------------------
+-- ---- release of locks ------------------------------------------------------------------------------------------------
 
--- fence_holds: a row if the fence of a lock still stands
+-- fence_holds: a row if a lock still passes the fence
 SELECT 1
 FROM message
 WHERE sequence_number = :sequence_number
@@ -111,7 +111,7 @@ WHERE sequence_number = :sequence_number
   AND lock_generation > :above  -- fence: generation
   AND lock_generation <= :up_to;  -- fence: generation
 
--- lock_ended: a row if a lock has ended, by its time or by positive evidence
+-- lock_ended: a row if a lock has ended, by its time or by an expired generation
 SELECT 1
 FROM message
 WHERE sequence_number = :sequence_number
@@ -120,13 +120,13 @@ WHERE sequence_number = :sequence_number
   AND lock_token = :lock_token  -- fence: token
   AND (locked_until <= @now OR lock_generation = :above);  -- fence: time
 
--- add_tombstones: the tombstone of a delivery that ends here, from when its lock ended: where its time has passed, that was then
+-- add_tombstones: leave the tombstone of a delivery that ends here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until, @now), @now + :keep
 FROM message
 WHERE sequence_number = :sequence_number;
 
--- end_lock: take away a lock whose end this transaction has found in order
+-- end_lock: remove a lock whose settlement this transaction has checked
 UPDATE message
 SET state = :state,
     available_at = COALESCE(@now + :delay, available_at),
@@ -142,10 +142,10 @@ SET state = :state,
     receiver_id = NULL
 WHERE sequence_number = :sequence_number;
 
--- locked_until: until when a message is locked
+-- locked_until: the time until which a message is locked
 SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
 
--- extend: prolong a lock that has not ended
+-- extend: extend a lock that has not ended
 UPDATE message
 SET locked_until = MAX(locked_until, @now + :by),
     lock_generation = lock_generation + 1
@@ -160,13 +160,13 @@ RETURNING lock_generation, locked_until, @now;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
--- earlier_attempt: what came of the first attempt with this key
+-- earlier_attempt: the answer of the first attempt with this key
 SELECT fingerprint, answer
 FROM attempt
 WHERE attempt_key = :attempt_key
   AND remove_at > @now;  -- fence: time
 
--- save_attempt: remember what an attempt was answered, in the place of one that was to be forgotten
+-- save_attempt: save the answer of an attempt, replacing one that was due for removal
 INSERT OR REPLACE INTO attempt (attempt_key, fingerprint, answer, remove_at)
 VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
 
@@ -183,13 +183,13 @@ SET accepted = accepted_count.accepted + excluded.accepted,
     moved = accepted_count.moved + excluded.moved,
     unarchived = accepted_count.unarchived + excluded.unarchived;
 
--- drop_folded: remove the changes that this transaction has added up
+-- drop_folded: delete the changes that this transaction has folded
 DELETE FROM accepted_count WHERE first_number > 0;
 
--- ---- what is said differently ----------------------------------------------------------------------------------------
+-- ---- statements in SQLite's syntax -----------------------------------------------------------------------------------
 
--- serialize_key_creation: nothing to wait for where only one writes
+-- serialize_key_creation: nothing to lock: only one thread writes
 SELECT 1;
 
--- was_migrated: a row if a migration has left its mark here
+-- was_migrated: a row if a migration has recorded its revision here
 SELECT 1 FROM sqlite_master WHERE name = 'alembic_version';

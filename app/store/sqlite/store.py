@@ -1,4 +1,4 @@
-"""The message store on SQLite: for one process, in a file or, for tests, in memory."""
+"""The message store on SQLite, for one process: in a file or, in tests, in memory."""
 
 import sqlite3
 from collections import Counter
@@ -29,7 +29,7 @@ Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
 CLAIM_WEIGHT = 4 << 10
-"""What a message that is asked for weighs in a commit: a claim of a thousand has one of its own."""
+"""The weight of each requested message in a commit. A claim of a thousand has a commit of its own."""
 
 NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
 
@@ -51,7 +51,7 @@ class SqliteStore(MessageRecords):
         return await self.database.write(Step(partial(_send, drafts), weight=_weight(drafts)))
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`. Nobody else can hold the attempt, so this refuses with `KeyReused` alone."""
+        """See `MessageStore`. The one writer cannot meet a running attempt, so this refuses with `KeyReused` alone."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Receipt]]:
             if (answer := _saved_answer(transaction, attempt)) is not None:
@@ -67,25 +67,27 @@ class SqliteStore(MessageRecords):
     async def claim(self, claim: Claim) -> list[Message]:
         """See `MessageStore`."""
         return await self.database.write(
-            Step(partial(_claim, claim), self._give_back_step, CLAIM_WEIGHT * claim.max_messages)
+            Step(partial(_claim, claim), self._release_orphaned_step, CLAIM_WEIGHT * claim.max_messages)
         )
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `MessageStore`."""
         step = Step(
-            partial(_claim_by_number, claim, list(numbers)), self._give_back_step, CLAIM_WEIGHT * claim.max_messages
+            partial(_claim_by_number, claim, list(numbers)),
+            self._release_orphaned_step,
+            CLAIM_WEIGHT * claim.max_messages,
         )
         return await self.database.write(step)
 
-    def _give_back_step(self, messages: Sequence[Message]) -> Step[list[bool]] | None:
-        """Free what was claimed for a caller that has gone."""
+    def _release_orphaned_step(self, messages: Sequence[Message]) -> Step[list[bool]] | None:
+        """Release messages that were claimed for a cancelled caller."""
         if not messages:
             return None
         moves = [undelivered_release(message) for message in messages]
         return Step(_for_each(_move, moves), on_committed=partial(self.on_moved, moves))
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. What a caller who has gone was given, a repeat of the attempt still gets."""
+        """See `MessageStore`. A repeat of the attempt gets the messages of a caller that was cancelled."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Message]]:
             if (answer := _saved_answer(transaction, attempt)) is not None:
@@ -97,7 +99,7 @@ class SqliteStore(MessageRecords):
 
         return await self.database.write(Step(do, weight=CLAIM_WEIGHT * claim.max_messages))
 
-    # ---- ending locks ------------------------------------------------------------------------------------------------
+    # ---- release of locks --------------------------------------------------------------------------------------------
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
@@ -127,17 +129,17 @@ class SqliteStore(MessageRecords):
         return await self.database.write(Step(_for_each(_release, moves)))
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Adds up the counts of accepted messages as well."""
+        """See `MaintenanceStore`. Also folds the counts of accepted messages."""
         forgotten = await super().delete_expired(limit)
         await self.database.write(Step(_fold_accepted))
         return forgotten
 
     async def acquire_exclusive(self) -> list[str]:
-        """See `Store`. The file's lock was taken when it was opened, and durability is not up to anybody else."""
+        """See `Store`. The file's lock was taken when the file was opened. Durability depends on no server setting."""
         return []
 
     async def acquire_shared(self) -> list[str]:
-        """See `Store`. A file has one process, whatever the lock store."""
+        """See `Store`. Only one process serves a file, with or without Redis."""
         return []
 
     async def close(self) -> None:
@@ -151,9 +153,9 @@ CreateTables = Callable[[sqlite3.Connection], None]
 async def open_sqlite(
     path: Path | None, clock: Clock, observe: BatchObserver, create_tables: CreateTables
 ) -> SqliteStore:
-    """Open the file at the path, or a database in memory, which gets its tables here.
+    """Open the file at the path, or create a database in memory with its tables.
 
-    Refuses with `FileInUse` where another process has the file, and with `StoreUnavailable` where it cannot be used.
+    Refuses with `FileInUse` if another process serves the file, and with `StoreUnavailable` if it cannot be used.
     """
     database = SqliteDatabase(path, clock, observe)
     try:
@@ -172,23 +174,23 @@ def _copy_tables(create_tables: CreateTables, connection: sqlite3.Connection) ->
 
 @cache
 def _empty_database(create_tables: CreateTables) -> sqlite3.Connection:
-    """A database with today's tables and no rows, made once: a copy takes a fiftieth of the time."""
+    """A database with the current tables and no rows, made once: a copy takes a fiftieth of the time."""
     template = sqlite3.connect(":memory:", check_same_thread=False)
     create_tables(template)
     return template
 
 
 def _no_op(_connection: sqlite3.Connection) -> None:
-    """Do nothing with the connection. To open it asks for a write-ahead log, which reads the schema in the file."""
+    """Do nothing with the connection. Opening it enables the write-ahead log, which reads the schema of the file."""
 
 
-# ---- what the writer does --------------------------------------------------------------------------------------------
+# ---- work of the writer ----------------------------------------------------------------------------------------------
 
 
 def _for_each(
     action: Callable[[Transaction, Entry], Result], entries: Sequence[Entry]
 ) -> Callable[[Transaction], list[Result]]:
-    """Do one after the other in one transaction; of two with the same token the second finds the first one's work."""
+    """Run all entries in one transaction. Of two entries with one token, the second sees the effect of the first."""
     return lambda transaction: [action(transaction, entry) for entry in entries]
 
 
@@ -227,7 +229,7 @@ def _store(transaction: Transaction, draft: Draft) -> Receipt:
 
 
 def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
-    """What the first sender of this message id was told, if that was within the window."""
+    """Return the first receipt for this message id if it was sent within the window."""
     message_id = draft.envelope.message_id
     for number, enqueued_at, state in transaction.rows("first_receipt", queue_id=draft.queue_id, message_id=message_id):
         return Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
@@ -247,7 +249,7 @@ def _claim_by_number(claim: Claim, numbers: list[int], transaction: Transaction)
 
 
 def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[Message]:
-    """Give the receiver those of these messages that its budget has room for, in this order."""
+    """Lock these messages for the receiver, in this order, up to its budget."""
     if not found:
         return []
     weights = [weight for _, weight in found]
@@ -261,7 +263,7 @@ def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[
 
 
 def _still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
-    """The messages that are still locked by these tokens, in their order."""
+    """Return the messages that these tokens still lock, in the order of the tokens."""
     found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
     return rows.messages_locked_by(tokens, found, transaction.started_at)
 
@@ -314,7 +316,7 @@ def _fence_holds(transaction: Transaction, fence: str, settlement: Move | Remova
 
 
 def _end_lock(transaction: Transaction, move: Move) -> bool:
-    """End the lock as the move says; its fence has been looked at in this transaction."""
+    """End the lock by this move. This transaction has checked its fence."""
     transaction.execute("add_tombstones", **tombstone_params(move))
     transaction.execute("end_lock", **move_params(move))
     return True
@@ -340,7 +342,7 @@ def _fold_accepted(transaction: Transaction) -> None:
 
 
 def _saved_answer(transaction: Transaction, attempt: Attempt) -> str | None:
-    """What the first try of the attempt was answered; None where this is the first."""
+    """Return the saved answer of the attempt's first try, or None if this is the first."""
     for fingerprint, answer in transaction.rows("earlier_attempt", attempt_key=attempt.key):
         if fingerprint != attempt.fingerprint:
             raise KeyReused
