@@ -86,7 +86,7 @@ def _compiled(source: str) -> Callable[[MessageMetadata], bool]:
     try:
         program = _cel().compile(expression.text)
     except ValueError as error:
-        raise ValueError(f"This is no CEL expression: {str(error)[:MAX_ERROR_LENGTH]}") from error
+        raise ValueError(f"This is not a valid CEL expression: {str(error)[:MAX_ERROR_LENGTH]}") from error
     readers = {name: FIELDS[name] for name in FIELDS if name in expression.fields}
 
     def matches(message: MessageMetadata) -> bool:

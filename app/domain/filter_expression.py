@@ -79,7 +79,7 @@ def _tokenize(source: str) -> Iterator[Token]:
         found = TOKEN_PATTERN.match(source, position)
         if found is None:
             raise ValueError(
-                f"This is no CEL expression for a filter: it cannot be read from {source[position:][:20]!r} on."
+                f"This is not a valid CEL expression for a filter: it cannot be parsed from {source[position:][:20]!r} on."
             )
         if found.lastgroup != "blank":
             yield Token(str(found.lastgroup), found.group())
@@ -111,9 +111,11 @@ class _Validator:
         """Check that a dot is between a value and a name, so that `message` is reached only by its plain name."""
         before, after = self._token(index - 1), self._token(index + 1)
         if (before.kind not in {"name", "text"} and before.text not in {")", "]"}) or after.kind != "name":
-            raise ValueError("This is no CEL expression for a filter: a dot stands between a value and a name.")
+            raise ValueError(
+                "This is not a valid CEL expression for a filter: a dot must be between a value and a name."
+            )
         if self._text(index + 2) != "(" and not self._is_message(index - 1) and not self._is_properties(index - 1):
-            raise ValueError(f"In a filter, {before.text}.{after.text} names nothing: only a message has fields.")
+            raise ValueError(f"In a filter, {before.text}.{after.text} is not a field: only message has fields.")
 
     def _check_bracket(self, index: int) -> None:
         if self._text(index - 1) == "in":
@@ -121,7 +123,7 @@ class _Validator:
             if any(not _may_be_in_list(token) for token in self.tokens[index + 1 : end]):
                 raise ValueError("A list in a filter holds only texts, numbers, true, false and null.")
         elif not self._is_properties(index - 1):
-            raise ValueError("In a filter, [ stands only after in and after message.properties.")
+            raise ValueError("In a filter, [ is allowed only after in and after message.properties.")
 
     def _check_name(self, index: int, name: str) -> None:
         if self._text(index + 1) == "(":
@@ -138,7 +140,7 @@ class _Validator:
             raise ValueError(f"A filter cannot call {name}. It can call {', '.join(sorted(ALLOWED_FUNCTIONS))}.")
         if name == "duration" and (self._token(index + 2).kind != "text" or self._text(index + 3) != ")"):
             # Parsing a duration of 32 KiB takes milliseconds.
-            raise ValueError("In a filter, duration takes a text that is written there, such as duration('1h').")
+            raise ValueError("In a filter, duration takes only a literal text, such as duration('1h').")
 
     def _field(self, index: int) -> str:
         """Return the field that follows `message`: one value, one property, or a test for the name of a property."""
