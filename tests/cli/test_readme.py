@@ -40,7 +40,7 @@ def test_a_repeated_settlement_is_answered_as_the_readme_says(serve: Callable[[]
 
 
 def test_the_keys_are_made_as_the_readme_says(serve: Callable[[], PeeklockProcess]) -> None:
-    ((answer,),) = run_blocks(serve(), [block for _, block in blocks(README, "Who may do what")])
+    ((answer,),) = run_blocks(serve(), [block for _, block in blocks(README, "Access")])
     assert answer["state"] == "available"
 
 
