@@ -1,4 +1,4 @@
-"""Lock stores to test, each with nothing in it."""
+"""Empty lock stores to test."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +30,7 @@ def keys() -> RedisKeys:
 
 @pytest.fixture
 async def records(redis_url: str, keys: RedisKeys) -> AsyncIterator[LockRecords]:
-    """The records of this test, seen from outside."""
+    """The records of this test, read without the lock store."""
     async with Redis.from_url(redis_url) as redis:
         yield LockRecords(redis, keys)
 

@@ -1,4 +1,4 @@
-"""Peers that make trouble: one that takes connections and never answers, one that passes everything on late."""
+"""Faulty peers: one that accepts connections and never answers, and one that forwards everything late."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ CHUNK = 65536
 
 
 class Peer(ABC):
-    """Listens on a port of its own while the block of `open` runs; `connections` counts who came."""
+    """Listens on its own port while the block of `open` runs; `connections` counts its clients."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -38,11 +38,11 @@ class Peer(ABC):
 
     @abstractmethod
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Treat one connection until it ends."""
+        """Serve one connection until it ends."""
 
 
 class BlackHole(Peer):
-    """Takes everything and never answers."""
+    """Reads everything and never answers."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -51,7 +51,7 @@ class BlackHole(Peer):
 
 
 class DelayingProxy(Peer):
-    """A way to a server that holds every piece back for `seconds` in each direction."""
+    """A proxy that delays every piece by `seconds` in each direction."""
 
     def __init__(self, port: int, seconds: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Looks into a lock store in Redis and makes time pass there, by moving what is stored instead of waiting."""
+"""Reads the records of a lock store in Redis, and lets time pass there by changing records instead of waiting."""
 
 import re
 import secrets
@@ -23,7 +23,7 @@ PROMISED_UNTIL = 4_000_000_000 * SECOND
 """A promise that ends later than any test."""
 
 EDITION = QueueVersion(7, 3)
-"""A queue as it is now, where one will do."""
+"""A version of a queue for tests that need only one."""
 
 # A busy machine must not look like a broken Redis where the answers are what is tested.
 TIMEOUT_SECONDS = 10.0
@@ -46,7 +46,7 @@ class StoredRecord:
 
 
 class LockRecords:
-    """The records under one prefix, seen from outside."""
+    """The records under one prefix, read without the lock store."""
 
     def __init__(self, redis: Redis, keys: RedisKeys) -> None:
         self.redis = redis
@@ -63,7 +63,7 @@ class LockRecords:
         return None if value is None else StoredRecord(*map(int, RECORD_PATTERN.fullmatch(value).groups()))
 
     async def pass_time(self, *tokens: LockToken, by: Duration) -> None:
-        """Move deadlines and bounds of these records into the past, as if so much time had gone by."""
+        """Move deadlines and bounds of these records into the past, as if this time had passed."""
         for token in tokens:
             record = await self.read(token)
             older = replace(record, deadline=record.deadline - by, bound=record.bound - by)
@@ -72,15 +72,15 @@ class LockRecords:
             await self.redis.zadd(index, {self.keys.record(token): record.deadline - by})
 
     async def ttl(self, token: LockToken) -> Duration:
-        """How long until Redis removes the record by itself."""
+        """The time until Redis expires the record."""
         return await self.redis.pttl(self.keys.record(token)) * 1_000
 
     async def evict(self, token: LockToken) -> None:
-        """Take the record away, as Redis does when its memory is full; the index stays."""
+        """Delete the record, as Redis does when its memory is full; the index stays."""
         await self.redis.delete(self.keys.record(token))
 
     async def indexed(self) -> int:
-        """How many records the indexes name."""
+        """The number of records in the indexes."""
         return sum([await self.redis.zcard(self.keys.index(bucket)) for bucket in range(BUCKETS)])
 
 
@@ -99,5 +99,5 @@ async def open_redis_locks(url: str, keys: RedisKeys) -> AsyncIterator[RedisLock
 
 
 def unique_keys() -> RedisKeys:
-    """A prefix that nobody else uses."""
+    """Return a prefix that no other test uses."""
     return RedisKeys(f"test-{secrets.token_hex(4)}:")

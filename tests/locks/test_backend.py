@@ -1,4 +1,4 @@
-"""The room that a URL asks for: on its own without one, shared with one, refused with a wrong one."""
+"""The backend of a URL: not shared without one, shared with one, refused with a wrong one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ def open_backend(url: str | None, wait_queue: WaitQueue[int] | None = None) -> L
 
 @pytest.fixture
 def wait_queues() -> list[WaitQueue[int]]:
-    """The bells of two processes."""
+    """The wait queues of two processes."""
     return [WaitQueue(SystemClock()), WaitQueue(SystemClock())]
 
 
 @pytest.fixture
 async def backends(redis_url: str, wait_queues: list[WaitQueue[int]]) -> AsyncIterator[list[LockBackend]]:
-    """The rooms of two processes on one Redis."""
+    """The lock backends of two processes on one Redis."""
     backends = [open_backend(redis_url, wait_queue) for wait_queue in wait_queues]
     for backend in backends:
         await backend.start()
@@ -40,7 +40,7 @@ async def backends(redis_url: str, wait_queues: list[WaitQueue[int]]) -> AsyncIt
         await backend.close()
 
 
-async def test_without_a_url_a_process_is_on_its_own() -> None:
+async def test_without_a_url_the_backend_is_not_shared() -> None:
     backend = open_backend(None)
     assert (backend.locks.state, backend.locks.is_shared) == ("none", False)
     await backend.close()
@@ -61,7 +61,7 @@ async def test_with_redis_processes_share_locks_and_wake_ups(
                 backends[0].notifier.notify(12)  # the other may not have been listening yet
 
 
-async def test_nothing_is_left_running_after_closing(redis_url: str) -> None:
+async def test_close_leaves_no_task_running(redis_url: str) -> None:
     before = asyncio.all_tasks()
     backend = open_backend(redis_url)
     await backend.start()
@@ -71,7 +71,7 @@ async def test_nothing_is_left_running_after_closing(redis_url: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_an_address_that_is_none_is_refused() -> None:
+async def test_a_url_of_another_scheme_is_refused() -> None:
     with pytest.raises(BadLockUrl):
         open_backend("http://somewhere")
 

@@ -1,4 +1,4 @@
-"""Every form of Redis URL leads to a lock store that works: one server, sentinels, a cluster."""
+"""Every form of Redis URL opens a working lock store: one server, sentinels, a cluster."""
 
 import asyncio
 import subprocess
@@ -38,7 +38,7 @@ class SentinelServer(RedisServer):
 
 
 async def check_lock_store(url: str, new_token: NewToken) -> None:
-    """Go through every verb with records in every bucket."""
+    """Call every operation with records in every bucket."""
     failures: list[BaseException] = []
     connection = RedisConnection(
         connect(url, timeout_seconds=TIMEOUT_SECONDS), SystemClock(), lambda _, error: failures.append(error)
@@ -71,15 +71,17 @@ async def test_a_server_with_user_password_and_database(
         assert await first.dbsize() == 0
 
 
-async def test_the_master_that_sentinels_name(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:
+async def test_the_master_of_a_sentinel_service(
+    private_server: Callable[..., RedisServer], new_token: NewToken
+) -> None:
     server = private_server(RedisServer)
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("requirepass", "secret")
     watch = private_server(
         SentinelServer, f"sentinel monitor main 127.0.0.1 {server.port} 1", "sentinel auth-pass main secret"
     )
-    nobody = free_port()
-    await check_lock_store(f"redis+sentinel://:secret@127.0.0.1:{nobody},127.0.0.1:{watch.port}/main/2", new_token)
+    unused_port = free_port()
+    await check_lock_store(f"redis+sentinel://:secret@127.0.0.1:{unused_port},127.0.0.1:{watch.port}/main/2", new_token)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ async def test_a_cluster(cluster: list[str], new_token: NewToken) -> None:
 
 
 async def wait_for_cluster(address: str) -> None:
-    """Wait until this server knows who keeps which slots."""
+    """Wait until this server knows the slots of all servers."""
     async with Redis.from_url(f"redis://{address}") as redis:
         for _ in range(1000):
             if (await redis.cluster("info"))["cluster_state"] == "ok":
@@ -125,7 +127,7 @@ async def wait_for_cluster(address: str) -> None:
         "redis+sentinel://localhost/main/many",
     ],
 )
-def test_an_address_that_names_no_redis_is_refused(url: str) -> None:
+def test_a_url_that_names_no_redis_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(BadLockUrl) as refused:
         connect(url, timeout_seconds=TIMEOUT_SECONDS)
     assert "many" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A listener notices that nobody is there any more, even where the connection stands."""
+"""A listener notices a peer that no longer answers, even while the connection stays open."""
 
 import asyncio
 from itertools import pairwise
@@ -10,7 +10,7 @@ from tests.locks.lock_records import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock
 
 
-async def test_a_subscription_that_stays_silent_is_made_anew() -> None:
+async def test_a_silent_subscription_is_replaced() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
     async with BlackHole().open() as hole:
@@ -27,7 +27,7 @@ async def test_a_subscription_that_stays_silent_is_made_anew() -> None:
         await client.aclose()
 
 
-async def test_the_rest_before_the_next_try_grows() -> None:
+async def test_the_delay_before_the_next_try_grows() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
     client = connect("redis://127.0.0.1:1", timeout_seconds=TIMEOUT_SECONDS)

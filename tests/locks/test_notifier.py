@@ -1,4 +1,4 @@
-"""A ring that finds nobody waiting here reaches the other processes; losing one harms nobody."""
+"""A wake-up without a local receiver reaches the other processes. A lost wake-up is harmless."""
 
 import asyncio
 import contextlib
@@ -28,12 +28,12 @@ from tests.servers import RedisServer
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 ORDERS, BILLS = 12, 13
-WAIT_SECONDS = 20.0  # for what comes within moments unless the machine is very busy
+WAIT_SECONDS = 20.0  # for events that take moments, unless the machine is very busy
 POLL_SECONDS = 0.01
 
 
 class NotifierProcess:
-    """What one process of the service has for wake-ups; bursts are gathered by a clock of the test."""
+    """The notifier of one server process, with the test's clock for its publish interval."""
 
     def __init__(self, url: str, keys: RedisKeys, origin: str) -> None:
         self.clock = VirtualClock()
@@ -44,7 +44,9 @@ class NotifierProcess:
         self.queue_changes = 0
         self.notifier.on_queues_changed = self.count_queue_change
         self.available_messages: list[tuple[int, Sequence[int]]] = []
-        self.notifier.on_messages_available = lambda line, numbers: self.available_messages.append((line, numbers))
+        self.notifier.on_messages_available = lambda queue_id, numbers: self.available_messages.append(
+            (queue_id, numbers)
+        )
         self.notifier.start()
 
     def count_queue_change(self) -> None:
@@ -59,7 +61,7 @@ class NotifierProcess:
 
 
 class Channel:
-    """The channel as seen from outside."""
+    """The channel, read by the test."""
 
     def __init__(self, redis: Redis, keys: RedisKeys, subscription: PubSub) -> None:
         self.redis = redis
@@ -67,16 +69,16 @@ class Channel:
         self._subscription = subscription
 
     async def next(self) -> Notice:
-        """What was told next."""
+        """The next notice."""
         message = await self._subscription.get_message(ignore_subscribe_messages=True, timeout=WAIT_SECONDS)
         return msgspec.json.decode(message["data"], type=Notice)
 
     async def publish(self, message: bytes) -> None:
-        """Say something to every process."""
+        """Publish a message to every process."""
         await self.redis.publish(self.keys.broadcast_channel(), message)
 
     async def has_subscribers(self, listeners: int, queue_id: int | None = None) -> None:
-        """Wait until so many listen, to what is said of a queue or else to what is said to all."""
+        """Wait until this many subscribe to the channel of a queue, or else to the broadcast channel."""
         name = self.keys.broadcast_channel() if queue_id is None else self.keys.channel_of(queue_id)
         async for _ in polls():
             ((_, count),) = await self.redis.pubsub_numsub(name)
@@ -116,18 +118,18 @@ async def remote(
 
 @pytest.fixture
 async def waiter(remote: NotifierProcess, channel: Channel) -> AsyncIterator[Waiter[int]]:
-    """Somebody in the other process who waits for orders."""
+    """A receiver of orders that waits in the other process."""
     with remote.wait_queue.waiter(ORDERS) as waiter:
         await channel.has_subscribers(1, ORDERS)
         yield waiter
 
 
-async def test_a_ring_reaches_who_waits_elsewhere(local: NotifierProcess, waiter: Waiter[int]) -> None:
+async def test_a_wake_up_reaches_a_receiver_in_another_process(local: NotifierProcess, waiter: Waiter[int]) -> None:
     local.notifier.notify(ORDERS)
     assert await waiter.woken(WAIT_SECONDS)
 
 
-async def test_a_count_wakes_so_many_elsewhere(
+async def test_a_count_wakes_that_many_receivers_in_another_process(
     local: NotifierProcess, remote: NotifierProcess, waiter: Waiter[int]
 ) -> None:
     with remote.wait_queue.waiter(ORDERS) as second, remote.wait_queue.waiter(ORDERS) as third:
@@ -136,21 +138,23 @@ async def test_a_count_wakes_so_many_elsewhere(
         assert [await each.woken(0) for each in (second, third)] == [True, False]
 
 
-async def test_who_waits_here_is_rung_first_and_only_the_rest_is_told(local: NotifierProcess, channel: Channel) -> None:
-    with local.wait_queue.waiter(ORDERS) as nearer:
+async def test_local_receivers_are_woken_first_and_only_the_rest_is_published(
+    local: NotifierProcess, channel: Channel
+) -> None:
+    with local.wait_queue.waiter(ORDERS) as near:
         local.notifier.notify(ORDERS)
-        assert await nearer.woken(0)
+        assert await near.woken(0)
         local.notifier.notify(ORDERS, 5)
-        assert await nearer.woken(0)
+        assert await near.woken(0)
     assert (await channel.next()).wake_ups == {ORDERS: 4}
 
 
-async def test_searches_elsewhere_hear_of_messages_although_all_are_woken_here(
+async def test_remote_searches_are_notified_although_local_receivers_are_woken(
     local: NotifierProcess, remote: NotifierProcess, waiter: Waiter[int]
 ) -> None:
-    with local.wait_queue.waiter(ORDERS) as nearer:
+    with local.wait_queue.waiter(ORDERS) as near:
         local.notifier.notify(ORDERS, 1, [7])
-        assert await nearer.woken(0)
+        assert await near.woken(0)
         async for _ in polls():
             if remote.available_messages:
                 break
@@ -158,7 +162,7 @@ async def test_searches_elsewhere_hear_of_messages_although_all_are_woken_here(
     assert not await waiter.woken(0)
 
 
-async def test_a_ring_names_its_messages_to_searches_elsewhere(
+async def test_a_wake_up_names_its_messages_to_remote_searches(
     local: NotifierProcess, waiter: Waiter[int], remote: NotifierProcess
 ) -> None:
     local.notifier.notify(ORDERS, 2, [7, 9])
@@ -176,7 +180,7 @@ async def test_no_more_messages_are_named_than_a_notice_may_hold(local: Notifier
     assert (notice.wake_ups, notice.passed) == ({ORDERS: 150}, {ORDERS: list(range(100))})
 
 
-async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_a_queue_with_the_sum(
+async def test_a_burst_is_published_at_once_and_then_as_one_sum_per_queue(
     local: NotifierProcess, channel: Channel
 ) -> None:
     local.notifier.notify(ORDERS)
@@ -190,7 +194,7 @@ async def test_a_burst_is_its_first_ring_at_once_and_then_one_message_a_queue_wi
     assert (await channel.next()).wake_ups == {BILLS: 7}
 
 
-async def test_after_silence_a_ring_leaves_at_once_again(local: NotifierProcess, channel: Channel) -> None:
+async def test_after_a_pause_a_wake_up_is_published_at_once(local: NotifierProcess, channel: Channel) -> None:
     local.notifier.notify(ORDERS)
     await channel.next()
     await pass_publish_interval(local)
@@ -198,16 +202,16 @@ async def test_after_silence_a_ring_leaves_at_once_again(local: NotifierProcess,
     assert (await channel.next()).wake_ups == {BILLS: 1}
 
 
-async def test_who_reaches_nobody_speaks_seldom(redis_url: str, keys: RedisKeys) -> None:
+async def test_a_process_without_others_publishes_less_often(redis_url: str, keys: RedisKeys) -> None:
     async with contextlib.aclosing(NotifierProcess(redis_url, keys, "here")) as alone:
         alone.notifier.notify(ORDERS)
         await pass_publish_interval(alone)
-        assert alone.clock.timers == 1, "it still rests"
+        assert alone.clock.timers == 1, "it still waits"
         await alone.clock.advance(ALONE_INTERVAL_SECONDS)
         assert alone.clock.timers == 0
 
 
-async def test_a_process_hears_of_a_queue_from_its_first_wait_until_a_ring_finds_nobody(
+async def test_a_process_subscribes_from_its_first_waiter_until_an_idle_wake_up(
     local: NotifierProcess, remote: NotifierProcess, channel: Channel
 ) -> None:
     await channel.has_subscribers(0, ORDERS)
@@ -223,14 +227,14 @@ async def test_a_process_hears_of_a_queue_from_its_first_wait_until_a_ring_finds
         await pass_publish_interval(local)
 
 
-async def test_a_process_does_not_go_on_hearing_itself(local: NotifierProcess, channel: Channel) -> None:
+async def test_a_process_unsubscribes_after_its_own_idle_wake_up(local: NotifierProcess, channel: Channel) -> None:
     with local.wait_queue.waiter(ORDERS):
         await channel.has_subscribers(1, ORDERS)
     local.notifier.notify(ORDERS)
     await channel.has_subscribers(0, ORDERS)
 
 
-async def test_nobody_hears_an_echo_of_himself(local: NotifierProcess, channel: Channel) -> None:
+async def test_a_process_ignores_its_own_notices(local: NotifierProcess, channel: Channel) -> None:
     with local.wait_queue.waiter(ORDERS) as own, local.wait_queue.waiter(BILLS) as other:
         await channel.publish(b'{"origin": "here", "rings": {"12": 1}, "queues_changed": true}')
         await channel.publish(b'{"origin": "there", "rings": {"13": 1}}')
@@ -239,7 +243,7 @@ async def test_nobody_hears_an_echo_of_himself(local: NotifierProcess, channel: 
     assert local.queue_changes == 0
 
 
-async def test_others_forget_the_queues_when_one_was_changed_here(
+async def test_a_queue_change_clears_the_caches_of_other_processes(
     local: NotifierProcess, remote: NotifierProcess, waiter: Waiter[int]
 ) -> None:
     local.notifier.queues_changed()
@@ -251,7 +255,7 @@ async def test_others_forget_the_queues_when_one_was_changed_here(
 @pytest.mark.parametrize(
     "garbage", [b"\xff", b"12", b"{}", b'{"origin": "x", "rings": {"12": -1}}', b'{"origin": "x", "rings": "all"}']
 )
-async def test_a_message_it_cannot_read_is_reported_and_passed_over(
+async def test_an_unreadable_message_is_reported_and_skipped(
     local: NotifierProcess, channel: Channel, garbage: bytes
 ) -> None:
     with local.wait_queue.waiter(ORDERS) as waiter:
@@ -261,7 +265,7 @@ async def test_a_message_it_cannot_read_is_reported_and_passed_over(
     assert isinstance(local.failures.pop(), msgspec.DecodeError)
 
 
-async def test_a_change_of_the_schedule_is_for_this_process_alone(local: NotifierProcess, channel: Channel) -> None:
+async def test_a_schedule_change_stays_in_this_process(local: NotifierProcess, channel: Channel) -> None:
     woken: list[bool] = []
     local.notifier.on_schedule_changed = lambda: woken.append(True)
     local.notifier.schedule_changed()
@@ -270,7 +274,7 @@ async def test_a_change_of_the_schedule_is_for_this_process_alone(local: Notifie
     assert await channel.next() == Notice("here", {ORDERS: 1})
 
 
-async def test_it_hears_again_after_redis_was_started_anew(
+async def test_a_process_receives_again_after_redis_restarts(
     private_server: Callable[..., RedisServer], keys: RedisKeys
 ) -> None:
     server = private_server(RedisServer)
@@ -288,14 +292,14 @@ async def test_it_hears_again_after_redis_was_started_anew(
             await eventually_woken(local, waiter)
 
 
-async def test_without_redis_a_ring_still_wakes_who_waits_here(keys: RedisKeys) -> None:
+async def test_without_redis_a_wake_up_still_reaches_local_receivers(keys: RedisKeys) -> None:
     async with contextlib.aclosing(NotifierProcess("redis://127.0.0.1:1", keys, "here")) as local:
         with local.wait_queue.waiter(ORDERS) as waiter:
             local.notifier.notify(ORDERS, 10)
             assert await waiter.woken(0)
 
 
-async def test_alone_it_rings_here_and_wakes_the_schedule() -> None:
+async def test_a_single_process_wakes_its_receivers_and_its_schedule() -> None:
     wait_queue, woken = WaitQueue[int](SystemClock()), list[bool]()
     local_notifier = LocalNotifier(wait_queue)
     local_notifier.on_schedule_changed = lambda: woken.append(True)
@@ -308,7 +312,7 @@ async def test_alone_it_rings_here_and_wakes_the_schedule() -> None:
 
 
 async def pass_publish_interval(process: NotifierProcess) -> None:
-    """Let the time pass in which a burst is gathered, once its first message has left."""
+    """Let the publish interval pass after the first message was published."""
     async for _ in polls():
         if process.clock.timers:
             break
@@ -316,7 +320,7 @@ async def pass_publish_interval(process: NotifierProcess) -> None:
 
 
 async def eventually_woken(local: NotifierProcess, waiter: Waiter[int]) -> None:
-    """Ring as a steady stream of sends does until one of the rings arrives."""
+    """Notify repeatedly, as a stream of sends does, until a wake-up arrives."""
     async for _ in polls():
         local.notifier.notify(ORDERS)
         if await waiter.woken(0.02):
@@ -332,11 +336,11 @@ async def wait_for_redis_failure(process: NotifierProcess) -> None:
 
 
 async def polls() -> AsyncIterator[None]:
-    """Take turns with what happens elsewhere, until the patience of the test is at its end."""
+    """Yield to other tasks until the test's timeout."""
     for _ in range(round(WAIT_SECONDS / POLL_SECONDS)):
         yield
         await asyncio.sleep(POLL_SECONDS)
-    pytest.fail("what was waited for did not happen")
+    pytest.fail("the awaited event did not happen")
 
 
 async def test_a_process_leaves_the_channel_of_a_queue_that_stays_quiet(
@@ -354,13 +358,13 @@ async def test_a_process_leaves_the_channel_of_a_queue_that_stays_quiet(
     assert local.clock.timers == 0
 
 
-async def test_a_process_hears_of_a_bounded_number_of_queues(
+async def test_a_process_subscribes_to_a_bounded_number_of_queues(
     local: NotifierProcess, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier, "MAX_CHANNELS", 2)
     with contextlib.ExitStack() as waiting:
-        for line in range(20, 40):
-            waiting.enter_context(local.wait_queue.waiter(line))
+        for queue_id in range(20, 40):
+            waiting.enter_context(local.wait_queue.waiter(queue_id))
         await channel.has_subscribers(1, 21)
         await channel.has_subscribers(0, 22)
         await channel.has_subscribers(0, 39)

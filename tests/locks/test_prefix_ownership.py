@@ -23,7 +23,7 @@ FAR_FUTURE = 4_000_000_000 * SECOND
 
 
 class Backends:
-    """Opens the rooms of processes; `reported` is what they reported."""
+    """Opens the lock backends of processes; `reported` contains their reports."""
 
     def __init__(self, keys: RedisKeys) -> None:
         self.clock = VirtualClock()
@@ -48,13 +48,13 @@ class Backends:
 
 @pytest.fixture
 async def backends(keys: RedisKeys) -> AsyncIterator[Backends]:
-    """Rooms that are closed with the test."""
+    """Lock backends that are closed with the test."""
     backends = Backends(keys)
     async with backends.opened:
         yield backends
 
 
-async def test_a_second_broker_is_refused_with_what_to_do(backends: Backends, redis_url: str) -> None:
+async def test_a_second_broker_is_refused_and_told_the_remedy(backends: Backends, redis_url: str) -> None:
     await backends.open_started(redis_url, "one")
     with pytest.raises(PrefixInUse) as refused:
         await backends.open_started(redis_url, "other")
@@ -107,7 +107,7 @@ async def test_a_broker_takes_its_prefix_again_after_redis_was_emptied(
     assert backends.reported == []
 
 
-async def test_a_broker_that_another_was_faster_than_does_without_redis(
+async def test_a_broker_that_loses_its_prefix_works_without_redis(
     backends: Backends, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     backend, token = await backends.open_started(redis_url, "one"), new_token()
@@ -124,7 +124,7 @@ async def test_a_broker_that_another_was_faster_than_does_without_redis(
     assert isinstance(await backend.locks.renew(token, DURATION, EDITION), Renewed)
 
 
-async def test_nothing_is_written_under_a_prefix_before_it_is_the_brokers_own(
+async def test_nothing_is_written_before_the_broker_has_the_prefix(
     backends: Backends, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     backend, token = backends.open(redis_url, "one"), new_token()
@@ -133,7 +133,7 @@ async def test_nothing_is_written_under_a_prefix_before_it_is_the_brokers_own(
     assert backend.locks.state == "degraded"
 
 
-async def test_a_broker_that_began_without_redis_asks_once_it_is_there(
+async def test_a_broker_that_started_without_redis_checks_once_redis_answers(
     backends: Backends, private_server: Callable[..., ServerProcess]
 ) -> None:
     server = private_server(RedisServer)
@@ -151,7 +151,7 @@ async def test_a_broker_that_began_without_redis_asks_once_it_is_there(
     assert backend.locks.state == "ok"
 
 
-async def test_a_redis_that_is_away_is_no_refusal(keys: RedisKeys) -> None:
+async def test_a_redis_that_is_away_refuses_no_start(keys: RedisKeys) -> None:
     nowhere = RedisOptions(f"redis://127.0.0.1:{free_port()}", "one", 0.2, keys.prefix)
     await acquire_prefix(nowhere, SystemClock(), lambda _name, _error: None)
 

@@ -1,4 +1,4 @@
-"""What a record in Redis does: prolong a lock inside its bound, and be evidence once it has expired."""
+"""A record in Redis prolongs a lock inside its bound, and is evidence once it has expired."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def token(redis_locks: RedisLockStore, records: LockRecords, new_token: Ne
 # ---- renewing --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_living_record_prolongs_its_lock(
+async def test_a_live_record_prolongs_its_lock(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.pass_time(token, by=20 * SECOND)
@@ -66,7 +66,7 @@ async def test_a_lock_is_never_prolonged_past_its_bound(
     assert await records.read(token) == before
 
 
-async def test_renewals_end_at_the_bound_however_often_they_come(
+async def test_repeated_renewals_end_at_the_bound(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     for _ in range(4):
@@ -97,7 +97,7 @@ async def test_a_missing_record_proves_nothing(
     assert answer.expired_generation == NO_EXPIRED_GENERATION
 
 
-async def test_a_shorter_renewal_leaves_the_longer_promise_standing(
+async def test_a_shorter_renewal_keeps_the_longer_promise(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     assert isinstance(await redis_locks.renew(token, SECOND, EDITION), Renewed)
@@ -129,10 +129,10 @@ async def test_an_expired_record_is_evidence_for_every_version(
     assert answer.expired_generation == 1
 
 
-async def test_a_record_of_an_older_form_is_not_seen(
+async def test_a_record_of_an_older_format_is_not_found(
     redis_locks: RedisLockStore, records: LockRecords, keys: RedisKeys
 ) -> None:
-    """A server of the version before writes under other names, and sees none of these."""
+    """A server of the previous version writes under other names, and finds none of these."""
     token = LockToken(7, bytes(16))
     far = await records.now() + MINUTE
     await records.redis.set(f"{keys.prefix}{{{bucket_of(token)}}}:{token}", f"1 {far} {far}")
@@ -164,10 +164,10 @@ async def test_a_record_written_late_cannot_replace_a_newer_one(
     assert await records.read(token) == newest
 
 
-async def test_a_record_that_comes_after_its_promise_has_ended_is_not_written(
+async def test_a_record_that_arrives_after_its_promise_is_not_written(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
-    """Its row may have been freed and locked by another since; the dead token must not come back to life."""
+    """Another receiver may hold the row by now; the dead token must not become valid again."""
     token, now = new_token(), await records.now()
     await redis_locks.write_record(token, LockRecord(1, DURATION, now + MINUTE, now, EDITION))
     assert await records.read(token) is None
@@ -194,7 +194,7 @@ async def test_a_newer_record_keeps_a_longer_promise(
     assert await redis_locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
 
 
-async def test_records_outlive_their_use_and_then_go_by_themselves(
+async def test_records_outlive_their_use_and_then_expire(
     redis_locks: RedisLockStore, records: LockRecords, keys: RedisKeys, token: LockToken
 ) -> None:
     left = (await records.read(token)).bound - await records.now()
@@ -214,19 +214,19 @@ async def test_only_expired_records_are_evidence_each_with_its_own_generation(
     bound = await records.now() + MINUTE
     await asyncio.gather(
         *(
-            redis_locks.write_record(token, LockRecord(place, DURATION, bound, PROMISED_UNTIL, EDITION))
-            for place, token in enumerate(tokens)
+            redis_locks.write_record(token, LockRecord(position, DURATION, bound, PROMISED_UNTIL, EDITION))
+            for position, token in enumerate(tokens)
         )
     )
     await records.pass_time(*tokens[::3], by=DURATION)
-    expected = [NO_EXPIRED_GENERATION if place % 3 else place for place in range(len(tokens))]
+    expected = [NO_EXPIRED_GENERATION if position % 3 else position for position in range(len(tokens))]
     assert await redis_locks.expired_generations(tokens) == expected
     assert await asyncio.gather(*(redis_locks.expired_generations([token]) for token in tokens)) == [
         [one] for one in expected
     ]
 
 
-async def test_expired_locks_are_named_until_they_are_dropped(
+async def test_expired_records_are_returned_until_they_are_deleted(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
     tokens = [new_token(64 * number) for number in range(1, BUCKETS + 1)]
@@ -241,9 +241,9 @@ async def test_expired_locks_are_named_until_they_are_dropped(
     assert set(await redis_locks.expired_records(100)) == {(token, 2) for token in tokens[4:10]}
 
 
-@pytest.mark.parametrize("most", [1, BUCKETS, 30])
-async def test_no_more_expired_locks_are_named_than_asked_for(
-    redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken, most: int
+@pytest.mark.parametrize("limit", [1, BUCKETS, 30])
+async def test_no_more_expired_records_are_returned_than_the_limit(
+    redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken, limit: int
 ) -> None:
     tokens = [new_token(3 * number) for number in range(1, 65)]
     bound = await records.now() + MINUTE
@@ -251,16 +251,16 @@ async def test_no_more_expired_locks_are_named_than_asked_for(
         *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
     )
     await records.pass_time(*tokens, by=DURATION)
-    assert len(await redis_locks.expired_records(most)) == most, "no rest before all are done"
-    seen: set[LockToken] = set()
+    assert len(await redis_locks.expired_records(limit)) == limit, "a full page while records are left"
+    found_tokens: set[LockToken] = set()
     for _ in bounded("no record is left", len(tokens) + 1):
-        found = await redis_locks.expired_records(most)
-        assert len(found) <= most
+        found = await redis_locks.expired_records(limit)
+        assert len(found) <= limit
         if not found:
             break
-        seen.update(token for token, _ in found)
+        found_tokens.update(token for token, _ in found)
         await redis_locks.delete_records(found)
-    assert seen == set(tokens)
+    assert found_tokens == set(tokens)
 
 
 async def test_an_evicted_record_is_no_evidence_and_leaves_nothing_behind(
@@ -272,7 +272,7 @@ async def test_an_evicted_record_is_no_evidence_and_leaves_nothing_behind(
     assert await records.indexed() == 0
 
 
-async def test_the_record_of_a_renewal_since_is_not_dropped(
+async def test_the_record_of_a_later_renewal_is_not_deleted(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await redis_locks.write_record(
@@ -285,7 +285,7 @@ async def test_the_record_of_a_renewal_since_is_not_dropped(
     assert await records.indexed() == 0
 
 
-async def test_a_dropped_record_leaves_nothing_behind(
+async def test_a_deleted_record_leaves_no_key(
     redis_locks: RedisLockStore, records: LockRecords, keys: RedisKeys, token: LockToken
 ) -> None:
     await redis_locks.delete_records([(token, 9)])
@@ -295,14 +295,16 @@ async def test_a_dropped_record_leaves_nothing_behind(
 # ---- what Redis may do -----------------------------------------------------------------------------------------------
 
 
-async def test_scripts_that_redis_has_forgotten_are_taught_anew(
+async def test_scripts_that_redis_has_forgotten_are_loaded_again(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.redis.script_flush()
     assert isinstance(await redis_locks.renew(token, DURATION, EDITION), Renewed)
 
 
-async def test_other_prefixes_are_other_brokers(redis_locks: RedisLockStore, redis_url: str, token: LockToken) -> None:
+async def test_records_under_another_prefix_are_not_deleted(
+    redis_locks: RedisLockStore, redis_url: str, token: LockToken
+) -> None:
     connection = RedisConnection(connect(redis_url, timeout_seconds=10.0), SystemClock(), _fail)
     other = RedisLockStore(connection, RedisKeys("elsewhere:"))
     await other.delete_records([(token, 9)])
@@ -311,7 +313,7 @@ async def test_other_prefixes_are_other_brokers(redis_locks: RedisLockStore, red
     await connection.close()
 
 
-def test_a_prefix_cannot_take_the_place_of_the_bucket() -> None:
+def test_a_prefix_cannot_replace_the_bucket_as_hash_tag() -> None:
     with pytest.raises(ValueError, match="hash tag"):
         RedisKeys("{shop}:")
 

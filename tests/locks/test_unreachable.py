@@ -1,4 +1,4 @@
-"""Whatever happens to Redis, the lock store answers, soon, and never with more than it knows."""
+"""With any failure of Redis, the lock store answers soon, and never claims more than it knows."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,16 +21,16 @@ from tests.virtual_clock import VirtualClock
 
 DURATION = 30 * SECOND
 NO_ANSWER_TIMEOUT = 0.2
-"""Seconds of patience where no answer will come."""
+"""Timeout in seconds for peers that never answer."""
 
 SHORT, LONGER = 1.0, 1.5
-"""Seconds of patience and of a delay, where answers come too late at first, and then in time."""
+"""Timeout and delay in seconds for answers that are late at first, and in time later."""
 
 UNKNOWN = NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
 
 
 class LockStoreUnderTest:
-    """A lock store whose circuit breaker goes by a clock of the test; `failures` is what it has reported."""
+    """A lock store whose circuit breaker uses the test's clock; `failures` contains its reports."""
 
     def __init__(self, url: str, keys: RedisKeys, timeout_seconds: float) -> None:
         self.clock = VirtualClock()
@@ -65,7 +65,7 @@ async def open_store(keys: RedisKeys):
 
 @pytest.fixture
 def unreachable_url() -> Iterator[str]:
-    """An address where nobody listens."""
+    """An address without a listener."""
     return f"redis://127.0.0.1:{free_port()}"
 
 
@@ -85,7 +85,9 @@ async def all_answers(locks: RedisLockStore, token: LockToken) -> list[object]:
 NOTHING_KNOWN = [UNKNOWN, None, [NO_EXPIRED_GENERATION, NO_EXPIRED_GENERATION], None, []]
 
 
-async def test_without_redis_it_knows_nothing(open_store: OpenStore, unreachable_url: str, new_token: NewToken) -> None:
+async def test_without_redis_every_answer_is_unknown(
+    open_store: OpenStore, unreachable_url: str, new_token: NewToken
+) -> None:
     store = open_store(unreachable_url)
     assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
@@ -101,7 +103,7 @@ async def test_a_few_failures_in_a_row_degrade_it(
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
 
 
-async def test_failures_are_reported_once_in_a_while(
+async def test_failures_are_reported_once_per_cool_down(
     open_store: OpenStore, unreachable_url: str, new_token: NewToken
 ) -> None:
     store = open_store(unreachable_url)
@@ -112,19 +114,19 @@ async def test_failures_are_reported_once_in_a_while(
         await store.cool_down()
 
 
-async def test_a_black_hole_is_not_waited_for_and_soon_left_alone(open_store: OpenStore, new_token: NewToken) -> None:
+async def test_a_peer_that_never_answers_is_soon_not_called(open_store: OpenStore, new_token: NewToken) -> None:
     async with BlackHole().open() as hole:
         store = open_store(hole.url)
         assert await store.locks.renew(new_token(), DURATION, EDITION) == UNKNOWN
         assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
-        asked = hole.connections
+        connections = hole.connections
         for _ in range(20):
             assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
-        assert hole.connections == asked == FAILURES_TO_OPEN
+        assert hole.connections == connections == FAILURES_TO_OPEN
         await store.close()
 
 
-async def test_one_caller_after_each_cool_down_finds_out_whether_redis_is_back(
+async def test_one_trial_after_each_cool_down_checks_whether_redis_is_back(
     open_store: OpenStore, new_token: NewToken
 ) -> None:
     async with BlackHole().open() as hole:
@@ -138,38 +140,40 @@ async def test_one_caller_after_each_cool_down_finds_out_whether_redis_is_back(
         await store.close()
 
 
-async def test_what_comes_too_late_is_no_answer(open_store: OpenStore, redis_url: str, new_token: NewToken) -> None:
+async def test_an_answer_after_the_timeout_does_not_count(
+    open_store: OpenStore, redis_url: str, new_token: NewToken
+) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
-    async with DelayingProxy(port, LONGER).open() as way:
-        store = open_store(way.url, SHORT)
+    async with DelayingProxy(port, LONGER).open() as proxy:
+        store = open_store(proxy.url, SHORT)
         assert await all_answers(store.locks, new_token()) == NOTHING_KNOWN
         assert store.locks.state == "degraded"
-        way.seconds = 0.0
+        proxy.seconds = 0.0
         await store.cool_down()
         assert (await store.locks.renew(new_token(), DURATION, EDITION)).asked_at is not None
         assert store.locks.state == "ok"
         await store.close()
 
 
-async def test_a_late_answer_is_never_taken_for_that_of_another_question(
+async def test_a_late_answer_is_never_taken_for_that_of_another_command(
     open_store: OpenStore, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     alive, unknown = new_token(), new_token()
-    async with DelayingProxy(port, 0.0).open() as way:
-        store = open_store(way.url, SHORT)
+    async with DelayingProxy(port, 0.0).open() as proxy:
+        store = open_store(proxy.url, SHORT)
         await store.locks.write_record(
             alive, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
         )
-        way.seconds = LONGER
+        proxy.seconds = LONGER
         assert await store.locks.renew(alive, DURATION, EDITION) == UNKNOWN
-        way.seconds = 0.0
+        proxy.seconds = 0.0
         assert isinstance(await store.locks.renew(unknown, DURATION, EDITION), NotRenewed)
         assert isinstance(await store.locks.renew(alive, DURATION, EDITION), Renewed)
         await store.close()
 
 
-async def test_killed_and_started_again_empty(
+async def test_a_redis_that_restarts_empty_proves_nothing(
     open_store: OpenStore, private_server: Callable[..., RedisServer], new_token: NewToken
 ) -> None:
     server = private_server(RedisServer)
@@ -202,7 +206,7 @@ async def test_a_restart_between_two_calls_costs_at_most_one_answer(
     assert store.locks.state == "ok"
 
 
-async def test_frozen_and_resumed(
+async def test_a_redis_that_was_paused_is_used_again(
     open_store: OpenStore, private_server: Callable[..., RedisServer], new_token: NewToken
 ) -> None:
     server = private_server(RedisServer)
@@ -214,7 +218,7 @@ async def test_frozen_and_resumed(
     assert (await store.locks.renew(token, DURATION, EDITION)).asked_at is not None
 
 
-async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
+async def test_a_full_redis_is_degraded_until_it_accepts_records(
     open_store: OpenStore, private_server: Callable[..., RedisServer], keys: RedisKeys, new_token: NewToken
 ) -> None:
     server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
@@ -229,24 +233,24 @@ async def test_a_redis_that_is_full_degrades_it_until_it_keeps_records_again(
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
-async def test_one_spoilt_record_does_not_spoil_its_neighbours(
+async def test_one_corrupt_record_does_not_affect_its_neighbours(
     open_store: OpenStore, redis_url: str, records: LockRecords, keys: RedisKeys, new_token: NewToken
 ) -> None:
     store = open_store(redis_url, timeout_seconds=TIMEOUT_SECONDS)
-    spoilt, sound = new_token(1), new_token(64)
+    corrupt, sound = new_token(1), new_token(64)
     await store.locks.write_record(
         sound, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
     )
-    await records.redis.hset(keys.record(spoilt), "not", "ours")
+    await records.redis.hset(keys.record(corrupt), "not", "ours")
     answers = await asyncio.gather(
-        store.locks.renew(spoilt, DURATION, EDITION), store.locks.renew(sound, DURATION, EDITION)
+        store.locks.renew(corrupt, DURATION, EDITION), store.locks.renew(sound, DURATION, EDITION)
     )
     assert answers[0] == UNKNOWN
     assert isinstance(answers[1], Renewed)
     assert "WRONGTYPE" in str(store.failures[0])
 
 
-async def test_a_caller_who_gives_up_disturbs_nobody(
+async def test_a_cancelled_caller_does_not_affect_the_others(
     open_store: OpenStore, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     store = open_store(redis_url, timeout_seconds=TIMEOUT_SECONDS)
@@ -257,7 +261,7 @@ async def test_a_caller_who_gives_up_disturbs_nobody(
     )
     renewals = [asyncio.create_task(store.locks.renew(token, DURATION, EDITION)) for token in tokens]
     await asyncio.sleep(0)
-    for impatient in renewals[::2]:
-        impatient.cancel()
+    for cancelled in renewals[::2]:
+        cancelled.cancel()
     assert all(isinstance(answer, Renewed) for answer in await asyncio.gather(*renewals[1::2]))
     assert store.failures == []

@@ -1,4 +1,4 @@
-"""A loop repeats its pass, rests as told, survives failures and stops gracefully."""
+"""A loop repeats its pass, waits as the pass says, survives failures and stops gracefully."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +12,7 @@ EXACT_DELAYS = LoopDelays(idle_seconds=7, first_failure_seconds=1, max_failure_s
 
 
 class LoopHarness:
-    """A loop whose passes do what the test says, and a record of when each began and what went wrong."""
+    """A loop whose passes the test defines. It records when each pass began, and each reported error."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -43,7 +43,7 @@ async def harness() -> AsyncIterator[LoopHarness]:
     await harness.loop.stop()
 
 
-async def test_it_begins_at_once_and_rests_as_long_as_each_pass_says(harness: LoopHarness) -> None:
+async def test_a_loop_starts_at_once_and_waits_as_long_as_each_pass_returns(harness: LoopHarness) -> None:
     rests = iter([10.0, 0.5, 3.0, 1000.0])
 
     async def work() -> float:
@@ -55,14 +55,14 @@ async def test_it_begins_at_once_and_rests_as_long_as_each_pass_says(harness: Lo
     assert harness.began == [0, 10, 10.5, 13.5]
 
 
-async def test_a_pass_that_names_no_rest_gets_the_idle_one(harness: LoopHarness) -> None:
+async def test_a_pass_that_returns_none_gets_the_idle_delay(harness: LoopHarness) -> None:
     harness.work = harness.set_delay(None)
     harness.loop.start()
     await harness.clock.advance(15)
     assert harness.began == [0, 7, 14]
 
 
-async def test_a_pass_with_more_to_do_goes_on_at_once_and_lets_others_run(harness: LoopHarness) -> None:
+async def test_a_pass_that_returns_zero_repeats_at_once_and_lets_others_run(harness: LoopHarness) -> None:
     harness.work = harness.set_delay(0)
     harness.loop.start()
     turns = 0
@@ -73,7 +73,7 @@ async def test_a_pass_with_more_to_do_goes_on_at_once_and_lets_others_run(harnes
     assert harness.began[:5] == [0, 0, 0, 0, 0]
 
 
-async def test_waking_ends_the_rest(harness: LoopHarness) -> None:
+async def test_a_wake_up_ends_the_delay(harness: LoopHarness) -> None:
     harness.loop.start()
     await harness.clock.advance(4)
     harness.loop.wake()
@@ -83,7 +83,7 @@ async def test_waking_ends_the_rest(harness: LoopHarness) -> None:
     assert harness.began == [0, 4, 14]
 
 
-async def test_waking_during_a_pass_skips_the_rest_after_it(harness: LoopHarness) -> None:
+async def test_a_wake_up_during_a_pass_skips_the_delay_after_it(harness: LoopHarness) -> None:
     async def slow() -> float:
         await harness.clock.sleep(2)
         return 10
@@ -94,10 +94,10 @@ async def test_waking_during_a_pass_skips_the_rest_after_it(harness: LoopHarness
     harness.loop.wake()
     harness.loop.wake()
     await harness.clock.advance(10)
-    assert harness.began == [0, 2], "one wake-up, however often called, is one pass more"
+    assert harness.began == [0, 2], "several wake-ups during one pass cause one more pass"
 
 
-async def test_a_failing_pass_is_reported_and_repeated_after_a_growing_rest(harness: LoopHarness) -> None:
+async def test_a_failing_pass_is_reported_and_repeated_after_a_growing_delay(harness: LoopHarness) -> None:
     errors = [OSError(str(number)) for number in range(5)]
     pending = iter(errors)
 
@@ -111,7 +111,7 @@ async def test_a_failing_pass_is_reported_and_repeated_after_a_growing_rest(harn
     assert harness.reports == [("sweep", error) for error in errors]
 
 
-async def test_a_good_pass_forgets_the_failures_before_it(harness: LoopHarness) -> None:
+async def test_a_successful_pass_resets_the_failure_count(harness: LoopHarness) -> None:
     script = iter([OSError(), OSError(), None, OSError(), None])
 
     async def work() -> float:
@@ -126,7 +126,7 @@ async def test_a_good_pass_forgets_the_failures_before_it(harness: LoopHarness) 
     assert harness.began == [0, 1, 3, 13, 14]
 
 
-async def test_waking_does_not_hammer_a_store_that_is_away(harness: LoopHarness) -> None:
+async def test_a_wake_up_does_not_shorten_the_delay_after_a_failure(harness: LoopHarness) -> None:
     async def fail() -> float:
         raise OSError
 
@@ -141,7 +141,7 @@ async def test_waking_does_not_hammer_a_store_that_is_away(harness: LoopHarness)
     assert harness.began == [0, 1]
 
 
-async def test_a_cancellation_that_escapes_from_the_pass_is_a_failure_like_others(harness: LoopHarness) -> None:
+async def test_a_cancellation_raised_by_the_pass_is_a_failure(harness: LoopHarness) -> None:
     async def cut() -> float:
         raise asyncio.CancelledError
 
@@ -153,7 +153,7 @@ async def test_a_cancellation_that_escapes_from_the_pass_is_a_failure_like_other
 
 
 @pytest.mark.parametrize("resting", ["after a good pass", "after a failure"])
-async def test_stopping_ends_a_rest_at_once(harness: LoopHarness, resting: str) -> None:
+async def test_a_stop_ends_a_delay_at_once(harness: LoopHarness, resting: str) -> None:
     async def fail() -> float:
         raise OSError
 
@@ -164,7 +164,7 @@ async def test_stopping_ends_a_rest_at_once(harness: LoopHarness, resting: str) 
     assert (harness.began, harness.clock.monotonic(), harness.clock.timers) == ([0], 0, 0)
 
 
-async def test_stopping_waits_for_the_pass_under_way(harness: LoopHarness) -> None:
+async def test_a_stop_waits_for_the_current_pass(harness: LoopHarness) -> None:
     finished = asyncio.Event()
 
     async def slow() -> float:
@@ -184,7 +184,7 @@ async def test_stopping_waits_for_the_pass_under_way(harness: LoopHarness) -> No
     assert (harness.began, harness.reports) == ([0], [])
 
 
-async def test_a_failure_while_stopping_is_reported_and_not_rested_upon(harness: LoopHarness) -> None:
+async def test_a_failure_during_a_stop_is_reported_without_a_delay(harness: LoopHarness) -> None:
     async def fail_later() -> float:
         await harness.clock.sleep(1)
         raise OSError
@@ -198,7 +198,7 @@ async def test_a_failure_while_stopping_is_reported_and_not_rested_upon(harness:
     assert [type(error) for _, error in harness.reports] == [OSError]
 
 
-async def test_a_pass_longer_than_the_grace_is_cut_off_and_reported(harness: LoopHarness) -> None:
+async def test_a_pass_longer_than_the_grace_is_cancelled_and_reported(harness: LoopHarness) -> None:
     async def endless() -> float:
         await asyncio.Event().wait()
         return 0
@@ -214,7 +214,7 @@ async def test_a_pass_longer_than_the_grace_is_cut_off_and_reported(harness: Loo
     assert isinstance(error, TimeoutError)
 
 
-async def test_it_refuses_a_second_start_and_may_start_again_once_stopped(harness: LoopHarness) -> None:
+async def test_a_running_loop_refuses_a_start_and_a_stopped_one_starts_again(harness: LoopHarness) -> None:
     harness.loop.start()
     with pytest.raises(RuntimeError, match="sweep"):
         harness.loop.start()
@@ -226,7 +226,7 @@ async def test_it_refuses_a_second_start_and_may_start_again_once_stopped(harnes
     assert harness.began == [0, 0]
 
 
-async def test_what_ended_the_loop_before_its_time_is_raised_on_stopping() -> None:
+async def test_a_stop_raises_the_error_that_ended_the_loop() -> None:
     def broken_report(name: str, error: BaseException) -> None:
         raise LookupError(name)
 
@@ -240,7 +240,7 @@ async def test_what_ended_the_loop_before_its_time_is_raised_on_stopping() -> No
         await loop.stop()
 
 
-def test_jitter_only_shortens_a_rest() -> None:
+def test_jitter_only_shortens_a_delay() -> None:
     rests = LoopDelays(idle_seconds=10, first_failure_seconds=1, max_failure_seconds=30, jitter=lambda: 0.999)
     assert 9 <= rests.after_pass(None) < 10
     assert 90 <= rests.after_pass(100) < 100
@@ -248,5 +248,5 @@ def test_jitter_only_shortens_a_rest() -> None:
     assert 2 <= rests.after_failure(3) < 4
 
 
-def test_rests_after_failures_stay_below_the_largest_for_ever() -> None:
+def test_the_delay_after_failures_never_exceeds_the_maximum() -> None:
     assert EXACT_DELAYS.after_failure(100_000) == 4

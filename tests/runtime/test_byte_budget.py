@@ -1,4 +1,4 @@
-"""A budget of bytes: what is held, who is refused, and who waits for room."""
+"""A budget of bytes: how many are held, which callers are refused, and which wait."""
 
 import asyncio
 
@@ -9,10 +9,10 @@ from tests.virtual_clock import run_ready_tasks
 
 
 class BudgetExceededError(Exception):
-    """Stands for the refusal of the budget's owner."""
+    """The refusal of the budget's owner."""
 
 
-def test_bytes_are_held_up_to_the_most_and_no_further() -> None:
+def test_bytes_are_held_up_to_the_limit() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     budget.acquire(6)
     with pytest.raises(BudgetExceededError):
@@ -22,7 +22,7 @@ def test_bytes_are_held_up_to_the_most_and_no_further() -> None:
     assert budget.held == 4
 
 
-async def test_callers_get_room_in_their_order() -> None:
+async def test_callers_are_served_in_order_of_arrival() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     served: list[int] = []
 
@@ -34,7 +34,7 @@ async def test_callers_get_room_in_their_order() -> None:
     ends = [asyncio.Event() for _ in range(4)]
     calls = [asyncio.create_task(call(size, end)) for size, end in zip((7, 6, 2, 1), ends, strict=True)]
     await run_ready_tasks()
-    assert served == [7], "what is smaller and came later waits too"
+    assert served == [7], "a smaller, later caller waits too"
     ends[0].set()
     await run_ready_tasks()
     assert (served, budget.held) == ([7, 6, 2, 1], 9)
@@ -44,7 +44,7 @@ async def test_callers_get_room_in_their_order() -> None:
     assert budget.held == 0
 
 
-async def test_more_than_all_waits_until_nothing_is_held() -> None:
+async def test_more_bytes_than_the_limit_wait_until_nothing_is_held() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     budget.acquire(1)
     waiting = asyncio.ensure_future(budget.wait_and_acquire(budget.reserve(50)._size))
@@ -67,7 +67,7 @@ async def test_a_caller_that_waits_too_long_is_refused_and_holds_nothing() -> No
         assert budget.held == 10
 
 
-async def test_a_caller_that_goes_while_waiting_makes_room_for_the_next() -> None:
+async def test_a_cancelled_waiter_lets_the_next_caller_in() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     budget.acquire(5)
     first = asyncio.create_task(budget.wait_and_acquire(8))
@@ -80,7 +80,7 @@ async def test_a_caller_that_goes_while_waiting_makes_room_for_the_next() -> Non
     assert budget.held == 10
 
 
-async def test_a_caller_that_goes_in_the_moment_of_being_served_holds_nothing() -> None:
+async def test_a_caller_cancelled_while_it_is_served_holds_nothing() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     budget.acquire(10)
     waiting = asyncio.create_task(budget.wait_and_acquire(8))

@@ -1,4 +1,4 @@
-"""Values are loaded once for all who ask together, kept for a while, and forgotten when told."""
+"""Concurrent callers share one load; values are kept for a while, and forgotten on request."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
 class CountingLoader:
-    """Where values come from: counts the loads and holds them back until released."""
+    """The source of values: it counts the loads and holds them back until released."""
 
     def __init__(self) -> None:
         self.loads: list[str] = []
@@ -47,7 +47,7 @@ async def cache(loader: CountingLoader, clock: VirtualClock) -> AsyncIterator[Ca
 Values = Cache[str, str | None]
 
 
-async def test_a_value_is_kept_until_it_lapses(cache: Values, loader: CountingLoader, clock: VirtualClock) -> None:
+async def test_a_value_is_kept_until_it_expires(cache: Values, loader: CountingLoader, clock: VirtualClock) -> None:
     assert await cache.get("a") == "1"
     loader.values["a"] = "new"
     await clock.advance(4.999)
@@ -57,7 +57,7 @@ async def test_a_value_is_kept_until_it_lapses(cache: Values, loader: CountingLo
     assert loader.loads == ["a", "a"]
 
 
-async def test_its_time_starts_with_the_beginning_of_the_load(
+async def test_the_time_to_live_starts_with_the_load(
     cache: Values, loader: CountingLoader, clock: VirtualClock
 ) -> None:
     loader.released.clear()
@@ -70,12 +70,12 @@ async def test_its_time_starts_with_the_beginning_of_the_load(
     assert loader.loads == ["a", "a"]
 
 
-async def test_many_who_ask_together_share_one_load(cache: Values, loader: CountingLoader) -> None:
+async def test_concurrent_callers_share_one_load(cache: Values, loader: CountingLoader) -> None:
     assert await asyncio.gather(*(cache.get("a") for _ in range(10))) == ["1"] * 10
     assert loader.loads == ["a"]
 
 
-async def test_one_who_is_cancelled_leaves_the_load_to_the_others(cache: Values, loader: CountingLoader) -> None:
+async def test_a_cancelled_caller_leaves_the_load_to_the_others(cache: Values, loader: CountingLoader) -> None:
     loader.released.clear()
     first = asyncio.create_task(cache.get("a"))
     second = asyncio.create_task(cache.get("a"))
@@ -88,7 +88,7 @@ async def test_one_who_is_cancelled_leaves_the_load_to_the_others(cache: Values,
     assert loader.loads == ["a"]
 
 
-async def test_a_failure_reaches_everybody_and_is_not_kept(cache: Values, loader: CountingLoader) -> None:
+async def test_a_failure_reaches_every_caller_and_is_not_kept(cache: Values, loader: CountingLoader) -> None:
     answers = await asyncio.gather(*(cache.get("new") for _ in range(3)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [KeyError] * 3
     loader.values["new"] = "here"
@@ -96,7 +96,7 @@ async def test_a_failure_reaches_everybody_and_is_not_kept(cache: Values, loader
     assert loader.loads == ["new", "new"]
 
 
-async def test_an_absence_that_load_returned_is_kept_like_a_value(cache: Values, loader: CountingLoader) -> None:
+async def test_none_is_kept_like_a_value(cache: Values, loader: CountingLoader) -> None:
     assert [await cache.get("nothing"), await cache.get("nothing")] == [None, None]
     assert loader.loads == ["nothing"]
 
@@ -109,7 +109,7 @@ async def test_a_forgotten_value_is_loaded_again(cache: Values, loader: Counting
     assert await cache.get("a") == "new"
 
 
-async def test_forgetting_during_a_load_keeps_its_stale_value_out(cache: Values, loader: CountingLoader) -> None:
+async def test_a_key_forgotten_during_its_load_keeps_no_stale_value(cache: Values, loader: CountingLoader) -> None:
     loader.released.clear()
     before = asyncio.create_task(cache.get("a"))
     await run_ready_tasks()
@@ -123,7 +123,7 @@ async def test_forgetting_during_a_load_keeps_its_stale_value_out(cache: Values,
     assert loader.loads == ["a", "a"]
 
 
-async def test_clearing_forgets_what_is_kept_and_what_is_under_way(cache: Values, loader: CountingLoader) -> None:
+async def test_clear_drops_values_and_loads_under_way(cache: Values, loader: CountingLoader) -> None:
     await cache.get("a")
     loader.released.clear()
     under_way = asyncio.create_task(cache.get("b"))
@@ -135,15 +135,13 @@ async def test_clearing_forgets_what_is_kept_and_what_is_under_way(cache: Values
     assert loader.loads == ["a", "b", "a", "b"]
 
 
-async def test_the_oldest_value_makes_room(cache: Values, loader: CountingLoader) -> None:
+async def test_the_oldest_value_is_evicted(cache: Values, loader: CountingLoader) -> None:
     for key in ("a", "b", "c", "b", "c", "a"):
         await cache.get(key)
     assert loader.loads == ["a", "b", "c", "a"]
 
 
-async def test_a_value_loaded_again_is_no_longer_the_oldest(
-    cache: Values, loader: CountingLoader, clock: VirtualClock
-) -> None:
+async def test_a_reloaded_value_is_not_the_oldest(cache: Values, loader: CountingLoader, clock: VirtualClock) -> None:
     await cache.get("a")
     await clock.advance(5)
     for key in ("b", "a", "c", "a"):
@@ -151,7 +149,7 @@ async def test_a_value_loaded_again_is_no_longer_the_oldest(
     assert loader.loads == ["a", "b", "a", "c"]
 
 
-async def test_closing_leaves_no_load_behind(cache: Values, loader: CountingLoader) -> None:
+async def test_close_cancels_loads_under_way(cache: Values, loader: CountingLoader) -> None:
     loader.released.clear()
     getting = asyncio.create_task(cache.get("a"))
     await run_ready_tasks()

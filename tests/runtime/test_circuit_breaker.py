@@ -1,4 +1,4 @@
-"""A peer that keeps failing is left alone, tried once in a while, and trusted again when it answers."""
+"""A peer that keeps failing is not called, except for a trial after each cool-down, until it answers."""
 
 import pytest
 
@@ -22,14 +22,14 @@ def fail(breaker: CircuitBreaker, times: int) -> None:
         breaker.record_failure()
 
 
-def test_it_lets_everything_through_until_the_last_failure_in_a_row(breaker: CircuitBreaker) -> None:
+def test_it_opens_after_the_last_allowed_failure_in_a_row(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     assert (breaker.state, breaker.allows()) == (CircuitState.CLOSED, True)
     breaker.record_failure()
     assert (breaker.state, breaker.allows()) == (CircuitState.OPEN, False)
 
 
-def test_a_success_begins_the_count_anew(breaker: CircuitBreaker) -> None:
+def test_a_success_resets_the_failure_count(breaker: CircuitBreaker) -> None:
     fail(breaker, 2)
     breaker.record_success()
     fail(breaker, 2)
@@ -45,17 +45,17 @@ async def test_after_the_cool_down_exactly_one_trial_goes_through(breaker: Circu
     assert breaker.state is CircuitState.HALF_OPEN
 
 
-async def test_a_good_trial_closes_it(breaker: CircuitBreaker, clock: VirtualClock) -> None:
+async def test_a_successful_trial_closes_it(breaker: CircuitBreaker, clock: VirtualClock) -> None:
     fail(breaker, 3)
     await clock.advance(5)
     assert breaker.allows()
     breaker.record_success()
     assert breaker.state is CircuitState.CLOSED
     fail(breaker, 2)
-    assert breaker.state is CircuitState.CLOSED, "the failures before the opening count no more"
+    assert breaker.state is CircuitState.CLOSED, "failures before the opening no longer count"
 
 
-async def test_a_bad_trial_opens_it_for_another_whole_cool_down(breaker: CircuitBreaker, clock: VirtualClock) -> None:
+async def test_a_failed_trial_opens_it_for_another_full_cool_down(breaker: CircuitBreaker, clock: VirtualClock) -> None:
     fail(breaker, 3)
     await clock.advance(5)
     await clock.advance(2)
@@ -67,9 +67,7 @@ async def test_a_bad_trial_opens_it_for_another_whole_cool_down(breaker: Circuit
     assert breaker.allows()
 
 
-async def test_a_trial_nobody_reports_is_replaced_after_a_cool_down(
-    breaker: CircuitBreaker, clock: VirtualClock
-) -> None:
+async def test_an_unreported_trial_is_replaced_after_a_cool_down(breaker: CircuitBreaker, clock: VirtualClock) -> None:
     fail(breaker, 3)
     await clock.advance(5)
     assert breaker.allows()
@@ -79,7 +77,7 @@ async def test_a_trial_nobody_reports_is_replaced_after_a_cool_down(
     assert [breaker.allows(), breaker.allows()] == [True, False]
 
 
-async def test_late_news_of_calls_from_before_the_opening_changes_nothing(
+async def test_late_results_of_earlier_calls_do_not_change_an_open_breaker(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     fail(breaker, 3)

@@ -1,4 +1,4 @@
-"""Time handed in: the machine's, and the one of the tests."""
+"""The two clocks: the machine's, and the virtual one of the tests."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ async def test_the_system_clock_runs_a_timer_unless_cancelled() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-async def test_virtual_sleepers_wake_in_the_order_they_are_due_each_at_its_own_time() -> None:
+async def test_virtual_sleepers_wake_in_the_order_of_their_due_times() -> None:
     clock: Clock = (virtual := VirtualClock(now=0))
     woken: list[tuple[str, float]] = []
 
@@ -69,7 +69,7 @@ async def test_a_signal_ends_its_wait_and_its_timer() -> None:
     assert (clock.monotonic(), clock.timers) == (0, 0)
 
 
-async def test_a_signal_gives_up_at_its_limit() -> None:
+async def test_a_signal_returns_after_its_timeout() -> None:
     clock = VirtualClock()
     waiting = asyncio.create_task(Signal(clock).wait(10))
     await clock.advance(9.999)

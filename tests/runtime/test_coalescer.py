@@ -1,4 +1,4 @@
-"""Group commit: who shares a batch, who hears what, and who is spared a neighbour's fault."""
+"""Group commit: which callers share a batch, which result each gets, and which failures stay with one entry."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from tests.virtual_clock import run_ready_tasks
 
 
 class StoreAwayError(Exception):
-    """Stands for the failure that concerns every entry."""
+    """A failure of every entry."""
 
 
 class BadEntryError(Exception):
-    """Stands for the failure that one entry brings upon its batch."""
+    """A failure that one entry causes for its batch."""
 
 
 class BatchRunner:
-    """A run that notes each batch and keeps it under way until the test says how it ends."""
+    """A run that records each batch and keeps it under way until the test ends it."""
 
     def __init__(self, **options: Any) -> None:
         self.batches: list[str] = []
@@ -49,7 +49,7 @@ class BatchRunner:
         return await end
 
     async def finish(self, number: int, *outcomes: str | Exception) -> None:
-        """Let a batch end with these outcomes; without any, each entry's outcome is its capital letter."""
+        """End a batch with these results; by default each entry's result is its capital letter."""
         self._results[number].set_result(outcomes or list(self.batches[number].upper()))
         await run_ready_tasks()
 
@@ -77,24 +77,24 @@ async def outcomes(tasks: Sequence[asyncio.Task[str]]) -> list[str | BaseExcepti
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# ---- who shares a batch ----------------------------------------------------------------------------------------------
+# ---- sharing a batch -------------------------------------------------------------------------------------------------
 
 
-async def test_when_idle_an_entry_leaves_at_once_and_alone(batches: BatchRunner) -> None:
+async def test_an_idle_coalescer_runs_an_entry_at_once_and_alone(batches: BatchRunner) -> None:
     [caller] = await batches.callers("a")
     assert batches.batches == ["a"]
     await batches.finish(0)
     assert await caller == "A"
 
 
-async def test_callers_of_the_same_moment_leave_together_and_hear_their_own_outcome(batches: BatchRunner) -> None:
+async def test_callers_of_one_turn_share_a_batch_and_get_their_own_results(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     assert batches.batches == ["abc"]
     await batches.finish(0, "one", "two", "three")
     assert await outcomes(callers) == ["one", "two", "three"]
 
 
-async def test_callers_gather_while_the_allowed_batches_are_under_way(batches: BatchRunner) -> None:
+async def test_entries_gather_while_the_allowed_batches_run(batches: BatchRunner) -> None:
     callers = [*await batches.callers("a"), *await batches.callers("b")]
     for entry in "cde":
         callers += await batches.callers(entry)
@@ -106,14 +106,14 @@ async def test_callers_gather_while_the_allowed_batches_are_under_way(batches: B
     assert await outcomes(callers) == list("ABCDE")
 
 
-async def test_nobody_is_answered_before_the_run_has_returned(batches: BatchRunner) -> None:
+async def test_no_caller_is_answered_before_the_run_has_returned(batches: BatchRunner) -> None:
     callers = await batches.callers("ab")
     assert not any(caller.done() for caller in callers)
     await batches.finish(0)
     assert all(caller.done() for caller in callers)
 
 
-async def test_a_crowd_is_spread_over_batches_in_the_order_it_came(batches: BatchRunner) -> None:
+async def test_many_entries_fill_batches_in_order_of_arrival(batches: BatchRunner) -> None:
     callers = await batches.callers("abcdefghi")
     assert batches.batches == ["abcd", "efgh"]
     await batches.finish(0)
@@ -123,7 +123,7 @@ async def test_a_crowd_is_spread_over_batches_in_the_order_it_came(batches: Batc
     assert await outcomes(callers) == list("ABCDEFGHI")
 
 
-async def test_entries_together_share_a_batch_even_above_the_largest(batches: BatchRunner) -> None:
+async def test_entries_of_one_call_share_a_batch_even_above_the_maximum_size(batches: BatchRunner) -> None:
     single = await batches.callers("a")
     group = asyncio.create_task(batches.coalescer.submit_all("bcdefg"))
     await run_ready_tasks()
@@ -134,7 +134,7 @@ async def test_entries_together_share_a_batch_even_above_the_largest(batches: Ba
     assert await group == list("BCDEFG")
 
 
-async def test_entries_together_wait_for_a_batch_with_room_for_all(batches: BatchRunner) -> None:
+async def test_entries_of_one_call_wait_for_a_batch_that_fits_all(batches: BatchRunner) -> None:
     singles = await batches.callers("abc")
     group = asyncio.create_task(batches.coalescer.submit_all("de"))
     await run_ready_tasks()
@@ -149,7 +149,7 @@ async def test_an_empty_call_is_answered_without_a_run(batches: BatchRunner) -> 
     assert batches.batches == []
 
 
-async def test_a_batch_does_not_run_in_the_context_of_whoever_came_first() -> None:
+async def test_a_batch_does_not_run_in_the_context_of_its_first_caller() -> None:
     request_id: ContextVar[str] = ContextVar("request_id", default="none")
 
     async def run(entries: list[str]) -> list[str]:
@@ -163,11 +163,11 @@ async def test_a_batch_does_not_run_in_the_context_of_whoever_came_first() -> No
 
 
 def weighted_coalescer(max_waiting_weight: int = 100) -> BatchRunner:
-    """A run that carries a weight of 10; a digit is as heavy as it says."""
+    """A coalescer with a maximum weight of 10 per run; the weight of a digit is its value."""
     return BatchRunner(limits=WeightLimits(int, max_run_weight=10, max_waiting_weight=max_waiting_weight))
 
 
-async def test_a_run_is_no_heavier_than_it_may_be() -> None:
+async def test_a_run_does_not_exceed_its_maximum_weight() -> None:
     batches = weighted_coalescer()
     callers = await batches.callers("6394")
     assert batches.batches == ["63", "9"]
@@ -178,7 +178,7 @@ async def test_a_run_is_no_heavier_than_it_may_be() -> None:
     assert await outcomes(callers) == list("6394")
 
 
-async def test_an_entry_that_is_too_heavy_for_any_run_leaves_alone() -> None:
+async def test_an_entry_above_the_maximum_weight_runs_alone() -> None:
     batches = weighted_coalescer()
     single = await batches.callers("1")
     group = asyncio.create_task(batches.coalescer.submit_all("999"))
@@ -191,7 +191,7 @@ async def test_an_entry_that_is_too_heavy_for_any_run_leaves_alone() -> None:
     assert [await outcomes(single), await group, await outcomes(after)] == [["1"], ["9", "9", "9"], ["2"]]
 
 
-async def test_what_waits_is_no_heavier_than_it_may_be() -> None:
+async def test_waiting_entries_do_not_exceed_their_maximum_weight() -> None:
     batches = weighted_coalescer(max_waiting_weight=12)
     callers = [*await batches.callers("9"), *await batches.callers("9"), *await batches.callers("9")]
     assert batches.batches == ["9", "9"], "one waits"
@@ -206,7 +206,7 @@ async def test_what_waits_is_no_heavier_than_it_may_be() -> None:
     assert await outcomes(callers) == list("99939")
 
 
-async def test_an_entry_heavier_than_all_that_may_wait_waits_alone() -> None:
+async def test_an_entry_above_the_maximum_waiting_weight_waits_alone() -> None:
     batches = weighted_coalescer(max_waiting_weight=5)
     callers = [*await batches.callers("9"), *await batches.callers("9"), *await batches.callers("9")]
     for number in range(3):
@@ -214,7 +214,7 @@ async def test_an_entry_heavier_than_all_that_may_wait_waits_alone() -> None:
     assert await outcomes(callers) == list("999")
 
 
-async def test_what_a_run_has_no_room_for_goes_first_in_the_next_run(batches: BatchRunner) -> None:
+async def test_a_requeued_entry_goes_first_in_the_next_run(batches: BatchRunner) -> None:
     callers = [*await batches.callers("z"), *await batches.callers("abc"), *await batches.callers("d")]
     assert batches.batches == ["z", "abc"]
     await batches.finish(1, "A", RequeueEntryError(), RequeueEntryError())
@@ -224,7 +224,7 @@ async def test_what_a_run_has_no_room_for_goes_first_in_the_next_run(batches: Ba
     assert await outcomes(callers) == list("ZABCD")
 
 
-async def test_one_who_was_left_over_may_go_before_the_next_run(batches: BatchRunner) -> None:
+async def test_a_requeued_caller_may_be_cancelled_before_the_next_run(batches: BatchRunner) -> None:
     callers = await batches.callers("ab")
     callers[1].cancel()
     await batches.finish(0, "A", RequeueEntryError())
@@ -237,7 +237,7 @@ async def test_one_who_was_left_over_may_go_before_the_next_run(batches: BatchRu
 # ---- failures --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_failure_in_place_of_an_outcome_reaches_its_caller_only(batches: BatchRunner) -> None:
+async def test_a_failure_as_a_result_reaches_only_its_caller(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     error = BadEntryError()
     await batches.finish(0, "A", error, "C")
@@ -245,18 +245,18 @@ async def test_a_failure_in_place_of_an_outcome_reaches_its_caller_only(batches:
     assert batches.batches == ["abc"]
 
 
-async def test_a_failure_that_concerns_all_reaches_all(batches: BatchRunner) -> None:
+async def test_a_batch_error_reaches_every_caller(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     error = StoreAwayError()
     await batches.fail(0, error)
     assert await outcomes(callers) == [error, error, error]
-    assert batches.batches == ["abc"], "nothing is tried again"
+    assert batches.batches == ["abc"], "no entry runs again"
 
 
-async def test_after_any_other_failure_each_is_tried_alone_and_only_the_bad_one_fails(batches: BatchRunner) -> None:
+async def test_after_any_other_failure_each_entry_runs_alone(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     await batches.fail(0, BadEntryError("somebody"))
-    assert batches.batches == ["abc", "a", "b"], "two under way, as always"
+    assert batches.batches == ["abc", "a", "b"], "at most two runs at a time"
     await batches.finish(1)
     error = BadEntryError("b")
     await batches.fail(2, error)
@@ -265,7 +265,7 @@ async def test_after_any_other_failure_each_is_tried_alone_and_only_the_bad_one_
     assert await outcomes(callers) == ["A", error, "C"]
 
 
-async def test_entries_together_are_tried_again_together(batches: BatchRunner) -> None:
+async def test_entries_of_one_call_run_again_together(batches: BatchRunner) -> None:
     single = await batches.callers("a")
     other = await batches.callers("b")
     group = asyncio.create_task(batches.coalescer.submit_all("cd"))
@@ -284,7 +284,7 @@ async def test_entries_together_are_tried_again_together(batches: BatchRunner) -
         await group
 
 
-async def test_a_lone_entry_is_not_tried_twice(batches: BatchRunner) -> None:
+async def test_an_entry_that_ran_alone_does_not_run_again(batches: BatchRunner) -> None:
     callers = await batches.callers("a")
     error = BadEntryError()
     await batches.fail(0, error)
@@ -292,7 +292,7 @@ async def test_a_lone_entry_is_not_tried_twice(batches: BatchRunner) -> None:
     assert batches.batches == ["a"]
 
 
-async def test_when_the_store_goes_away_among_lone_tries_the_rest_is_not_tried(batches: BatchRunner) -> None:
+async def test_a_batch_error_of_a_single_run_fails_the_other_isolated_entries(batches: BatchRunner) -> None:
     callers = await batches.callers("abcd")
     await batches.fail(0, BadEntryError())
     away = StoreAwayError()
@@ -302,15 +302,15 @@ async def test_when_the_store_goes_away_among_lone_tries_the_rest_is_not_tried(b
     assert batches.batches == ["abcd", "a", "b"]
 
 
-async def test_a_run_that_miscounts_fails_all_and_is_not_repeated(batches: BatchRunner) -> None:
+async def test_a_run_with_a_wrong_number_of_results_fails_all_once(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     await batches.finish(0, "A", "B")
-    heard = await outcomes(callers)
-    assert [str(error) for error in heard] == ["a run of 3 entries returned 2 results"] * 3
+    errors = await outcomes(callers)
+    assert [str(error) for error in errors] == ["a run of 3 entries returned 2 results"] * 3
     assert batches.batches == ["abc"]
 
 
-async def test_an_interrupted_run_leaves_its_callers_in_no_doubt_that_they_are_in_doubt(
+async def test_a_cancelled_run_fails_with_an_unknown_outcome(
     batches: BatchRunner,
 ) -> None:
     callers = await batches.callers("ab")
@@ -321,21 +321,21 @@ async def test_an_interrupted_run_leaves_its_callers_in_no_doubt_that_they_are_i
     assert await after == "C"
 
 
-# ---- callers who go --------------------------------------------------------------------------------------------------
+# ---- cancelled callers -----------------------------------------------------------------------------------------------
 
 
-async def test_one_who_goes_before_the_batch_leaves_drops_out(batches: BatchRunner) -> None:
+async def test_an_entry_cancelled_before_its_run_has_no_effect(batches: BatchRunner) -> None:
     callers = [*await batches.callers("a"), *await batches.callers("b"), *await batches.callers("cde")]
     callers[3].cancel()
     await run_ready_tasks()
     for number in range(3):
         await batches.finish(min(number, len(batches.batches) - 1))
     assert batches.batches == ["a", "b", "ce"]
-    assert [type(heard) for heard in await outcomes(callers)] == [str, str, str, asyncio.CancelledError, str]
+    assert [type(result) for result in await outcomes(callers)] == [str, str, str, asyncio.CancelledError, str]
     assert batches.orphans == []
 
 
-async def test_when_all_have_gone_nothing_runs(batches: BatchRunner) -> None:
+async def test_a_batch_whose_callers_were_all_cancelled_does_not_run(batches: BatchRunner) -> None:
     callers = [*await batches.callers("a"), *await batches.callers("b"), *await batches.callers("cd")]
     for caller in callers[2:]:
         caller.cancel()
@@ -345,15 +345,15 @@ async def test_when_all_have_gone_nothing_runs(batches: BatchRunner) -> None:
     await batches.coalescer.close()
 
 
-async def test_one_who_goes_while_the_batch_is_under_way_leaves_an_orphan(batches: BatchRunner) -> None:
+async def test_an_entry_cancelled_during_its_run_is_orphaned(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
     callers[1].cancel()
     await batches.finish(0)
-    assert [type(heard) for heard in await outcomes(callers)] == [str, asyncio.CancelledError, str]
+    assert [type(result) for result in await outcomes(callers)] == [str, asyncio.CancelledError, str]
     assert batches.orphans == [("b", "B")]
 
 
-async def test_one_who_is_cancelled_after_the_answer_before_reading_it_leaves_an_orphan(
+async def test_a_caller_cancelled_before_it_reads_its_result_is_orphaned(
     batches: BatchRunner,
 ) -> None:
     async def first_cancels_second() -> None:
@@ -370,7 +370,7 @@ async def test_one_who_is_cancelled_after_the_answer_before_reading_it_leaves_an
     assert batches.orphans == [("b", "B")]
 
 
-async def test_a_failure_leaves_no_orphan(batches: BatchRunner) -> None:
+async def test_a_failure_is_not_orphaned(batches: BatchRunner) -> None:
     callers = await batches.callers("ab")
     callers[0].cancel()
     await batches.finish(0, BadEntryError(), "B")
@@ -378,7 +378,7 @@ async def test_a_failure_leaves_no_orphan(batches: BatchRunner) -> None:
     assert batches.orphans == []
 
 
-async def test_a_suspect_whose_caller_has_gone_is_not_tried_again(batches: BatchRunner) -> None:
+async def test_an_isolated_entry_of_a_cancelled_caller_does_not_run_again(batches: BatchRunner) -> None:
     callers = await batches.callers("ab")
     callers[0].cancel()
     await batches.fail(0, BadEntryError())
@@ -387,7 +387,7 @@ async def test_a_suspect_whose_caller_has_gone_is_not_tried_again(batches: Batch
     assert await callers[1] == "B"
 
 
-async def test_a_group_with_a_failure_in_it_orphans_its_other_outcomes(batches: BatchRunner) -> None:
+async def test_a_failure_in_a_call_orphans_its_other_results(batches: BatchRunner) -> None:
     group = asyncio.create_task(batches.coalescer.submit_all("abc"))
     await run_ready_tasks()
     error = BadEntryError()
@@ -401,7 +401,7 @@ async def test_a_group_with_a_failure_in_it_orphans_its_other_outcomes(batches: 
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_finishes_what_was_gathered_and_takes_nothing_more(batches: BatchRunner) -> None:
+async def test_close_runs_gathered_entries_and_refuses_new_ones(batches: BatchRunner) -> None:
     callers = await batches.callers("z")
     await batches.finish(0)
     callers += [*await batches.callers("a"), *await batches.callers("b"), *await batches.callers("c")]
@@ -418,7 +418,7 @@ async def test_closing_finishes_what_was_gathered_and_takes_nothing_more(batches
     assert await outcomes(callers) == list("ZABC")
 
 
-async def test_closing_when_idle_returns_at_once_however_often(batches: BatchRunner) -> None:
+async def test_close_returns_at_once_when_idle(batches: BatchRunner) -> None:
     await batches.coalescer.close()
     await batches.coalescer.close()
     assert batches.batches == []

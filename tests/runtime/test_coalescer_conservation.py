@@ -1,4 +1,4 @@
-"""Whatever callers, cancellations and failures come together: no effect is doubled, and none goes unheard."""
+"""With any mix of callers, cancellations and failures, no effect happens twice and none goes unreported."""
 
 import asyncio
 from collections import Counter
@@ -19,12 +19,12 @@ class StoreAwayError(Exception):
 
 
 class BadEntryError(Exception):
-    """Fails whatever batch the entry is in, before it has any effect."""
+    """Fails every batch with this entry, before it has any effect."""
 
 
 @dataclass
 class Simulation:
-    """A store that misbehaves by a seeded die, and everything that its callers were told."""
+    """A store that fails by a seeded random generator, and all results of its callers."""
 
     rng: Random
     effects: Counter[int] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Simulation:
 
 
 async def call(simulation: Simulation, coalescer: Coalescer[int, int], entries: list[int]) -> None:
-    """One caller: comes at some moment, alone or with several entries, and notes what it hears."""
+    """One caller: arrives at some moment with one or several entries, and records its results."""
     await simulation.wait(20)
     try:
         if len(entries) == 1:
@@ -98,7 +98,7 @@ async def run_simulation(simulation: Simulation, sizes: list[int]) -> list[list[
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from([1, 1, 1, 2, 3, 8]), min_size=1, max_size=30))
-def test_every_effect_happens_once_and_is_heard_once_or_orphaned_once(seed: int, sizes: list[int]) -> None:
+def test_every_effect_happens_once_and_is_returned_or_orphaned_once(seed: int, sizes: list[int]) -> None:
     simulation = Simulation(Random(seed))
     calls = asyncio.run(run_simulation(simulation, sizes))
     assert max(simulation.effects.values(), default=0) <= 1

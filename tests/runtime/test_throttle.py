@@ -1,4 +1,4 @@
-"""Shared work goes one piece at a time, in order, and rests in proportion to what it took."""
+"""Shared work runs one piece at a time, in order, with pauses in proportion to its duration."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from app.runtime.throttle import Throttle
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
-async def test_pieces_go_one_at_a_time_in_order_and_rest_in_between() -> None:
+async def test_pieces_run_one_at_a_time_in_order_with_pauses() -> None:
     clock = VirtualClock()
     share = Throttle(clock, 0.25)
     began: list[tuple[int, float]] = []
@@ -22,7 +22,7 @@ async def test_pieces_go_one_at_a_time_in_order_and_rest_in_between() -> None:
     assert began == [(0, 0), (1, 4), (2, 8)]
 
 
-async def test_a_piece_after_a_pause_begins_at_once() -> None:
+async def test_a_piece_after_a_long_pause_starts_at_once() -> None:
     clock = VirtualClock()
     share = Throttle(clock, 0.5)
     async with share:
@@ -32,7 +32,7 @@ async def test_a_piece_after_a_pause_begins_at_once() -> None:
         assert clock.monotonic() == 10
 
 
-async def test_a_piece_whose_caller_goes_makes_room_for_the_next() -> None:
+async def test_a_cancelled_piece_lets_the_next_one_run() -> None:
     clock = VirtualClock()
     share = Throttle(clock, 0.5)
 

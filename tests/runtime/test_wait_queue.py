@@ -1,4 +1,4 @@
-"""Waiting callers are woken in turn, no ring is lost, and all are let go when waiting is over."""
+"""Waiting callers are woken in order, no wake-up is lost, and a close ends all waits."""
 
 import asyncio
 from collections.abc import Iterator
@@ -36,28 +36,30 @@ async def are_woken(waiters: list[Waiter[str]]) -> list[bool]:
     return [await waiter.woken(0) for waiter in waiters]
 
 
-async def test_a_ring_wakes_the_one_who_has_waited_longest(
+async def test_a_wake_up_goes_to_the_longest_waiter(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     sleepers = [await waiting_task(waiter) for waiter in reversed(three_waiters)]
     wait_queue.wake("orders")
     await run_ready_tasks()
-    assert [task.done() for task in sleepers] == [False, False, True], "who entered first, not who slept first"
+    assert [task.done() for task in sleepers] == [False, False, True], (
+        "the first to enter is woken, not the first to sleep"
+    )
     wait_queue.close()
     await asyncio.gather(*sleepers)
 
 
-async def test_a_count_wakes_so_many_and_no_more_than_there_are(
+async def test_a_count_wakes_at_most_that_many_waiters(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     assert wait_queue.wake("orders", 2) == 2
     assert await are_woken(three_waiters) == [True, True, False]
     assert wait_queue.wake("orders", 100) == 3
     assert await are_woken(three_waiters) == [True, True, True]
-    assert await are_woken(three_waiters) == [False, False, False], "what exceeded the line is forgotten"
+    assert await are_woken(three_waiters) == [False, False, False], "a count above the number of waiters is forgotten"
 
 
-async def test_rings_spread_over_the_line_before_anybody_gets_a_second_one(
+async def test_every_waiter_is_woken_once_before_any_is_woken_twice(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     for _ in range(3):
@@ -65,14 +67,14 @@ async def test_rings_spread_over_the_line_before_anybody_gets_a_second_one(
     assert await are_woken(three_waiters) == [True, True, True]
 
 
-async def test_a_key_is_deaf_to_the_rings_of_another(
+async def test_a_wake_up_of_another_key_wakes_no_waiter(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     wait_queue.wake("invoices", 3)
     assert await are_woken(three_waiters) == [False, False, False]
 
 
-async def test_a_ring_during_the_look_is_kept_for_the_next_wait(
+async def test_a_wake_up_during_the_read_is_kept_for_the_next_wait(
     wait_queue: WaitQueue[str], clock: VirtualClock
 ) -> None:
     with wait_queue.waiter("orders") as waiter:
@@ -84,7 +86,9 @@ async def test_a_ring_during_the_look_is_kept_for_the_next_wait(
     assert clock.monotonic() == 0
 
 
-async def test_an_unrung_waiter_gives_up_after_its_timeout(wait_queue: WaitQueue[str], clock: VirtualClock) -> None:
+async def test_a_waiter_without_a_wake_up_returns_after_its_timeout(
+    wait_queue: WaitQueue[str], clock: VirtualClock
+) -> None:
     with wait_queue.waiter("orders") as waiter:
         task = await waiting_task(waiter, 20)
         await clock.advance(19.999)
@@ -92,7 +96,7 @@ async def test_an_unrung_waiter_gives_up_after_its_timeout(wait_queue: WaitQueue
         await clock.advance(0.001)
         assert await task is False
         wait_queue.wake("orders")
-        assert await waiter.woken(0), "after a timeout it still stands in line"
+        assert await waiter.woken(0), "after a timeout it is still in the queue"
 
 
 async def test_a_woken_waiter_leaves_no_timer(wait_queue: WaitQueue[str], clock: VirtualClock) -> None:
@@ -104,7 +108,7 @@ async def test_a_woken_waiter_leaves_no_timer(wait_queue: WaitQueue[str], clock:
     assert clock.timers == 0
 
 
-async def test_a_ring_the_leaver_never_heard_passes_on(wait_queue: WaitQueue[str]) -> None:
+async def test_a_pending_wake_up_of_a_leaving_waiter_passes_on(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as leaves, wait_queue.waiter("orders") as stays:
         wait_queue.wake("orders")
         assert not await stays.woken(0)
@@ -113,7 +117,7 @@ async def test_a_ring_the_leaver_never_heard_passes_on(wait_queue: WaitQueue[str
         assert await stays.woken(0)
 
 
-async def test_a_ring_heard_but_not_used_passes_on(wait_queue: WaitQueue[str]) -> None:
+async def test_a_received_wake_up_that_was_not_consumed_passes_on(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as stays:
         wait_queue.wake("orders")
         assert await stays.woken(0)
@@ -124,7 +128,7 @@ async def test_a_ring_heard_but_not_used_passes_on(wait_queue: WaitQueue[str]) -
         assert await stays.woken(0)
 
 
-async def test_a_used_ring_does_not_pass_on(wait_queue: WaitQueue[str]) -> None:
+async def test_a_consumed_wake_up_does_not_pass_on(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as uses:
         wait_queue.wake("orders")
         assert await uses.woken(0)
@@ -134,7 +138,7 @@ async def test_a_used_ring_does_not_pass_on(wait_queue: WaitQueue[str]) -> None:
     wait_queue.leave(stays)
 
 
-async def test_asking_again_uses_the_ring_before(wait_queue: WaitQueue[str]) -> None:
+async def test_a_second_wait_consumes_the_wake_up_before(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as second:
         await second.woken(0)
         with wait_queue.waiter("orders") as first:
@@ -144,7 +148,7 @@ async def test_asking_again_uses_the_ring_before(wait_queue: WaitQueue[str]) -> 
         assert not await second.woken(0)
 
 
-async def test_using_one_ring_does_not_use_a_later_one(wait_queue: WaitQueue[str]) -> None:
+async def test_consuming_one_wake_up_keeps_a_later_one(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as leaves:
         wait_queue.wake("orders")
         assert await leaves.woken(0)
@@ -155,17 +159,17 @@ async def test_using_one_ring_does_not_use_a_later_one(wait_queue: WaitQueue[str
     wait_queue.leave(stays)
 
 
-async def test_a_ring_that_was_of_no_use_goes_once_round(
+async def test_a_wake_up_that_is_passed_on_visits_every_waiter_once(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     wait_queue.wake("orders")
-    for place, waiter in enumerate(three_waiters):
-        assert await are_woken(three_waiters) == [place == other for other in range(3)]
+    for position, waiter in enumerate(three_waiters):
+        assert await are_woken(three_waiters) == [position == other for other in range(3)]
         waiter.pass_on()
     assert await are_woken(three_waiters) == [False, False, False]
 
 
-async def test_a_ring_is_not_handed_on_to_who_came_after_it(
+async def test_a_wake_up_is_not_passed_on_to_later_waiters(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     first, second, third = three_waiters
@@ -175,22 +179,22 @@ async def test_a_ring_is_not_handed_on_to_who_came_after_it(
         second.pass_on()
         assert await third.woken(0)
         first.pass_on()
-        assert await are_woken([late, *three_waiters]) == [False, False, False, False], "all have looked since"
+        assert await are_woken([late, *three_waiters]) == [False, False, False, False], "all have read since"
 
 
-async def test_without_a_ring_there_is_nothing_to_hand_on(
+async def test_without_a_received_wake_up_nothing_is_passed_on(
     wait_queue: WaitQueue[str], three_waiters: list[Waiter[str]]
 ) -> None:
     wait_queue.wake("orders")
     first = three_waiters[0]
     first.pass_on()
-    assert await first.woken(0), "it has not been heard yet"
+    assert await first.woken(0), "it has not been received yet"
     first.consume()
     first.pass_on()
     assert await are_woken(three_waiters) == [False, False, False]
 
 
-async def test_what_was_handed_on_does_not_pass_on_again(wait_queue: WaitQueue[str]) -> None:
+async def test_a_wake_up_that_was_passed_on_does_not_pass_on_again(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as leaves:
         wait_queue.wake("orders")
         assert await leaves.woken(0)
@@ -200,7 +204,7 @@ async def test_what_was_handed_on_does_not_pass_on_again(wait_queue: WaitQueue[s
     wait_queue.leave(stays)
 
 
-async def test_one_cancelled_in_the_moment_it_is_rung_passes_the_ring_on(wait_queue: WaitQueue[str]) -> None:
+async def test_a_waiter_cancelled_while_it_is_woken_passes_its_wake_up_on(wait_queue: WaitQueue[str]) -> None:
     async def wait() -> bool:
         with wait_queue.waiter("orders") as waiter:
             return await waiter.woken(60)
@@ -215,7 +219,7 @@ async def test_one_cancelled_in_the_moment_it_is_rung_passes_the_ring_on(wait_qu
         assert await second.woken(0)
 
 
-async def test_one_who_was_rung_queues_up_behind_the_others(wait_queue: WaitQueue[str]) -> None:
+async def test_a_woken_waiter_goes_to_the_end_of_the_queue(wait_queue: WaitQueue[str]) -> None:
     with wait_queue.waiter("orders") as first, wait_queue.waiter("orders") as second:
         wait_queue.wake("orders")
         assert await first.woken(0)
@@ -223,30 +227,30 @@ async def test_one_who_was_rung_queues_up_behind_the_others(wait_queue: WaitQueu
         assert await are_woken([first, second]) == [False, True]
 
 
-def test_waiting_names_the_keys_a_ring_would_reach(wait_queue: WaitQueue[str]) -> None:
+def test_wait_keys_are_the_keys_with_waiters(wait_queue: WaitQueue[str]) -> None:
     assert wait_queue.wait_keys() == []
     with wait_queue.waiter("orders"), wait_queue.waiter("orders"), wait_queue.waiter("invoices"):
         assert wait_queue.wait_keys() == ["orders", "invoices"]
         wait_queue.wake("orders", 2)
-        assert wait_queue.wait_keys() == ["invoices"], "both are awake already and will look"
+        assert wait_queue.wait_keys() == ["invoices"], "both are awake already and will read"
     assert wait_queue.wait_keys() == []
 
 
-async def test_closing_lets_everybody_go_and_nobody_wait(wait_queue: WaitQueue[str], clock: VirtualClock) -> None:
+async def test_close_ends_all_waits_now_and_later(wait_queue: WaitQueue[str], clock: VirtualClock) -> None:
     assert not wait_queue.closed
-    with wait_queue.waiter("orders") as sleeping, wait_queue.waiter("orders") as looking:
+    with wait_queue.waiter("orders") as sleeping, wait_queue.waiter("orders") as reading:
         task = await waiting_task(sleeping)
         wait_queue.close()
         assert await task is False
         wait_queue.wake("orders", 2)
-        assert await looking.woken(60) is False
+        assert await reading.woken(60) is False
         assert wait_queue.closed
     with wait_queue.waiter("orders") as late:
         assert await late.woken(60) is False
     assert (clock.monotonic(), clock.timers) == (0, 0)
 
 
-async def test_a_thousand_sleepers_run_nothing_and_are_woken_one_by_one(
+async def test_a_thousand_waiters_run_nothing_and_are_woken_one_by_one(
     wait_queue: WaitQueue[str], clock: VirtualClock
 ) -> None:
     woken: list[int] = []
