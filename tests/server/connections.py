@@ -1,4 +1,4 @@
-"""A service that answers over real sockets, and one connection to it, spoken to byte by byte."""
+"""A server over real sockets, and a client that sends bytes as they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Reques
 
 
 class EchoApplication:
-    """An application that answers a request with its path once its body is whole; some paths do otherwise.
+    """An application that answers a request with its path after its body; some paths behave differently.
 
     `/echo` answers with the body, `/fields` with the names of the header fields.
     """
@@ -55,7 +55,7 @@ class EchoApplication:
 
 
 class ReceivedBytes:
-    """That a client has come to the service, and how many of its bytes; `news` is set by either."""
+    """The connections and bytes that the server has received; each change sets `changed`."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -63,7 +63,7 @@ class ReceivedBytes:
 
 
 class VirtualTimeLoop:
-    """An event loop whose time is that of a clock."""
+    """An event loop with the time of a virtual clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: VirtualClock) -> None:
         self._loop = loop
@@ -80,7 +80,7 @@ class VirtualTimeLoop:
 
 
 class Client:
-    """One connection to it."""
+    """A connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: ReceivedBytes) -> None:
         self._reader = reader
@@ -93,7 +93,7 @@ class Client:
         self._sent += len(content)
 
     async def send_and_wait(self, content: bytes) -> None:
-        """Say it, and return when the service has taken it in."""
+        """Send these bytes, and return when the server has received them."""
         self.send(content)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while self._received.bytes < self._sent:
@@ -101,7 +101,7 @@ class Client:
                 await self._received.changed.wait()
 
     async def read_response(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer."""
+        """Return the next answer."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.split(": ", 1) for line in head[1:] if line)
@@ -109,7 +109,7 @@ class Client:
         return int(head[0].split()[1]), headers, body
 
     async def problem(self) -> tuple[int, str]:
-        """Status and code of the next answer, which must be a problem document, and the end."""
+        """Return status and code of the next answer. It must be a problem document, and the last answer."""
         status, headers, body = await self.read_response()
         document: dict[str, Any] = json.loads(body)
         assert headers["content-type"] == "application/problem+json"
@@ -119,12 +119,12 @@ class Client:
         return status, document["code"]
 
     async def is_closed(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the server sends nothing more."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await self._reader.read(1) == b""
 
     async def is_reset(self) -> bool:
-        """Whether the connection ends although the service has not read everything."""
+        """Whether the connection ends although the server has not read everything."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             try:
                 await self._writer.drain()
@@ -134,7 +134,7 @@ class Client:
 
     @property
     def received_bytes(self) -> int:
-        """Bytes that the service has taken in."""
+        """The bytes that the server has received."""
         return self._received.bytes
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class Client:
 async def open_client(
     application: ASGI, kind: type[Connection], clock: VirtualClock | None = None
 ) -> AsyncIterator[Client]:
-    """A client of the service, whose connections are of this kind and set their timers on the clock, if one is given."""
+    """Open a server with connections of this class, and yield a client. Timers use the clock, if one is given."""
     async with open_server(application, kind, clock) as (port, received):
         client = Client(*await asyncio.open_connection("127.0.0.1", port), received)
         await received.changed.wait()
@@ -159,7 +159,7 @@ async def open_client(
 async def open_server(
     application: ASGI, kind: type[Connection], clock: VirtualClock | None = None, limit: int | None = None
 ) -> AsyncIterator[tuple[int, ReceivedBytes]]:
-    """The port of the service, which serves so many connections, and what has come to it."""
+    """Open a server with this connection limit. Yield its port and its received bytes."""
     config = uvicorn.Config(
         application,
         http=kind,
@@ -191,7 +191,7 @@ async def open_server(
     yield server.sockets[0].getsockname()[1], received
     server.close()
     await server.wait_closed()
-    for connection in [*state.connections]:  # one that reads no more does not see its client go
+    for connection in [*state.connections]:  # one that has stopped reading does not notice that its client left
         connection.transport.close()
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while state.connections:

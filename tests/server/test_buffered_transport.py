@@ -1,4 +1,4 @@
-"""An answer goes out in one piece: the head with the body, and nothing is kept from anybody."""
+"""An answer is written in one piece, head and body, and no byte is kept back."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
 class FakeTransport(asyncio.Transport):
-    """Notes what is written at a time."""
+    """Records each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def test_head_and_body_are_one_write(fake_transport: FakeTransport, buffered_tra
     assert fake_transport.written == [HEAD + b"{}"]
 
 
-def test_an_answer_without_a_body_goes_out_at_its_end(
+def test_an_answer_without_a_body_is_written_at_its_end(
     fake_transport: FakeTransport, buffered_transport: BufferedTransport
 ) -> None:
     buffered_transport.write(HEAD)
@@ -52,7 +52,7 @@ def test_an_answer_without_a_body_goes_out_at_its_end(
     assert fake_transport.written == [HEAD]
 
 
-def test_a_later_piece_of_a_stream_goes_out_at_once_even_if_it_looks_like_a_head(
+def test_a_later_piece_that_looks_like_a_head_is_written_at_once(
     fake_transport: FakeTransport, buffered_transport: BufferedTransport
 ) -> None:
     buffered_transport.write(HEAD)
@@ -71,9 +71,7 @@ def test_each_of_two_pipelined_answers_is_one_write(
     assert fake_transport.written == [HEAD + b"{}"] * 2
 
 
-def test_a_client_that_waits_to_be_told_to_go_on_is_told_at_once(
-    fake_transport: FakeTransport, buffered_transport: BufferedTransport
-) -> None:
+def test_100_continue_is_written_at_once(fake_transport: FakeTransport, buffered_transport: BufferedTransport) -> None:
     buffered_transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert fake_transport.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
     buffered_transport.write(HEAD)
@@ -81,7 +79,7 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told_at_once(
     assert fake_transport.written[1:] == [HEAD + b"{}"]
 
 
-def test_closing_loses_nothing(fake_transport: FakeTransport, buffered_transport: BufferedTransport) -> None:
+def test_close_writes_the_kept_head(fake_transport: FakeTransport, buffered_transport: BufferedTransport) -> None:
     buffered_transport.write(HEAD)
     buffered_transport.close()
     assert fake_transport.written == [HEAD]

@@ -1,4 +1,4 @@
-"""What a request carries besides its header and its content is bounded: trailers, chunk extensions, an unread rest."""
+"""The bytes of a request besides head and content are bounded: trailers, chunk extensions, an unread rest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_trailers_are_dropped(client: Client, service: EchoApplication, pi
     assert [(await client.read_response())[2] for _ in range(2)] == [b"/late", b"/"]
 
 
-async def test_trailers_count_into_the_limit_of_the_head(client: Client) -> None:
+async def test_trailers_count_towards_the_limit_of_the_head(client: Client) -> None:
     half = b"A: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n"
     client.send(FIELDS + half + b"\r\n")
     assert (await client.read_response())[0] == 200
@@ -64,7 +64,7 @@ async def test_trailers_that_are_too_large_are_refused_before_the_request_is_ans
 
 
 @pytest.mark.parametrize("piece", [b"a" * PIECE, b"a: " + b"b" * PIECE + b"\r\n"], ids=["one field", "many"])
-async def test_trailers_that_never_end_are_refused_on_their_way(client: Client, piece: bytes) -> None:
+async def test_endless_trailers_are_refused_while_they_arrive(client: Client, piece: bytes) -> None:
     client.send(FIELDS)
     for _ in range(MAX_HEAD_BYTES // PIECE * 8):
         client.send(piece)
@@ -81,13 +81,13 @@ async def test_chunks_with_more_framing_than_content_are_refused(client: Client,
     assert await client.problem() == (431, "headers-too-large")
 
 
-async def test_small_chunks_are_taken_however_many(client: Client) -> None:
+async def test_many_small_chunks_are_accepted(client: Client) -> None:
     count = MAX_HEAD_BYTES
     client.send(ECHO + b"00000001;a=b\r\nx\r\n" * count + b"0\r\n\r\n")
     assert (await client.read_response())[2] == b"x" * count
 
 
-async def test_the_rest_of_an_answered_body_is_read_within_a_bound(client: Client) -> None:
+async def test_the_rest_of_an_answered_body_is_read_up_to_a_limit(client: Client) -> None:
     client.send(EARLY + b"5\r\nhello\r\n")
     assert (await client.read_response())[2] == b"/early"
     client.send(b"%x\r\n" % (MAX_DISCARD_BYTES // 2) + b"x" * (MAX_DISCARD_BYTES // 2) + b"\r\n0\r\n\r\n" + GET)
@@ -95,9 +95,7 @@ async def test_the_rest_of_an_answered_body_is_read_within_a_bound(client: Clien
 
 
 @pytest.mark.parametrize("piece", [b"4000\r\n" + b"x" * 0x4000 + b"\r\n", b"1;" + b"a" * PIECE])
-async def test_no_more_is_read_of_an_answered_body_than_its_bound(
-    client: Client, clock: VirtualClock, piece: bytes
-) -> None:
+async def test_an_answered_body_is_not_read_beyond_the_limit(client: Client, clock: VirtualClock, piece: bytes) -> None:
     client.send(EARLY + b"5\r\nhello\r\n")
     assert (await client.read_response())[2] == b"/early"
     for _ in range(MAX_DISCARD_BYTES // PIECE * 64):

@@ -1,4 +1,4 @@
-"""What never becomes a request is answered with a problem document too, in its turn, and within bounds."""
+"""An invalid request is answered with a problem document, in order, and within limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def client(service: EchoApplication) -> AsyncIterator[Client]:
 
 
 MALFORMED = {
-    "a method that nobody knows": b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an unknown method": b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n",
     "a path that is not ASCII": "GET /é HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
     "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
     "a chunk without a size": CHUNKED + b"zz\r\nhello\r\n",
@@ -32,57 +32,57 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
-async def test_what_cannot_be_read_is_a_problem(client: Client, request_: bytes) -> None:
+async def test_an_invalid_request_is_answered_with_a_problem(client: Client, request_: bytes) -> None:
     client.send(request_)
     assert await client.problem() == (400, "malformed-request")
 
 
 @pytest.mark.parametrize("hosts", [b"", b"Host: x\r\nHost: y\r\n"], ids=["none", "two"])
-async def test_a_request_has_one_host(client: Client, hosts: bytes) -> None:
+async def test_a_request_without_exactly_one_host_is_refused(client: Client, hosts: bytes) -> None:
     client.send(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
     assert await client.problem() == (400, "malformed-request")
 
 
-async def test_blanks_around_the_value_of_a_field_are_no_part_of_it(client: Client) -> None:
+async def test_blanks_around_a_field_value_are_stripped(client: Client) -> None:
     client.send(CHUNKED.replace(b" chunked", b" chunked  ") + b"0\r\n\r\n")
     assert (await client.read_response())[0] == 200
 
 
-async def test_a_request_of_an_older_version_needs_none(client: Client) -> None:
+async def test_a_request_of_http_1_0_needs_no_host(client: Client) -> None:
     client.send(b"GET / HTTP/1.0\r\n\r\n")
     assert (await client.read_response())[0] == 200
 
 
-async def test_a_transfer_coding_that_is_not_undone_here_is_refused(client: Client, service: EchoApplication) -> None:
+async def test_an_unknown_transfer_coding_is_refused(client: Client, service: EchoApplication) -> None:
     client.send(CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n")
     assert await client.problem() == (501, "unknown-transfer-coding")
     assert not service.begun.is_set()
 
 
 @pytest.mark.parametrize("size", [MAX_URL_BYTES + 1, 70_000, 1_000_000])
-async def test_a_target_has_a_bound(client: Client, size: int) -> None:
+async def test_a_target_above_the_limit_is_refused(client: Client, size: int) -> None:
     client.send(b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     assert await client.problem() == (414, "url-too-long")
 
 
-async def test_a_target_that_never_ends_is_refused_on_its_way(client: Client) -> None:
+async def test_an_endless_target_is_refused_while_it_arrives(client: Client) -> None:
     client.send(b"GET /" + b"a" * MAX_URL_BYTES)
     assert await client.problem() == (414, "url-too-long")
 
 
-async def test_the_longest_target_is_taken(client: Client) -> None:
+async def test_a_target_at_the_limit_is_accepted(client: Client) -> None:
     client.send(b"GET /" + b"a" * (MAX_URL_BYTES - 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (await client.read_response())[0] == 200
 
 
 @pytest.mark.parametrize("count", [1, 1000])
-async def test_header_fields_have_a_bound(client: Client, count: int) -> None:
+async def test_too_many_header_fields_are_refused(client: Client, count: int) -> None:
     fields = b"".join(b"A%d: %s\r\n" % (n, b"b" * (MAX_HEAD_BYTES // count)) for n in range(count))
     client.send(b"GET / HTTP/1.1\r\n" + fields + b"\r\n")
     assert await client.problem() == (431, "headers-too-large")
 
 
-async def test_header_fields_that_never_end_are_refused_on_their_way(client: Client, service: EchoApplication) -> None:
+async def test_endless_header_fields_are_refused_while_they_arrive(client: Client, service: EchoApplication) -> None:
     client.send(b"GET / HTTP/1.1\r\nA: ")
     for _ in range(64):
         client.send(b"b" * (16 << 10))
@@ -90,14 +90,14 @@ async def test_header_fields_that_never_end_are_refused_on_their_way(client: Cli
     assert not service.begun.is_set()
 
 
-async def test_a_large_head_within_bounds_is_taken_after_a_large_request(client: Client) -> None:
+async def test_a_large_head_is_accepted_after_a_large_request(client: Client) -> None:
     body = b"x" * 200_000
     head = b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * (MAX_HEAD_BYTES - 100) + b"\r\n\r\n"
     client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + head)
     assert [(await client.read_response())[0] for _ in range(2)] == [200, 200]
 
 
-async def test_a_head_that_is_cut_behind_a_large_body_is_read(client: Client) -> None:
+async def test_a_head_split_after_a_large_body_is_read(client: Client) -> None:
     body = b"x" * (MAX_HEAD_BYTES + 2000)
     await client.send_and_wait(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + GET[:9])
     assert (await client.read_response())[0] == 200
@@ -105,12 +105,12 @@ async def test_a_head_that_is_cut_behind_a_large_body_is_read(client: Client) ->
     assert (await client.read_response())[0] == 200
 
 
-async def test_the_callers_own_id_is_given_back(client: Client) -> None:
+async def test_the_request_id_of_the_caller_is_returned(client: Client) -> None:
     client.send(CHUNKED + b"zz\r\n")
     assert (await client.read_response())[1]["x-request-id"] == "mine"
 
 
-async def test_an_endpoint_that_reads_a_broken_body_is_told_that_nobody_listens(
+async def test_an_operation_that_reads_a_broken_body_sees_a_disconnect(
     client: Client, service: EchoApplication
 ) -> None:
     client.send(CHUNKED)
@@ -121,7 +121,7 @@ async def test_an_endpoint_that_reads_a_broken_body_is_told_that_nobody_listens(
 
 
 @pytest.mark.parametrize("bad", [b"BREW / HTTP/1.1\r\n\r\n", CHUNKED + b"zz\r\n"], ids=["head", "body"])
-async def test_it_is_answered_after_the_requests_ahead_of_it(
+async def test_an_invalid_request_is_answered_after_the_requests_ahead_of_it(
     client: Client, service: EchoApplication, bad: bytes
 ) -> None:
     client.send(GET.replace(b"/ ", b"/wait ") + GET.replace(b"/ ", b"/next ") + bad)
@@ -131,7 +131,7 @@ async def test_it_is_answered_after_the_requests_ahead_of_it(
     assert await client.problem() == (400, "malformed-request")
 
 
-async def test_a_client_that_was_answered_before_it_sent_its_body_is_hung_up_on(client: Client) -> None:
+async def test_an_answer_before_the_body_closes_the_connection(client: Client) -> None:
     client.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.read_response())[2] == b"/early"
     assert await client.is_closed()

@@ -1,4 +1,4 @@
-"""A process serves a number of connections; a request on one above it hears a problem, and probes come through."""
+"""A process serves a limited number of connections. Above it requests are refused, and probes are answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class ClientGroup:
-    """Clients of one service."""
+    """Clients of one server."""
 
     def __init__(self, port: int, arrived: ReceivedBytes, closing: AsyncExitStack) -> None:
         self._port = port
@@ -25,7 +25,7 @@ class ClientGroup:
         self._closing = closing
 
     async def client(self) -> Client:
-        """One more, which the service has taken in."""
+        """Open one more connection, which the server has accepted."""
         self._arrived.changed.clear()
         client = Client(*await asyncio.open_connection("127.0.0.1", self._port), self._arrived)
         self._closing.push_async_callback(client.close)
@@ -50,7 +50,7 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
         yield ClientGroup(port, arrived, closing)
 
 
-async def test_connections_up_to_the_limit_are_served_also_while_there_are_more(client_group: ClientGroup) -> None:
+async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(client_group: ClientGroup) -> None:
     clients = await client_group.clients(LIMIT)
     await client_group.clients(2)
     for client in clients * 2:
@@ -59,7 +59,7 @@ async def test_connections_up_to_the_limit_are_served_also_while_there_are_more(
 
 
 @pytest.mark.parametrize("request_", [GET, CHUNKED], ids=["no body", "half a body"])
-async def test_a_request_above_the_limit_is_refused_and_says_when_to_come_back(
+async def test_a_request_above_the_limit_is_refused_with_retry_after(
     client_group: ClientGroup, request_: bytes
 ) -> None:
     await client_group.clients(LIMIT)
@@ -80,7 +80,7 @@ async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGrou
     assert await client.is_closed()
 
 
-async def test_the_end_of_a_connection_makes_room(client_group: ClientGroup) -> None:
+async def test_a_closed_connection_frees_its_place(client_group: ClientGroup) -> None:
     first, *_ = await client_group.clients(LIMIT)
     first.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert (await first.read_response())[0] == 200
@@ -104,7 +104,7 @@ async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
         assert (await asking.read_response())[2] == b"/livez"
 
 
-async def test_far_above_the_limit_nobody_who_has_begun_to_ask_is_turned_away_for_another(
+async def test_far_above_the_limit_a_begun_request_is_not_replaced(
     client_group: ClientGroup,
 ) -> None:
     await client_group.clients(LIMIT)
@@ -114,7 +114,7 @@ async def test_far_above_the_limit_nobody_who_has_begun_to_ask_is_turned_away_fo
     assert await client.problem() == (503, "overloaded")
 
 
-async def test_a_connection_above_the_limit_that_asks_for_nothing_is_soon_closed(
+async def test_an_idle_connection_above_the_limit_is_soon_closed(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
     quiet = (await client_group.clients(LIMIT))[0]

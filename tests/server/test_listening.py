@@ -1,4 +1,4 @@
-"""The port that a server takes: what its connections inherit."""
+"""The port of a server, and the options that its connections inherit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bounds import bounded
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel cannot watch for it")
-def test_a_client_that_takes_in_nothing_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_none_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "UNACKNOWLEDGED_SECONDS", 1)
     with listening.bind("127.0.0.1", 0) as listener, socket.socket() as client:
         listener.listen()
@@ -23,6 +23,6 @@ def test_a_client_that_takes_in_nothing_of_its_answer_is_cut_off(monkeypatch: py
 
 
 def answer_without_end(connection: socket.socket) -> None:
-    """Write on."""
+    """Write without end."""
     for _ in bounded("the client is cut off"):
         connection.send(bytes(1 << 20))

@@ -1,4 +1,4 @@
-"""A client that stops in the middle is hung up on in time; one that waits for the server is left in peace."""
+"""A client that stops within a request is disconnected; no timeout runs for one that waits for the server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def client(service: EchoApplication, clock: VirtualClock) -> AsyncIterator
         yield client
 
 
-async def test_a_client_that_says_nothing_is_hung_up_on(client: Client, clock: VirtualClock) -> None:
+async def test_a_connection_without_a_request_is_closed(client: Client, clock: VirtualClock) -> None:
     await clock.advance(TIMEOUT)
     assert await client.is_closed()
 
@@ -47,7 +47,7 @@ async def test_half_a_head_is_refused(client: Client, clock: VirtualClock, half:
     assert await client.problem() == (408, "request-timeout")
 
 
-async def test_a_head_that_drips_is_refused(client: Client, clock: VirtualClock) -> None:
+async def test_a_slow_head_is_refused(client: Client, clock: VirtualClock) -> None:
     await client.send_and_wait(b"GET / HTTP/1.1\r\nHost: ")
     for _ in range(int(TIMEOUT)):
         await client.send_and_wait(b"x")
@@ -55,7 +55,7 @@ async def test_a_head_that_drips_is_refused(client: Client, clock: VirtualClock)
     assert await client.problem() == (408, "request-timeout")
 
 
-async def test_a_body_that_stops_is_refused_and_its_operation_told(
+async def test_a_body_that_stops_is_refused_and_disconnects_its_operation(
     client: Client, clock: VirtualClock, service: EchoApplication
 ) -> None:
     await client.send_and_wait(POST + b"ab")
@@ -64,7 +64,7 @@ async def test_a_body_that_stops_is_refused_and_its_operation_told(
     await service.gone.wait()
 
 
-async def test_a_body_may_take_long_at_the_least_rate(client: Client, clock: VirtualClock) -> None:
+async def test_a_long_body_at_the_minimum_rate_is_accepted(client: Client, clock: VirtualClock) -> None:
     await client.send_and_wait(POST.replace(b"50", b"%d" % (10 * MIN_BYTES_PER_SECOND * 20)))
     for _ in range(10):
         await clock.advance(20)
@@ -72,10 +72,10 @@ async def test_a_body_may_take_long_at_the_least_rate(client: Client, clock: Vir
     assert (await client.read_response())[0] == 200
 
 
-async def test_a_body_that_drips_is_refused_and_its_operation_told(
+async def test_a_slow_body_is_refused_and_disconnects_its_operation(
     client: Client, clock: VirtualClock, service: EchoApplication
 ) -> None:
-    """Whatever came before it began to drip is no credit: nobody is ahead of the clock."""
+    """A fast beginning gives a slow body no extra time."""
     await client.send_and_wait(POST.replace(b"50", b"%d" % (16 << 20)) + b"x" * MIN_BYTES_PER_SECOND * 1000)
     for _ in range(int(TIMEOUT) + 5):
         await client.send_and_wait(b"x" * (MIN_BYTES_PER_SECOND // 8))
@@ -84,7 +84,7 @@ async def test_a_body_that_drips_is_refused_and_its_operation_told(
     await service.gone.wait()
 
 
-async def test_the_rest_of_an_answered_body_has_a_few_seconds_in_all(client: Client, clock: VirtualClock) -> None:
+async def test_the_rest_of_an_answered_body_has_a_total_timeout(client: Client, clock: VirtualClock) -> None:
     await client.send_and_wait(EARLY)
     assert (await client.read_response())[2] == b"/early"
     for _ in range(int(DISCARD_SECONDS)):
@@ -93,7 +93,7 @@ async def test_the_rest_of_an_answered_body_has_a_few_seconds_in_all(client: Cli
     assert await client.is_closed()
 
 
-async def test_an_answered_body_that_ends_in_time_leaves_its_connection_open(
+async def test_an_answered_body_that_ends_in_time_keeps_its_connection_open(
     client: Client, clock: VirtualClock
 ) -> None:
     await client.send_and_wait(EARLY)
@@ -105,9 +105,7 @@ async def test_an_answered_body_that_ends_in_time_leaves_its_connection_open(
     assert (await client.read_response())[2] == b"/"
 
 
-async def test_an_answered_body_that_has_come_whole_leaves_no_connection_open_for_ever(
-    client: Client, clock: VirtualClock
-) -> None:
+async def test_a_complete_answered_body_leaves_no_idle_connection_open(client: Client, clock: VirtualClock) -> None:
     await client.send_and_wait(EARLY)
     assert (await client.read_response())[2] == b"/early"
     await client.send_and_wait(b"x" * 50)
@@ -125,7 +123,7 @@ async def test_blank_lines_between_requests_keep_no_connection_open(client: Clie
 
 
 @pytest.mark.parametrize("behind", [POST, b"GET / HTTP/1.1\r\nHost: x\r\n"], ids=["a body", "the rest of a head"])
-async def test_what_waits_behind_an_answer_has_all_its_time_afterwards(
+async def test_a_request_behind_an_answer_gets_its_full_timeout_afterwards(
     client: Client, clock: VirtualClock, service: EchoApplication, behind: bytes
 ) -> None:
     await client.send_and_wait(WAIT_REQUEST + behind)
@@ -139,7 +137,7 @@ async def test_what_waits_behind_an_answer_has_all_its_time_afterwards(
 
 
 @pytest.mark.parametrize("behind", [b"", b"GET / HT", POST + b"ab"], ids=["alone", "half a head", "half a body"])
-async def test_who_waits_for_an_answer_is_left_in_peace(
+async def test_no_timeout_runs_while_a_client_waits_for_an_answer(
     client: Client, clock: VirtualClock, service: EchoApplication, behind: bytes
 ) -> None:
     await client.send_and_wait(WAIT_REQUEST + behind)
@@ -149,7 +147,7 @@ async def test_who_waits_for_an_answer_is_left_in_peace(
     assert (await client.read_response())[2] == b"/wait"
 
 
-async def test_who_waits_to_be_told_to_go_on_is_left_in_peace(
+async def test_no_timeout_runs_while_a_client_waits_for_100_continue(
     client: Client, clock: VirtualClock, service: EchoApplication
 ) -> None:
     await client.send_and_wait(b"POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What a client sends ahead stays bytes until its turn comes, and is answered in order all the same."""
+"""Requests sent ahead stay bytes until their turn, and are answered in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_thousand_requests_sent_ahead_are_answered_in_order(client: Clie
     assert answers == [b"/late", *(b"/%d" % number for number in range(1000))]
 
 
-async def test_bodies_of_any_size_among_them_come_whole(client: Client) -> None:
+async def test_pipelined_bodies_of_any_size_arrive_complete(client: Client) -> None:
     bodies = [
         bytes([65 + number % 26]) * size for number, size in enumerate([0, 1, MIN_READ_BYTES, 5000, 90_000, 3, 300_000])
     ]
@@ -59,7 +59,7 @@ async def test_bodies_of_any_size_among_them_come_whole(client: Client) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """A client that takes everything; notes whether more would be read from it."""
+    """A transport that accepts every write, and records whether reading is paused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class FakeTransport(asyncio.Transport):
 
 
 async def open_connection(service: EchoApplication) -> tuple[Connection, FakeTransport]:
-    """A connection whose reads are handed to it one by one."""
+    """A connection to which the test passes reads one by one."""
     config = uvicorn.Config(service, ws="none", lifespan="off", log_config=None)
     connection, wire = Connection(config, ServerState(), {}), FakeTransport()
     connection.connection_made(wire)
     return connection, wire
 
 
-async def test_of_requests_sent_ahead_few_are_parsed_and_nothing_more_is_read(service: EchoApplication) -> None:
+async def test_few_pipelined_requests_are_parsed_and_reading_stops(service: EchoApplication) -> None:
     connection, wire = await open_connection(service)
     connection.data_received(get("/late") + get("/") * (READ // len(get("/"))))
     await service.begun.wait()
@@ -98,7 +98,7 @@ async def test_of_requests_sent_ahead_few_are_parsed_and_nothing_more_is_read(se
     connection.connection_lost(ConnectionError())
 
 
-async def test_all_that_was_sent_ahead_in_many_reads_is_bounded_by_one(service: EchoApplication) -> None:
+async def test_bytes_sent_ahead_in_many_reads_are_bounded_by_one_read(service: EchoApplication) -> None:
     connection, wire = await open_connection(service)
     connection.data_received(get("/late"))
     await service.begun.wait()
@@ -113,13 +113,13 @@ async def test_all_that_was_sent_ahead_in_many_reads_is_bounded_by_one(service: 
     connection.connection_lost(ConnectionError())
 
 
-async def test_fields_without_end_are_refused_on_their_way(client: Client, service: EchoApplication) -> None:
+async def test_endless_fields_are_refused_while_they_arrive(client: Client, service: EchoApplication) -> None:
     client.send(b"GET /fields HTTP/1.1\r\nHost: x\r\n" + b"b: x\r\n" * MIN_READ_BYTES)
     assert await client.problem() == (431, "headers-too-large")
     assert not service.begun.is_set()
 
 
-async def test_as_many_fields_as_a_head_may_have_are_taken(client: Client) -> None:
+async def test_the_maximum_number_of_fields_is_accepted(client: Client) -> None:
     fields = b"".join(b"a%d: x\r\n" % number for number in range(MAX_FIELDS - 1))
     client.send(b"GET /fields HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
     assert len((await client.read_response())[2].split(b",")) == MAX_FIELDS

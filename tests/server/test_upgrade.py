@@ -1,4 +1,4 @@
-"""A server that knows no other protocol ignores an offer to upgrade, and reads the body that comes with it."""
+"""The server knows no other protocol. It ignores an offer to upgrade, and reads the body of the request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_body_is_read(client: Client, offer: bytes, body: bytes) -> No
 
 @offers
 @bodies
-async def test_the_body_is_read_wherever_the_request_is_cut(client: Client, offer: bytes, body: bytes) -> None:
+async def test_the_body_is_read_at_every_split_of_the_request(client: Client, offer: bytes, body: bytes) -> None:
     request = echo(offer, body)
     for cut in range(1, len(request)):
         await client.send_and_wait(request[:cut])
@@ -78,7 +78,7 @@ async def test_a_request_without_a_body_is_answered(client: Client, offer: bytes
     await is_received(client, b"/next", b"/")
 
 
-async def test_each_request_of_a_connection_may_offer_one(client: Client) -> None:
+async def test_each_request_of_a_connection_may_offer_an_upgrade(client: Client) -> None:
     for offer in OFFERS.values():
         await client.send_and_wait(echo(offer, BODIES["a length"]) + NEXT[:-2] + offer + b"\r\n" + GET)
         await is_received(client, b"hello", b"/next", b"/")
@@ -93,24 +93,24 @@ async def test_a_broken_body_is_refused(client: Client, offer: bytes) -> None:
 
 
 @offers
-async def test_two_lengths_are_refused(client: Client, offer: bytes) -> None:
+async def test_two_content_lengths_are_refused(client: Client, offer: bytes) -> None:
     client.send(echo(offer, b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello"))
     assert await client.problem() == (400, "malformed-request")
 
 
 @pytest.mark.parametrize("target", [b"/echo", b"x:80", b"http://x/echo"])
-async def test_a_tunnel_is_refused(client: Client, service: EchoApplication, target: bytes) -> None:
+async def test_a_connect_request_is_refused(client: Client, service: EchoApplication, target: bytes) -> None:
     client.send(b"CONNECT " + target + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello" + NEXT)
     assert await client.problem() == (400, "malformed-request")
     assert not service.begun.is_set()
 
 
-async def test_another_protocol_from_the_first_byte_is_refused(client: Client) -> None:
+async def test_bytes_of_another_protocol_are_refused(client: Client) -> None:
     client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert await client.problem() == (400, "malformed-request")
 
 
-async def test_nothing_is_logged_of_an_offer(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_upgrade_offer_logs_nothing(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         client.send(echo(OFFERS["h2c"], BODIES["a length"]) + echo(OFFERS["websocket"], BODIES["chunks"]))
         await is_received(client, b"hello", b"hello")
