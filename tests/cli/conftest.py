@@ -14,28 +14,28 @@ from tests.peeklock_process import PeeklockProcess, run_peeklock, services
 
 
 class CommandLine:
-    """Somebody who types `peeklock ...` with one server in mind."""
+    """A command line that runs `peeklock ...` with one server."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.directory = directory
         self.url = url
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        """What a command answers."""
+        """Run a command."""
         return run_peeklock(*arguments, directory=self.directory, stdin=stdin, url=self.url)
 
     def run_ok(self, *arguments: str, stdin: bytes = b"") -> str:
-        """What a command that must succeed prints."""
+        """Run a command that must succeed, and return its output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def read_json(self, *arguments: str, stdin: bytes = b"") -> list[Any]:
-        """The documents that a command that must succeed prints with `--json`, one a line."""
+        """Run a command with `--json` that must succeed, and return its documents, one per line."""
         return [json.loads(line) for line in self.run_ok(*arguments, "--json", stdin=stdin).splitlines()]
 
     def run_refused(self, *arguments: str) -> str:
-        """What a command that must be refused says on standard error; it prints nothing."""
+        """Run a command that must be refused, and return its standard error. Standard output must be empty."""
         done = self.run(*arguments)
         assert (done.returncode, done.stdout) == (1, ""), done
         return done.stderr
@@ -51,7 +51,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProces
 
 @pytest.fixture
 def command_line(service: PeeklockProcess, tmp_path: Path) -> CommandLine:
-    """A terminal at that server."""
+    """A command line with that server."""
     return CommandLine(tmp_path, service.url)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.conftest import CommandLine
 from tests.peeklock_process import PeeklockProcess
 
-POLLS = 100  # each of which takes a command's time
+POLLS = 100  # each takes the time of a command
 
 
 def test_sealed_batches_are_listed(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:

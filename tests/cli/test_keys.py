@@ -1,4 +1,4 @@
-"""`peeklock key ...`, straight in a database and at a running server."""
+"""`peeklock key ...`, directly in a database and at a running server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
-def test_an_end_is_a_document_where_json_is_asked_for(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
+def test_a_revocation_prints_a_document_with_the_json_option(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path
+) -> None:
     first, second = (key(tmp_path, "create", "--principal", "somebody") for _ in range(2))
     assert key(tmp_path, "revoke", first["id"]) == {"revoked": first["id"]}
     at = {"url": serve().url, "api_key": second["secret"]}
@@ -54,7 +56,7 @@ def test_an_end_is_a_document_where_json_is_asked_for(serve: Callable[..., Peekl
     assert key(tmp_path, "revoke", second["id"], **at) == {"revoked": second["id"]}
 
 
-def test_the_secret_alone_is_printed(tmp_path: Path) -> None:
+def test_only_the_secret_is_printed(tmp_path: Path) -> None:
     done = run_peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
     assert done.stdout.startswith("pk_")
     assert len(done.stdout.splitlines()) == 1
@@ -68,7 +70,7 @@ def test_a_third_live_key_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.partition(":")[0]) == (1, "too-many-keys")
 
 
-def test_a_database_that_a_server_holds_is_pointed_to_it(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
+def test_a_database_in_use_is_refused_with_a_hint_to_url(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     serve()
     done = run_peeklock("key", "list", directory=tmp_path)
     assert done.returncode == 1
@@ -76,7 +78,7 @@ def test_a_database_that_a_server_holds_is_pointed_to_it(serve: Callable[..., Pe
 
 
 def key(directory: Path, *arguments: str, **settings: object) -> Any:
-    """What a `peeklock key` command that must succeed prints."""
+    """Run a `peeklock key` command that must succeed, and return its document."""
     done = run_peeklock("key", *arguments, "--json", directory=directory, **settings)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -14,19 +14,19 @@ from tests.cli.conftest import CommandLine
 
 
 def test_a_message_is_sent_from_the_argument(command_line: CommandLine) -> None:
-    assert command_line.run_ok("send", "said", "hello").startswith("sent 1 (")
-    assert command_line.run_ok("receive", "said") == "hello\n"
-    assert command_line.run_ok("receive", "said") == ""
+    assert command_line.run_ok("send", "greetings", "hello").startswith("sent 1 (")
+    assert command_line.run_ok("receive", "greetings") == "hello\n"
+    assert command_line.run_ok("receive", "greetings") == ""
 
 
-def test_a_message_is_sent_from_a_file_with_what_is_said_about_it(command_line: CommandLine) -> None:
+def test_a_message_is_sent_from_a_file_with_its_options(command_line: CommandLine) -> None:
     file = command_line.directory / "order.json"
     file.write_text('{"order": 17}')
     options = ("--file", str(file), "--content-type", "application/json", "--priority", "7", "--delay", "3600")
     (sent,) = command_line.read_json("send", "filed", *options)
     assert sent["state"] == "scheduled"
-    (seen,) = command_line.read_json("browse", "filed")
-    assert (seen["body"], seen["priority"], seen["state"]) == ({"order": 17}, 7, "scheduled")
+    (browsed,) = command_line.read_json("browse", "filed")
+    assert (browsed["body"], browsed["priority"], browsed["state"]) == ({"order": 17}, 7, "scheduled")
 
 
 def test_a_message_is_sent_from_standard_input(command_line: CommandLine) -> None:
@@ -42,26 +42,28 @@ def test_every_line_is_a_message(command_line: CommandLine) -> None:
     assert shown["counts"]["available"] == 201
 
 
-def test_what_is_said_with_lines_is_said_of_each(command_line: CommandLine) -> None:
-    command_line.run_ok("send", "said-lines", "--lines", "--priority", "9", "--delay", "3600", stdin=b"one\ntwo")
-    found = command_line.read_json("browse", "said-lines")
+def test_options_with_lines_apply_to_every_line(command_line: CommandLine) -> None:
+    command_line.run_ok(
+        "send", "lines-with-options", "--lines", "--priority", "9", "--delay", "3600", stdin=b"one\ntwo"
+    )
+    found = command_line.read_json("browse", "lines-with-options")
     assert [(b64decode(one["body_base64"]), one["priority"], one["state"]) for one in found] == [
         (b"one", 9, "scheduled"),
         (b"two", 9, "scheduled"),
     ]
 
 
-@pytest.mark.parametrize("said", [(), ("--content-type", "application/json"), ("--content-type", "text/csv")])
-def test_a_line_is_the_message_that_its_text_alone_would_be(command_line: CommandLine, said: tuple[str, ...]) -> None:
-    queue = f"alike-{len(said)}-{said[-1].partition('/')[2] if said else 'plain'}"
-    command_line.run_ok("send", queue, '{"a": 1e999}', *said)
-    command_line.run_ok("send", queue, "--lines", *said, stdin=b'{"a": 1e999}\n')
+@pytest.mark.parametrize("options", [(), ("--content-type", "application/json"), ("--content-type", "text/csv")])
+def test_a_line_is_the_same_message_as_its_text_sent_alone(command_line: CommandLine, options: tuple[str, ...]) -> None:
+    queue = f"alike-{len(options)}-{options[-1].partition('/')[2] if options else 'plain'}"
+    command_line.run_ok("send", queue, '{"a": 1e999}', *options)
+    command_line.run_ok("send", queue, "--lines", *options, stdin=b'{"a": 1e999}\n')
     alone, line = command_line.read_json("browse", queue)
     for name in ("body", "body_base64", "content_type"):
         assert alone.get(name) == line.get(name)
 
 
-def test_a_line_that_is_not_the_json_it_should_be_is_named(command_line: CommandLine) -> None:
+def test_a_line_that_is_not_json_is_named(command_line: CommandLine) -> None:
     done = command_line.run(
         "send", "broken", "--lines", "--content-type", "application/json", stdin=b'{"a": 1}\n{"a"\n'
     )
@@ -70,7 +72,7 @@ def test_a_line_that_is_not_the_json_it_should_be_is_named(command_line: Command
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e-999", "123456789012345678901234567890", "0.1", "1.0", "17"])
-def test_a_number_is_printed_as_large_as_it_was_sent(command_line: CommandLine, number: str) -> None:
+def test_numbers_are_printed_exactly(command_line: CommandLine, number: str) -> None:
     command_line.run_ok("send", "numbers", f'{{"n": {number}}}', "--content-type", "application/json")
     printed = command_line.run_ok("receive", "numbers", "--json")
     (shown,) = re.findall(r'"n": ?([^}]*)}', printed)
@@ -78,7 +80,7 @@ def test_a_number_is_printed_as_large_as_it_was_sent(command_line: CommandLine, 
     assert "Infinity" not in printed
 
 
-def test_a_message_without_a_body_is_an_empty_line(command_line: CommandLine) -> None:
+def test_a_message_without_a_body_prints_an_empty_line(command_line: CommandLine) -> None:
     httpx.post(f"{command_line.url}/v1/queues/bodiless/messages").raise_for_status()
     assert command_line.run_ok("receive", "bodiless") == "\n"
     (shown,) = command_line.read_json("queue", "show", "bodiless")
@@ -86,15 +88,15 @@ def test_a_message_without_a_body_is_an_empty_line(command_line: CommandLine) ->
 
 
 @pytest.mark.parametrize(
-    ("ending", "state"),
+    ("action", "state"),
     [("abandon", "available"), ("dead-letter", "dead_lettered"), ("defer", "deferred"), ("none", "locked")],
 )
-def test_what_was_received_is_settled_as_asked(command_line: CommandLine, ending: str, state: str) -> None:
-    command_line.run_ok("send", ending, "work")
-    (received,) = command_line.read_json("receive", ending, "--then", ending)
+def test_a_received_message_is_settled_as_requested(command_line: CommandLine, action: str, state: str) -> None:
+    command_line.run_ok("send", action, "work")
+    (received,) = command_line.read_json("receive", action, "--then", action)
     assert (received["body_base64"], received["state"]) == ("d29yaw==", "locked")
-    (seen,) = command_line.read_json("browse", ending)
-    assert seen["state"] == state
+    (browsed,) = command_line.read_json("browse", action)
+    assert browsed["state"] == state
 
 
 def test_a_deferred_message_is_received_by_its_number(command_line: CommandLine) -> None:
@@ -106,20 +108,20 @@ def test_a_deferred_message_is_received_by_its_number(command_line: CommandLine)
     assert command_line.run_ok("receive", "later", "--number", number) == "work\n"
 
 
-def test_a_body_is_given_once(command_line: CommandLine) -> None:
+def test_a_body_that_is_given_twice_is_refused(command_line: CommandLine) -> None:
     (command_line.directory / "body").write_bytes(b"x")
     done = command_line.run("send", "twice-given", "x", "--file", "body")
     assert (done.returncode, "given twice" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("option", [("--max", "2"), ("--wait", "1"), ("--dead-letter",)])
-def test_numbers_and_a_search_do_not_go_together(command_line: CommandLine, option: tuple[str, ...]) -> None:
+def test_number_excludes_other_ways_to_select_messages(command_line: CommandLine, option: tuple[str, ...]) -> None:
     done = command_line.run("receive", "later", "--number", "1", *option)
     assert (done.returncode, done.stdout) == (2, "")
     assert option[0] in done.stderr
 
 
-def test_what_was_received_is_completed_by_default(command_line: CommandLine) -> None:
+def test_received_messages_are_completed_by_default(command_line: CommandLine) -> None:
     command_line.run_ok("send", "done", "work")
     command_line.run_ok("receive", "done", "--wait", "1")
     assert command_line.read_json("browse", "done") == []
@@ -132,7 +134,7 @@ def test_dead_letters_are_received(command_line: CommandLine) -> None:
     assert command_line.run_ok("receive", "twice", "--dead-letter") == "work\n"
 
 
-def test_messages_are_looked_at_by_state_filter_and_limit(command_line: CommandLine) -> None:
+def test_messages_are_browsed_by_state_filter_and_limit(command_line: CommandLine) -> None:
     command_line.run_ok("send", "seen", "--lines", stdin=b"a\nbb\ncc\n")
     assert [b64decode(one["body_base64"]) for one in command_line.read_json("browse", "seen", "--limit", "2")] == [
         b"a",
@@ -145,11 +147,11 @@ def test_messages_are_looked_at_by_state_filter_and_limit(command_line: CommandL
     assert command_line.run_refused("browse", "seen", "--filter", "message.").startswith("invalid-request: ")
 
 
-def test_a_refusal_is_a_problem_document_where_json_is_asked_for(command_line: CommandLine) -> None:
+def test_a_refusal_is_a_problem_document_with_the_json_option(command_line: CommandLine) -> None:
     problem = json.loads(command_line.run_refused("browse", "nowhere", "--json"))
     assert (problem["code"], problem["status"]) == ("queue-not-found", 404)
 
 
 def test_a_server_that_is_away_is_named(command_line: CommandLine) -> None:
-    said = command_line.run_refused("queue", "list", "--url", "http://127.0.0.1:1")
-    assert said.startswith("No answer from http://127.0.0.1:1: ")
+    error = command_line.run_refused("queue", "list", "--url", "http://127.0.0.1:1")
+    assert error.startswith("No answer from http://127.0.0.1:1: ")

@@ -1,4 +1,4 @@
-"""Long work shows how far it is to somebody who looks, and nothing to a program that reads."""
+"""Long commands show their progress on a terminal, and print nothing of it elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def run_in_terminal(command_line: CommandLine, *arguments: str, stdin: bytes = b"") -> tuple[str, str]:
-    """What a command prints, and what it shows on a terminal meanwhile."""
+    """Run a command, and return its output and what it showed on a terminal."""
     ours, theirs = pty.openpty()
     command = subprocess.Popen(
         [PROGRAM, *arguments],
@@ -35,7 +35,7 @@ def run_in_terminal(command_line: CommandLine, *arguments: str, stdin: bytes = b
     os.close(theirs)
     printed, _ = command.communicate(stdin, timeout=TIMEOUT_SECONDS)
     shown = b""
-    with suppress(OSError):  # how the end of a terminal reads
+    with suppress(OSError):  # the end of a terminal raises it
         while piece := os.read(ours, 65536):
             shown += piece
     os.close(ours)
@@ -62,13 +62,13 @@ def test_purge_and_redrive_are_counted(command_line: CommandLine, command: tuple
     assert "3/3" in STYLE.sub("", shown)
 
 
-def test_nobody_looks_where_there_is_no_terminal(command_line: CommandLine) -> None:
+def test_without_a_terminal_no_progress_is_printed(command_line: CommandLine) -> None:
     done = command_line.run("send", "quiet", "--lines", stdin=b"one\ntwo")
     assert (done.returncode, done.stdout, done.stderr) == (0, "sent 2\n", "")
 
 
-def test_without_the_source_tree_there_is_no_benchmark(tmp_path: Path) -> None:
-    """The program as it is installed from a wheel: its packages, and nothing of the tree around them."""
+def test_without_the_source_tree_the_benchmark_is_refused(tmp_path: Path) -> None:
+    """The program as installed from a wheel: only its packages, without the source tree."""
     shutil.copytree(CHECKOUT / "app", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
     start = "import sys; sys.path.insert(0, sys.argv.pop(1)); from app.cli import app; app(prog_name='peeklock')"
     done = subprocess.run(

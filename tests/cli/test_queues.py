@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import CommandLine
 
 
-def test_a_queue_is_made_shown_changed_listed_and_removed(command_line: CommandLine) -> None:
+def test_a_queue_is_created_shown_changed_listed_and_deleted(command_line: CommandLine) -> None:
     (made,) = command_line.read_json(
         "queue", "create", "life", "--set", "lock_duration_seconds=45", "--set", "status=disabled"
     )
@@ -29,7 +29,7 @@ def test_a_queue_is_made_shown_changed_listed_and_removed(command_line: CommandL
     assert command_line.run_refused("queue", "show", "life").startswith("queue-not-found: ")
 
 
-def test_a_removal_is_a_document_where_json_is_asked_for(command_line: CommandLine) -> None:
+def test_a_deletion_prints_a_document_with_the_json_option(command_line: CommandLine) -> None:
     command_line.run_ok("queue", "create", "gone")
     assert command_line.read_json("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]
     assert (
@@ -37,7 +37,7 @@ def test_a_removal_is_a_document_where_json_is_asked_for(command_line: CommandLi
     )
 
 
-def test_a_table_is_in_words(command_line: CommandLine) -> None:
+def test_tables_show_values_in_words(command_line: CommandLine) -> None:
     settings = ("--set", "dead_letter_on_expiry=true", "--set", 'retry={"kind": "fixed", "delay_seconds": 5}')
     lines = [line.split(maxsplit=1) for line in command_line.run_ok("queue", "create", "words", *settings).splitlines()]
     shown = {line[0]: line[1].strip() for line in lines if len(line) > 1}
@@ -48,14 +48,14 @@ def test_a_table_is_in_words(command_line: CommandLine) -> None:
 
 @pytest.mark.parametrize("option", ["--key", "--api-key"])
 @pytest.mark.parametrize("command", [("queue", "list"), ("key", "list")])
-def test_a_key_is_given_in_either_spelling_everywhere(
+def test_every_command_accepts_both_spellings_of_the_key_option(
     command_line: CommandLine, command: tuple[str, ...], option: str
 ) -> None:
     assert command_line.run_refused(*command, option, "pk_x").startswith("unauthenticated: ")
     assert "--api-key, --key" in " ".join(command_line.run_ok(*command, "--help").split())
 
 
-def test_a_queue_is_removed_only_when_that_is_confirmed(command_line: CommandLine) -> None:
+def test_a_queue_is_deleted_only_after_confirmation(command_line: CommandLine) -> None:
     command_line.run_ok("queue", "create", "kept")
     assert command_line.run("queue", "delete", "kept", stdin=b"n\n").returncode == 1
     command_line.run_ok("queue", "show", "kept")
@@ -63,9 +63,9 @@ def test_a_queue_is_removed_only_when_that_is_confirmed(command_line: CommandLin
 
 
 def test_settings_that_are_refused_are_named(command_line: CommandLine) -> None:
-    said = command_line.run_refused("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
-    assert said.startswith("invalid-request: ")
-    assert "at /lock_duration_seconds: " in said
+    error = command_line.run_refused("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
+    assert error.startswith("invalid-request: ")
+    assert "at /lock_duration_seconds: " in error
     assert "colour" in command_line.run_refused("queue", "create", "bad", "--set", "colour=red")
     done = command_line.run("queue", "create", "bad", "--set", "colour")
     assert (done.returncode, "NAME=VALUE" in done.stderr) == (2, True)
@@ -79,7 +79,7 @@ def test_messages_are_purged_by_filter_limit_and_state(command_line: CommandLine
     assert command_line.read_json("queue", "purge", "full") == [{"removed": 1}]
 
 
-def test_dead_letters_are_listed_and_sent_back_to_work(command_line: CommandLine) -> None:
+def test_dead_letters_are_listed_and_redriven(command_line: CommandLine) -> None:
     command_line.run_ok("send", "dead", "--lines", stdin=b"a\nbb\n")
     command_line.run_ok("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
     listed = command_line.read_json("dead-letter", "list", "dead")
@@ -96,7 +96,7 @@ def test_dead_letters_are_listed_and_sent_back_to_work(command_line: CommandLine
     assert command_line.run_ok("receive", "elsewhere") == "bb\n"
 
 
-def test_a_list_goes_on_beyond_its_first_page(command_line: CommandLine) -> None:
+def test_a_list_continues_beyond_its_first_page(command_line: CommandLine) -> None:
     command_line.run_ok("send", "many", "--lines", stdin=b"x\n" * 1001)
     with httpx.Client(base_url=f"{command_line.url}/v1/queues/many") as queue:
         for tokens in iter(lambda: _received(queue), []):
@@ -121,9 +121,7 @@ def _received(queue: httpx.Client) -> list[str]:
         ("send", "odd", "text", "--content-type", "café"),
     ],
 )
-def test_what_cannot_be_written_in_a_request_is_refused_in_a_sentence(
-    command_line: CommandLine, command: tuple[str, ...]
-) -> None:
+def test_values_that_a_request_cannot_express_are_refused(command_line: CommandLine, command: tuple[str, ...]) -> None:
     done = command_line.run(*command)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("This cannot be sent: ")

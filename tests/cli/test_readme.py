@@ -1,4 +1,4 @@
-"""The README does what it says: its start, its tour line by line, its keys."""
+"""The commands of the README work as shown: its start, its tour line by line, its keys."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ README = (Path(app.__file__).parents[1] / "README.md").read_text()
 TOUR = "A tour with curl"
 
 
-def test_the_tour_is_true(serve: Callable[[], PeeklockProcess]) -> None:
+def test_the_tour_works_as_shown(serve: Callable[[], PeeklockProcess]) -> None:
     section = blocks(README, TOUR)
     typed = [block for kind, block in section if kind == "sh"]
-    heard = run_blocks(serve(), typed)
-    for answers in heard:
+    answered = run_blocks(serve(), typed)
+    for answers in answered:
         assert answers
         assert not [answer for answer in answers if "tracking_id" in answer]
-    for (kind, shown), answers in zip(after_each("sh", section), heard, strict=True):
+    for (kind, shown), answers in zip(after_each("sh", section), answered, strict=True):
         if kind == "json":
             check_shown(answers[-1], shown)
-    looked_at = next(answer for answers in heard for answer in answers if "items" in answer)
-    assert [one["dead_letter_reason"] for one in looked_at["items"]] == ["no-such-article"]
-    assert [one["outcome"] for one in heard[-1][-1]["settled"]] == ["completed"]
-    assert len(heard[-1][-1]["messages"]) == 1
+    dead_letters = next(answer for answers in answered for answer in answers if "items" in answer)
+    assert [one["dead_letter_reason"] for one in dead_letters["items"]] == ["no-such-article"]
+    assert [one["outcome"] for one in answered[-1][-1]["settled"]] == ["completed"]
+    assert len(answered[-1][-1]["messages"]) == 1
 
 
 def test_a_repeated_settlement_is_answered_as_the_readme_says(serve: Callable[[], PeeklockProcess]) -> None:
@@ -44,7 +44,7 @@ def test_the_keys_are_made_as_the_readme_says(serve: Callable[[], PeeklockProces
     assert answer["state"] == "available"
 
 
-def test_the_start_prints_lines_that_work(serve: Callable[[], PeeklockProcess]) -> None:
+def test_the_start_prints_commands_that_work(serve: Callable[[], PeeklockProcess]) -> None:
     service = serve()
     lines = [line.strip() for line in service.output().splitlines() if line.startswith("  curl")]
     assert len(lines) == 3

@@ -1,4 +1,4 @@
-"""What a server needs before it starts, and what it says when that is not so."""
+"""The conditions for the start of a server, and its refusals."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
 )
 def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dict[str, object], why: str) -> None:
     done = run_peeklock("serve", "--port", "0", directory=tmp_path, **settings)
-    said = done.stderr.splitlines()[-1]
+    error = done.stderr.splitlines()[-1]
     assert done.returncode == 2, done.stderr
-    assert why in said
+    assert why in error
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr
     assert done.stdout == ""
@@ -65,15 +65,15 @@ def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Pat
 def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
     redis_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
-    """Each of the two has a database of its own, in a directory of its own."""
+    """Each broker has a database of its own, in a directory of its own."""
     first = serve(redis_url=redis_url)
     other = tmp_path / "other"
     other.mkdir()
     done = run_peeklock("serve", "--port", "0", directory=other, redis_url=redis_url)
-    said = done.stderr.splitlines()[-1]
+    error = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (2, "")
-    assert "uses Redis under the prefix 'peeklock:'" in said
-    assert "PEEKLOCK_REDIS_PREFIX" in said
+    assert "uses Redis under the prefix 'peeklock:'" in error
+    assert "PEEKLOCK_REDIS_PREFIX" in error
     assert serve(redis_url=redis_url, redis_prefix="other:", data_dir=other).pid
     assert status(f"{first.url}/readyz") == 200
 
@@ -86,12 +86,10 @@ def test_tables_of_another_version_are_refused_until_they_are_migrated(
     migrated = run_peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url)
     assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
     server = serve(database_url=empty_postgres_url)
-    assert "-X PUT" in server.output()  # queues are not made by themselves there, so the first steps make one
+    assert "-X PUT" in server.output()  # sends create no queue there, so the first steps do
 
 
-def test_a_server_goes_on_over_tables_that_a_newer_version_has_migrated(
-    serve: Callable[..., PeeklockProcess], tmp_path: Path
-) -> None:
+def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/newer.db"
     assert run_peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
@@ -110,7 +108,7 @@ def test_a_file_is_served_by_one_process(serve: Callable[..., PeeklockProcess], 
     assert (done.returncode, f"in use by process {first.pid}" in done.stderr) == (2, True)
 
 
-def test_a_port_in_use_is_said_and_nothing_is_claimed(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_without_first_steps(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run_peeklock("serve", "--port", str(port), directory=tmp_path)
@@ -118,14 +116,14 @@ def test_a_port_in_use_is_said_and_nothing_is_claimed(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(f"Cannot listen on 127.0.0.1 port {port}: Address already in use.")
 
 
-def test_beyond_loopback_a_server_starts_when_somebody_is_sure(serve: Callable[..., PeeklockProcess]) -> None:
+def test_beyond_loopback_a_server_starts_with_insecure_no_auth(serve: Callable[..., PeeklockProcess]) -> None:
     server = serve("--insecure-no-auth", host="0.0.0.0")
     assert status(f"{server.url}/v1/queues") == 200
     assert server.output() == ""
 
 
 def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[..., PeeklockProcess]) -> None:
-    for _ in range(2):  # the second time it is there already
+    for _ in range(2):  # the second time the key exists already
         server = serve(host="0.0.0.0", bootstrap_key=SECRET)
         assert status(f"{server.url}/v1/queues") == 401
         assert status(f"{server.url}/v1/queues", f"Bearer {SECRET}") == 200
@@ -134,7 +132,7 @@ def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[
         assert SECRET not in server.log()
 
 
-def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
+def test_each_bad_setting_is_printed_on_one_line(tmp_path: Path) -> None:
     done = run_peeklock("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
     assert done.returncode == 2
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
@@ -144,33 +142,33 @@ def test_bad_settings_are_said_in_one_line_each(tmp_path: Path) -> None:
     ]
 
 
-def test_a_misspelt_setting_is_named_with_the_one_that_is_meant(serve: Callable[..., PeeklockProcess]) -> None:
+def test_a_misspelt_setting_is_logged_with_the_nearest_setting(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve(wroker="2", log_levels="info", service_host="10.0.0.1", api_key="of another command")
     warned = {line["given"]: line["nearest"] for line in service.lines() if "nearest" in line}
     assert warned == {"PEEKLOCK_WROKER": "PEEKLOCK_WORKERS", "PEEKLOCK_LOG_LEVELS": "PEEKLOCK_LOG_LEVEL"}
 
 
 def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
-    said = run_peeklock("serve", "--help", directory=tmp_path).stdout
-    assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in said] == []
+    help_text = run_peeklock("serve", "--help", directory=tmp_path).stdout
+    assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in help_text] == []
 
 
 @pytest.mark.parametrize(
     "url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://nobody@127.0.0.1:1/none?unknown=1", "sqlite:////nowhere/x"]
 )
-def test_a_failed_migration_is_a_sentence(tmp_path: Path, url: str) -> None:
+def test_a_failed_migration_prints_one_sentence(tmp_path: Path, url: str) -> None:
     done = run_peeklock("migrate", directory=tmp_path, database_url=url)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 
-def test_tables_are_migrated_again_without_effect(tmp_path: Path) -> None:
+def test_a_repeated_migration_has_no_effect(tmp_path: Path) -> None:
     for _ in range(2):
         done = run_peeklock("migrate", directory=tmp_path)
         assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "The tables are up to date.")
     assert (tmp_path / "data/peeklock.db").exists()
 
 
-def test_the_document_is_printed(tmp_path: Path) -> None:
+def test_the_openapi_document_is_printed(tmp_path: Path) -> None:
     document = json.loads(run_peeklock("openapi", directory=tmp_path).stdout)
     assert "/v1/queues/{queue}/messages" in document["paths"]
 
@@ -181,7 +179,7 @@ def test_the_benchmark_of_the_source_tree_is_run(tmp_path: Path) -> None:
 
 
 def status(url: str, authorization: str | None = None) -> int:
-    """The status that a GET is answered with."""
+    """Return the status of a GET."""
     request = urllib.request.Request(url, headers={"authorization": authorization} if authorization else {})
     try:
         with urllib.request.urlopen(request) as answer:

@@ -1,4 +1,4 @@
-"""Real servers of several processes, and those who speak to them."""
+"""Real servers of one or several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a real server, each over a connection of its own unless a client is kept."""
+"""Requests to a real server, each over a new connection."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS
 
 
 def send_request(service: PeeklockProcess, method: str, path: str, body: Any = None, **request: Any) -> httpx.Response:
-    """One request over a new connection."""
+    """Send one request over a new connection."""
     if body is not None:
         request["json"] = body
     return httpx.request(method, f"{service.url}{path}", timeout=TIMEOUT_SECONDS, **request)
 
 
 def metric_value(service: PeeklockProcess, line: str) -> float:
-    """The value of one line of the metrics; nought where there is none."""
+    """Return the value of one line of the metrics; 0 if the line does not exist."""
     for found in send_request(service, "GET", "/metrics").text.splitlines():
         name, _, value = found.rpartition(" ")
         if name == line:
@@ -29,8 +29,8 @@ def metric_value(service: PeeklockProcess, line: str) -> float:
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Return once the condition holds; fail, saying what did not happen, when it never does."""
+    """Return once the condition holds. After a timeout, fail and name what did not happen."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"it has not come to this: {what}"
+        assert time.monotonic() < deadline, f"this did not happen: {what}"
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What a server logs: JSON objects, with the id of the request, and nothing that is nobody else's business."""
+"""A server logs JSON objects with the id of the request, and nothing confidential."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_BODY = "another-body-of-the-same-kind"
 KEY = "pk_a-key-that-nobody-else-may-ever-see-0123"
 
 
-def test_logs_tell_neither_bodies_nor_tokens_nor_keys(serve: Serve, empty_postgres_url: str, tmp_path: Path) -> None:
+def test_logs_contain_no_bodies_tokens_or_keys(serve: Serve, empty_postgres_url: str, tmp_path: Path) -> None:
     assert run_peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url).returncode == 0
     service = serve(log_level="debug", database_url=empty_postgres_url, bootstrap_key=KEY, auto_create_queues=1)
     key = {"authorization": f"Bearer {KEY}"}
@@ -43,18 +43,18 @@ def test_logs_tell_neither_bodies_nor_tokens_nor_keys(serve: Serve, empty_postgr
     assert (line["level"], line["message"], line["operation"]) == ("error", "unexpected error", "send_message")
     assert line["exception"]
     assert (answered["level"], answered["operation"], answered["status"]) == ("debug", "send_message", 500)
-    said = service.log()
-    assert [secret for secret in (BODY, OTHER_BODY, KEY, token, token.partition(".")[2]) if secret in said] == []
+    log = service.log()
+    assert [secret for secret in (BODY, OTHER_BODY, KEY, token, token.partition(".")[2]) if secret in log] == []
 
 
-def test_every_logger_speaks_the_same_format(serve: Serve) -> None:
+def test_every_logger_uses_the_same_format(serve: Serve) -> None:
     service = serve()
     lines = service.lines()
     assert {"uvicorn.error", "alembic.runtime.migration", "peeklock"} <= {line["logger"] for line in lines}
     assert all(line.keys() >= {"level", "logger", "timestamp", "message"} for line in lines)
 
 
-def test_a_terminal_may_have_text(tmp_path: Path) -> None:
+def test_the_text_format_is_not_json(tmp_path: Path) -> None:
     settings = {"log_format": "text", "host": "no.such.host.invalid", "insecure_no_auth": 1}
     first, *_ = run_peeklock("serve", directory=tmp_path, **settings).stderr.splitlines()
     assert "[info" in first
@@ -72,7 +72,7 @@ raise SystemExit(run(settings, bind(settings.host, settings.port), print))
 """
 
 
-def test_a_server_that_cannot_open_its_rooms_says_why_and_fails(tmp_path: Path, postgres_url: str) -> None:
+def test_a_server_that_cannot_open_its_backends_logs_why_and_fails(tmp_path: Path, postgres_url: str) -> None:
     for workers in (1, 2):
         settings = {"database_url": postgres_url, "redis_url": "gopher://host", "workers": workers, "port": 0}
         done = subprocess.run(
@@ -91,7 +91,7 @@ def test_a_server_that_cannot_open_its_rooms_says_why_and_fails(tmp_path: Path, 
 
 
 async def rename_table(url: str) -> None:
-    """Break the service behind its back, so that something happens that should not."""
+    """Break the schema under the server, to cause an unexpected error."""
     connection = await asyncpg.connect(url)
     await connection.execute("ALTER TABLE message RENAME COLUMN priority TO urgency")
     await connection.close()

@@ -1,4 +1,4 @@
-"""The meters of a server of two processes, whichever of them is asked."""
+"""The metrics of a server of two processes; both processes answer the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SENT = 'peeklock_request_seconds_count{operation="send_message",outcome="ok"}'
 WAITING = "peeklock_waiting_receivers"
 
 
-def test_requests_are_added_up_over_the_processes(two_process_server: PeeklockProcess) -> None:
+def test_requests_of_all_processes_are_summed(two_process_server: PeeklockProcess) -> None:
     for quiet in workers(two_process_server):
         with paused(quiet):  # so that the other one answers
             for _ in range(10):
@@ -31,7 +31,7 @@ def test_requests_are_added_up_over_the_processes(two_process_server: PeeklockPr
     assert metric_value(two_process_server, 'peeklock_lock_store{state="ok"}') == 1
 
 
-def test_a_dead_process_waits_for_nothing_and_its_work_stays_counted(two_process_server: PeeklockProcess) -> None:
+def test_a_dead_process_keeps_its_counts_but_not_its_waiting_receivers(two_process_server: PeeklockProcess) -> None:
     first, second = workers(two_process_server)
     with ThreadPoolExecutor() as threads:
         with paused(first):
@@ -44,7 +44,7 @@ def test_a_dead_process_waits_for_nothing_and_its_work_stays_counted(two_process
         second.kill()
         with pytest.raises(httpx.TransportError):
             waiting.result()
-    wait_until(lambda: metric_value(two_process_server, WAITING) == 0, "nobody waits any more")
+    wait_until(lambda: metric_value(two_process_server, WAITING) == 0, "no receiver waits")
     assert metric_value(two_process_server, SENT) == 1
     wait_until(lambda: len(workers(two_process_server)) == 2, "the dead process is replaced")
 
@@ -56,7 +56,7 @@ def workers(service: PeeklockProcess) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def paused(worker: psutil.Process) -> Iterator[None]:
-    """Keep a process from answering; the parent may replace it if that takes long."""
+    """Suspend a process; the parent may replace it if that takes long."""
     worker.suspend()
     try:
         yield

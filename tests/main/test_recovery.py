@@ -1,4 +1,4 @@
-"""What real servers share and survive: crashes, stops, replicas on one store, and callers of each."""
+"""Crashes, stops, and replicas on one store, with real servers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ LONG_LOCK = {"lock_duration_seconds": 3600}
 
 
 def request_json(service: PeeklockProcess, method: str, path: str, body: Any = None) -> Any:
-    """What a request that must succeed is answered."""
-    heard = send_request(service, method, path, body)
-    assert heard.is_success, heard.text
-    return heard.json()
+    """Send a request that must succeed, and return its answer."""
+    response = send_request(service, method, path, body)
+    assert response.is_success, response.text
+    return response.json()
 
 
 def receive(service: PeeklockProcess, most: int = 1, **wanted: Any) -> list[Any]:
     return request_json(service, "POST", RECEIVE, {"max_messages": most, **wanted})["messages"]
 
 
-def settle(service: PeeklockProcess, message: Any, verb: str, **said: Any) -> httpx.Response:
-    return send_request(service, "POST", f"{QUEUE}/locks/{message['lock_token']}/{verb}", said)
+def settle(service: PeeklockProcess, message: Any, verb: str, **fields: Any) -> httpx.Response:
+    return send_request(service, "POST", f"{QUEUE}/locks/{message['lock_token']}/{verb}", fields)
 
 
 def fill_every_state(service: PeeklockProcess) -> Any:
-    """Leave a message in each state; the one that is locked."""
+    """Leave a message in each state, and return the locked one."""
     request_json(service, "PUT", QUEUE, LONG_LOCK)
     for body in ("dead", "deferred", "locked"):
         request_json(service, "POST", SEND, {"body": body, "properties": {"of": body}})
@@ -52,12 +52,12 @@ def fill_every_state(service: PeeklockProcess) -> Any:
 
 
 def all_messages(service: PeeklockProcess) -> Sequence[Any]:
-    """All messages of the queue as they stand."""
+    """Return all messages of the queue."""
     return request_json(service, "GET", f"{SEND}?limit=1000")["items"]
 
 
 @pytest.mark.behaviour("S1.5", "S1.19", "S1.35")
-def test_a_killed_server_comes_back_with_every_message_in_its_state(serve: Serve, tmp_path: Path) -> None:
+def test_a_killed_server_restarts_with_every_message_in_its_state(serve: Serve, tmp_path: Path) -> None:
     killed = serve(data_dir=tmp_path / "data")
     locked = fill_every_state(killed)
     before = all_messages(killed)
@@ -74,7 +74,7 @@ def test_a_killed_server_comes_back_with_every_message_in_its_state(serve: Serve
 
 
 @pytest.mark.behaviour("S1.73")
-def test_a_stopped_server_handles_nothing_and_forgets_nothing(serve: Serve, tmp_path: Path) -> None:
+def test_a_stopped_server_serves_nothing_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
     stopped = serve(data_dir=tmp_path / "data")
     fill_every_state(stopped)
     before = all_messages(stopped)
@@ -88,7 +88,7 @@ def test_a_stopped_server_handles_nothing_and_forgets_nothing(serve: Serve, tmp_
 
 @pytest.mark.behaviour("S3.27")
 @pytest.mark.parametrize("verb", ["complete", "dead-letter", "renew"])
-def test_a_broken_connection_is_told_apart_from_a_refusal(serve: Serve, tmp_path: Path, verb: str) -> None:
+def test_a_broken_connection_is_distinguished_from_a_refusal(serve: Serve, tmp_path: Path, verb: str) -> None:
     first = serve(data_dir=tmp_path / "data")
     request_json(first, "PUT", QUEUE, LONG_LOCK)
     request_json(first, "POST", SEND, {"body": 1})
@@ -137,7 +137,7 @@ def test_replicas_on_one_store_deliver_each_message_once(replicas: list[Peeklock
 
 
 @pytest.mark.behaviour("S1.22")
-def test_what_one_replica_names_another_one_finds(replicas: list[PeeklockProcess]) -> None:
+def test_ids_and_tokens_of_one_replica_work_at_another(replicas: list[PeeklockProcess]) -> None:
     here, there = replicas
     sent = request_json(here, "POST", SEND, {"body_base64": "AP8="})
     path = f"{SEND}/{sent['sequence_number']}"
@@ -153,7 +153,7 @@ def test_what_one_replica_names_another_one_finds(replicas: list[PeeklockProcess
 
 
 @pytest.mark.behaviour("S1.79")
-def test_what_one_sender_sends_in_order_arrives_in_order_at_another_replica(replicas: list[PeeklockProcess]) -> None:
+def test_messages_of_one_sender_arrive_in_order_at_another_replica(replicas: list[PeeklockProcess]) -> None:
     here, there = replicas
     for body in range(20):
         request_json(here, "POST", SEND, {"body": body})
@@ -162,7 +162,7 @@ def test_what_one_sender_sends_in_order_arrives_in_order_at_another_replica(repl
 
 
 @pytest.mark.behaviour("S1.80")
-def test_senders_that_wait_for_each_other_are_delivered_in_their_order(replicas: list[PeeklockProcess]) -> None:
+def test_sends_that_wait_for_each_other_are_delivered_in_order(replicas: list[PeeklockProcess]) -> None:
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
         for body, (thread, service) in zip(range(20), cycle([(one, replicas[0]), (two, replicas[1])]), strict=False):
             thread.submit(request_json, service, "POST", SEND, {"body": body}).result()

@@ -1,4 +1,4 @@
-"""What only a real server can show of its requests: bodies in pieces, and a lock store that goes away."""
+"""Requests that need a real server: bodies in pieces, and a lock store that goes away."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def test_without_redis_the_server_is_degraded_and_serves(
     service = serve(database_url=postgres_url, redis_url=redis.url, auto_create_queues=1)
     assert send_request(service, "GET", "/readyz").json()["lock_store"] == "ok"
     redis.stop()
-    wait_until(lambda: send_request(service, "GET", "/readyz").json()["lock_store"] == "degraded", "the loss is seen")
+    wait_until(
+        lambda: send_request(service, "GET", "/readyz").json()["lock_store"] == "degraded",
+        "the server reports the loss",
+    )
     work = "/v1/queues/work"
     assert send_request(service, "POST", f"{work}/messages", {"body": 1}).status_code == 201
     (message,) = send_request(service, "POST", f"{work}/messages/receive", {"lock_seconds": 300}).json()["messages"]
@@ -45,7 +48,7 @@ def test_without_redis_the_server_is_degraded_and_serves(
 
 
 def test_an_idempotency_key_with_nul_is_refused(serve: Serve) -> None:
-    """No header field holds a NUL (RFC 9110, 5.5), and no database keeps one in a text."""
+    """No header field may contain a NUL (RFC 9110, 5.5), and no database keeps one in a text."""
     service = serve()
     for path, body in IDEMPOTENT_BODIES.items():
         for key in (b"\0", b"one\0two", b"\0" * 300):
@@ -64,11 +67,11 @@ IDEMPOTENT_BODIES = {
     "messages/receive": b"{}",
     "messages/batch": b'{"messages": [{}]}',
 }
-"""The operations that take an Idempotency-Key, and a body for each."""
+"""The operations that accept an Idempotency-Key, and a body for each."""
 
 
 def raw_response(url: str, request: bytes) -> bytes:
-    """What the server answers to these bytes before it closes the connection."""
+    """Send these bytes, and return all answers until the server closes the connection."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port), timeout=TIMEOUT_SECONDS) as connection:
         connection.sendall(request)
@@ -82,7 +85,7 @@ def raw_response(url: str, request: bytes) -> bytes:
 
 
 def endless_upload(url: str, head: bytes, piece: bytes) -> bytes:
-    """What a request is answered with whose body would never end."""
+    """Send a request with an endless body, and return its answer."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port)) as connection:
         connection.sendall(head)

@@ -1,4 +1,4 @@
-"""A server that is told to stop leaves nobody waiting and loses nothing it has accepted."""
+"""A stopped server answers every waiting client and keeps every accepted message."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ RECEIVERS = 6
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_waiting_receivers_are_answered_at_once(
+def test_a_stop_answers_waiting_receivers_at_once(
     serve: Serve, postgres_url: str, redis_url: str, processes: int
 ) -> None:
-    """Nothing but the stop can end these polls while anybody here has patience, nor is there any haste in the stop."""
+    """Only the stop can end these polls within the test's timeout, and its grace is long."""
     slow = {"long_poll_cap_seconds": 3600, "shutdown_grace_seconds": 600}
     service = serve(workers=processes, database_url=postgres_url, redis_url=redis_url, **slow)
     send_request(service, "PUT", "/v1/queues/quiet", {})
     with ThreadPoolExecutor(RECEIVERS) as threads:
-        wish = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 3600})
-        waiting = [threads.submit(send_request, service, *wish) for _ in range(RECEIVERS)]
+        receive_request = ("POST", "/v1/queues/quiet/messages/receive", {"wait_seconds": 3600})
+        waiting = [threads.submit(send_request, service, *receive_request) for _ in range(RECEIVERS)]
         wait_until(lambda: metric_value(service, WAITING) == RECEIVERS, "all receivers wait")
         service.terminate()
         answers = [one.result() for one in waiting]
@@ -37,10 +37,10 @@ def test_waiting_receivers_are_answered_at_once(
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_whoever_comes_after_the_stop_is_refused_at_once(
+def test_a_connection_after_the_stop_is_refused_at_once(
     serve: Serve, postgres_url: str, redis_url: str, processes: int
 ) -> None:
-    """A request that is still on its way holds the stop up; nobody else is let in meanwhile, nor left waiting."""
+    """An unfinished request delays the stop; meanwhile new connections are refused at once."""
     slow = {"shutdown_grace_seconds": 600, "database_url": postgres_url, "redis_url": redis_url}
     service = serve(workers=processes, **slow)
     send_request(service, "PUT", "/v1/queues/last", {})
@@ -68,7 +68,7 @@ def is_refused(address: tuple[str, int | None]) -> bool:
     return False
 
 
-def test_volatile_messages_are_stored_before_the_end(serve: Serve, postgres_url: str, redis_url: str) -> None:
+def test_volatile_messages_are_stored_before_the_process_ends(serve: Serve, postgres_url: str, redis_url: str) -> None:
     settings = {"workers": 2, "database_url": postgres_url, "redis_url": redis_url, "auto_create_queues": 1}
     service = serve(**settings)
     send_request(service, "PUT", "/v1/queues/volatile", {})
@@ -83,14 +83,14 @@ def test_volatile_messages_are_stored_before_the_end(serve: Serve, postgres_url:
     assert send_request(later, "GET", "/v1/queues/volatile").json()["counts"]["available"] == 30
 
 
-def test_a_stop_is_no_failure_and_says_so(serve: Serve) -> None:
+def test_a_stop_exits_with_zero_and_logs_no_error(serve: Serve) -> None:
     service = serve()
     service.terminate()
     assert service.wait() == 0
     assert {line["level"] for line in service.lines()} == {"info"}
 
 
-def test_what_two_processes_shared_is_removed(
+def test_the_shared_metrics_directory_is_removed(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str
 ) -> None:
     temporary = tmp_path / "temporary"
