@@ -1,4 +1,4 @@
-"""What a guide shows of an answer, held to the answer itself."""
+"""Compares an answer with the form in which a guide shows it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from tests.guides import documents
 
 KINDS = ("sh", "json", "http", "text")
-"""What is typed, and how its answer is shown: as documents, as `curl -i` prints it, or as it is."""
+"""The kinds of blocks: commands, and answers as documents, as printed by `curl -i`, or as text."""
 
 REST = "..."
-"""In an object: it has other members. In a text: any characters."""
+"""In an object: other members. In a text: any characters."""
 
 VARYING = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"), lambda _: "TIME"),
@@ -33,23 +33,23 @@ class Response:
     body: str
 
     @classmethod
-    def read(cls, said: str) -> Response:
-        """The last answer of what was printed."""
-        said = said.replace("\r\n", "\n")
-        head, _, body = said[said.rindex("HTTP/1.1 ") :].partition("\n\n")
+    def read(cls, output: str) -> Response:
+        """Return the last answer in the output."""
+        output = output.replace("\r\n", "\n")
+        head, _, body = output[output.rindex("HTTP/1.1 ") :].partition("\n\n")
         status, *lines = head.strip().split("\n")
         named = (line.partition(": ") for line in lines)
         return cls(status, {name.lower(): value for name, _, value in named}, body.strip())
 
 
-def check_answer(kind: str, said: str, shown: str) -> None:
-    """Hold what was answered to what the page shows of it. Answers that it does not show are no problems."""
+def check_answer(kind: str, output: str, shown: str) -> None:
+    """Compare the output with the page. Earlier answers that the page does not show must be no problem documents."""
     if kind == "http":
-        _check_response(Response.read(said), Response.read(shown))
+        _check_response(Response.read(output), Response.read(shown))
     elif kind == "text":
-        assert masked(said.strip()) == masked(shown.strip())
+        assert masked(output.strip()) == masked(shown.strip())
     else:
-        wanted, answers = list(shown_documents(shown)), list(documents(said))
+        wanted, answers = list(shown_documents(shown)), list(documents(output))
         assert len(answers) >= len(wanted)
         unshown = answers[: len(answers) - len(wanted)]
         assert not [answer for answer in unshown if "tracking_id" in answer]
@@ -67,12 +67,12 @@ def _check_response(answer: Response, wanted: Response) -> None:
 
 
 def shown_documents(shown: str) -> Iterator[Any]:
-    """The documents of a page, where `...` at the end of an object stands for its other members."""
+    """Return the documents of a page; `...` at the end of an object means its other members."""
     return documents(re.sub(r",\s*\.\.\.(?=\s*})", f', "{REST}": 0', shown))
 
 
 def folded(answer: Any, shown: Any) -> Any:
-    """The answer with the words of the page wherever they mean the same."""
+    """Return the answer, with each value that matches the page replaced by the page's value."""
     if isinstance(answer, dict) and isinstance(shown, dict):
         names = [name for name in answer if name in shown or REST not in shown]
         rest = {REST: shown[REST]} if REST in shown else {}
@@ -86,7 +86,7 @@ def folded(answer: Any, shown: Any) -> Any:
 
 
 def _is_alike(answer: str, shown: str) -> bool:
-    """Whether a text is the one that is shown, in which four hexadecimal digits stand for any number of them."""
+    """Whether a text matches the page, where four hexadecimal digits match any number of them."""
     if REST not in shown:
         return masked(answer) == masked(shown)
     parts = (re.sub("[0-9a-f]{4}", "[0-9a-f]+", re.escape(part)) for part in shown.split(REST))
@@ -99,7 +99,7 @@ def _member(name: str, answer: Any, shown: Any) -> Any:
 
 
 def masked(text: str) -> str:
-    """A text in which everything of one varying form is the same."""
+    """Return the text with times, ids, tokens and secrets replaced by constants."""
     for form, mask in VARYING:
         text = form.sub(mask, text)
     return text

@@ -1,4 +1,4 @@
-"""A broker with real rooms for tests: any store, the lock store of a process on its own, a virtual clock."""
+"""A broker for tests: any real store, the lock store of a single process, a virtual clock."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -27,14 +27,14 @@ ANSWER_BYTES = 128 << 20
 
 
 class CountingTally(Counter[str]):
-    """A tally that tests can read."""
+    """Counters that tests can read."""
 
     def count(self, event: str, amount: int = 1) -> None:  # type: ignore[override]
         self[event] += amount
 
 
 def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
-    """A broker over an open store, without chance: ids are counted and jitter is nought."""
+    """Return a deterministic broker over an open store: ids are counted, and jitter is 0."""
     wait_queue: WaitQueue[int] = WaitQueue(clock)
     lock_backend = open_locks(None, wait_queue, clock, _fail)
     ids: Iterator[int] = count(1)
@@ -61,7 +61,7 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
 
 @asynccontextmanager
 async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[Broker]:
-    """A broker over a migrated SQLite database whose clock is the virtual one."""
+    """Yield a broker over a migrated SQLite database with the virtual clock."""
     store = await open_store(url, clock, 2)
     broker = build_broker(store, clock, auto_create=auto_create)
     try:
@@ -73,7 +73,7 @@ async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = Tr
 
 
 async def dead_letter_all(store: Store, queue: Queue) -> int:
-    """Dead-letter the available messages of a queue, as their receiver would; how many."""
+    """Dead-letter the available messages of a queue, as their receiver would. Return their number."""
     messages = await store.claim(Claim(queue.id, 1000, MINUTE))
     outcome, state = Outcome.DEAD_LETTERED, MessageState.DEAD_LETTERED
     return sum(await store.move([Move(token_of(message), queue.id, outcome, state) for message in messages]))

@@ -1,4 +1,4 @@
-"""Lends tests real servers and fresh databases, and prints what ran against what."""
+"""Provides real servers and new databases for tests, and prints which servers were used."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.databases import RunResources
 from tests.servers import KINDS, ServerProcess
 
 RUN_KEY = pytest.StashKey[RunResources]()
-LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each of which has a minute and a half
-SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # tells the other processes of this run where their common directory is
+LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each up to a minute and a half
+SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # names the shared directory to the other processes of this run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two choices that `dev.py test` offers."""
+    """Add the two options of `dev.py test`."""
     parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
     parser.addoption("--faults", choices=["short", "all"], default="short", help="which fault tests to run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the run, or join it as one of its workers."""
+    """Start the test run, or join it as a worker."""
     config.stash[RUN_KEY] = (
         RunResources(Path(os.environ[SHARED_RUN_VARIABLE])) if _is_worker(config) else RunResources.begin()
     )
@@ -32,13 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what the run has started."""
+    """Stop the servers that the run has started."""
     if not _is_worker(config):
         config.stash[RUN_KEY].end()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long fault tests for `--faults=all`, and give those that run the time that they need."""
+    """Skip the long fault tests without `--faults=all`, and raise the timeouts of those that run."""
     for item in items:
         if item.get_closest_marker("faults"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what ran against what."""
+    """Print the servers that the tests used."""
     used = {found.kind: str(found) for found in config.stash[RUN_KEY].found()}
     terminalreporter.section("servers")
     for kind, server in KINDS.items():
@@ -72,13 +72,13 @@ def _is_worker(config: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def run_resources(pytestconfig: pytest.Config) -> RunResources:
-    """What the processes of this test run share."""
+    """Return the resources that the processes of this test run share."""
     return pytestconfig.stash[RUN_KEY]
 
 
 @pytest.fixture(scope="session")
 def require_server(pytestconfig: pytest.Config) -> Callable[[str], str]:
-    """Pass a kind of server through, or skip the test because the command line has left that kind out."""
+    """Return a kind of server, or skip the test if the command line excludes that kind."""
 
     def pass_or_skip(kind: str) -> str:
         if kind in _left_out(pytestconfig):
@@ -133,7 +133,7 @@ def redis_url(run_resources: RunResources, require_server: Callable[[str], str])
 def private_server(
     run_resources: RunResources, require_server: Callable[[str], str]
 ) -> Iterator[Callable[..., ServerProcess]]:
-    """Make servers that this test may kill, pause and start again: `private_server(RedisServer, *options)`, started."""
+    """Start servers that this test may kill, pause and restart: `private_server(RedisServer, *options)`."""
     servers: list[ServerProcess] = []
 
     def start(make: type[ServerProcess], *options: str) -> ServerProcess:

@@ -1,4 +1,4 @@
-"""Where the servers of a test run come from, and the databases it makes on them and drops again."""
+"""Finds or starts the servers of a test run, and creates and drops its databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STARTED_HERE = "started for this run"
 
 
 class ServerMissing(Exception):
-    """A server that the tests need is neither given nor answering nor installed."""
+    """A server that the tests need is not configured, does not answer, and is not installed."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(
@@ -35,7 +35,7 @@ class ServerMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """One server of this run: its address, and how it came about."""
+    """One server of this run: its address and its origin."""
 
     kind: str
     url: str
@@ -46,28 +46,28 @@ class FoundServer:
 
 
 class RunResources:
-    """What the processes of one test run share: a directory with a note for each server that was needed."""
+    """The shared directory of one test run, with a file for each server that was used."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._started: list[ServerProcess] = []  # held, because a forgotten process object complains
+        self._started: list[ServerProcess] = []  # held, because a dropped process object warns
         self._databases = 0
 
     @classmethod
     def begin(cls) -> RunResources:
-        """Make the shared directory, and clear away what a killed run has left behind."""
+        """Create the shared directory, and remove those of killed runs."""
         for leftovers in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-            # Another run may clear it at this moment, or have made it and not signed it yet.
+            # Another run may remove it now, or may have created it without its mark yet.
             with contextlib.suppress(FileNotFoundError, ValueError):
                 if not psutil.pid_exists(int((leftovers / "owner").read_text())):
                     cls(leftovers).end()
         directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-        directory.chmod(0o755)  # the servers' own accounts must pass
+        directory.chmod(0o755)  # the servers' accounts must have access
         (directory / "owner").write_text(str(os.getpid()))
         return cls(directory)
 
     def end(self) -> None:
-        """Drop the templates, end every server that was started below the directory, and remove it."""
+        """Drop the templates, stop every server below the directory, and remove the directory."""
         for found in self.found():
             template = self.directory / f"{found.kind}.template"
             if template.exists() and found.origin != STARTED_HERE:
@@ -78,16 +78,16 @@ class RunResources:
         shutil.rmtree(self.directory)
 
     def found(self) -> list[FoundServer]:
-        """Return the servers that were needed so far."""
+        """Return the servers that were used so far."""
         records = sorted(self.directory.glob("*.server"))
         return [FoundServer(**json.loads(record.read_text())) for record in records]
 
     def new_directory(self) -> Path:
-        """Return a directory for a private server, which ends with the run at the latest."""
+        """Return a directory for a private server, which ends at the latest with the run."""
         return Path(tempfile.mkdtemp(prefix="private-", dir=self.directory))
 
     def server(self, kind: str) -> FoundServer:
-        """Return the run's server of this kind, found or started by whichever process asks first."""
+        """Return the run's server of this kind. The first process that needs it finds or starts it."""
         record = self.directory / f"{kind}.server"
         with self._lock(kind):
             if not record.exists():
@@ -96,7 +96,7 @@ class RunResources:
 
     @contextlib.contextmanager
     def empty_database(self, kind: str) -> Iterator[str]:
-        """Lend the address of a new database without tables, dropped afterwards."""
+        """Yield the address of a new database without tables, and drop it afterwards."""
         database = DRIVERS[kind].create(self.server(kind).url, self._new_name())
         try:
             yield database
@@ -105,7 +105,7 @@ class RunResources:
 
     @contextlib.contextmanager
     def migrated_database(self, kind: str) -> Iterator[str]:
-        """Lend the address of a new database with today's tables, dropped afterwards."""
+        """Yield the address of a new database with current tables, and drop it afterwards."""
         database = DRIVERS[kind].copy(self._template(kind), self._new_name())
         try:
             yield database
@@ -113,7 +113,7 @@ class RunResources:
             DRIVERS[kind].drop(database)
 
     def sqlite_template(self) -> Path:
-        """Return a migrated SQLite file to be copied, made once for the whole run."""
+        """Return a migrated SQLite file to copy. The run makes it once."""
         file = self.directory / "template.sqlite3"
         with self._lock("sqlite"):
             if not file.exists():
@@ -121,7 +121,7 @@ class RunResources:
             return file
 
     def _template(self, kind: str) -> str:
-        """Return the migrated database that the others are copies of, made once for the whole run."""
+        """Return the migrated database that the others are copied from. The run makes it once."""
         server, record = self.server(kind), self.directory / f"{kind}.template"
         with self._lock(kind):
             if not record.exists():
@@ -150,7 +150,7 @@ class RunResources:
 
 
 def find(kind: str) -> FoundServer | None:
-    """Return the server that the environment names, else one that answers on the standard port and lets us in."""
+    """Return the server of the environment, else one on the standard port that accepts a login."""
     engine = DRIVERS[kind]
     if given := os.environ.get(engine.url_variable):
         engine.check_usable(given)
@@ -162,5 +162,5 @@ def find(kind: str) -> FoundServer | None:
     return None
 
 
-if __name__ == "__main__":  # asked by `dev.py test`: what is to be installed?
+if __name__ == "__main__":  # run by `dev.py test`: which servers must be installed?
     sys.stdout.writelines(f"{kind}\n" for kind in KINDS if not KINDS[kind].installed() and find(kind) is None)

@@ -1,4 +1,4 @@
-"""The examples of a guide: typed into one shell as they stand, and compared with the answers that the guide shows."""
+"""Runs the examples of a guide unchanged in one shell, and compares their answers with the guide."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ END_OF_BLOCK = "-- a block has ended --"
 
 
 def run_blocks(service: PeeklockProcess, typed: Sequence[str]) -> list[list[Any]]:
-    """The documents that the server answers to each block; see `printed`."""
+    """Return the documents that the server answers to each block; see `printed`."""
     return [list(documents(output)) for output in printed(service, typed)]
 
 
 def printed(service: PeeklockProcess, typed: Sequence[str]) -> list[str]:
-    """What each block prints, all typed as they are into one shell, but for where the server is."""
+    """Return the output of each block. All run unchanged in one shell, except for the address of the server."""
     script = "".join(f"{block}\necho '{END_OF_BLOCK}'\n" for block in typed)
     script = script.replace(GUIDE_ADDRESS, service.url.removeprefix("http://")).replace(
         ".venv/bin/peeklock", str(PROGRAM)
@@ -40,7 +40,7 @@ def printed(service: PeeklockProcess, typed: Sequence[str]) -> list[str]:
 
 
 def documents(output: str) -> Iterator[Any]:
-    """The JSON documents that stand one after the other."""
+    """Yield the JSON documents in the output."""
     decode = json.JSONDecoder().raw_decode
     while output := output.strip():
         document, end = decode(output)
@@ -49,33 +49,33 @@ def documents(output: str) -> Iterator[Any]:
 
 
 def section(guide: str, heading: str) -> str:
-    """The text of one section of a guide."""
+    """Return the text of one section of a guide."""
     found = guide.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     assert found, heading
     return found
 
 
 def blocks(guide: str, heading: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, str]]:
-    """The blocks of one section of a guide: what is typed (sh) and what is answered (json)."""
+    """Return the blocks of one section of a guide: commands (sh) and answers (json)."""
     found = [(match[1], match[2]) for match in BLOCK.finditer(section(guide, heading)) if match[1] in kinds]
     assert found, heading
     return found
 
 
 def table(guide: str, heading: str, first: str) -> list[list[str]]:
-    """The rows of the table in a section whose first column has this title, without the row of titles."""
+    """Return the rows of a section's table whose first column has this title, without the header row."""
     lines = section(guide, heading).partition(f"\n| {first} |")[2].splitlines()[2:]
     rows = takewhile(lambda line: line.startswith("|"), lines)
     return [[cell.strip() for cell in row.removeprefix("|").removesuffix("|").split(" | ")] for row in rows]
 
 
 def after_each(kind: str, section: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What stands after each block of a kind; nothing after the last of all."""
+    """Return the block after each block of a kind, and an empty one after the last block."""
     return [after for (one, _), after in pairwise([*section, ("", "")]) if one == kind]
 
 
 def check_shown(answer: Any, shown: str) -> None:
-    """Hold an answer to what is shown of it; `...` stands for what differs from time to time."""
+    """Compare an answer with the guide, where `...` marks varying values."""
     wanted = json.loads(shown.replace(",...", ""))
     if "messages" in wanted:
         answer, wanted = answer["messages"][0], wanted["messages"][0]

@@ -6,23 +6,23 @@ from app.settings import Settings
 KIB, MIB = 1 << 10, 1 << 20
 
 BASE = 200 * MIB
-"""An idle process (105 MiB), the library of filters, caches of the database driver, and what two looks read."""
+"""An idle process (105 MiB), the library of filters, caches of the database driver, and the pages of two scans."""
 
 CONNECTION = 512 * KIB
-"""A head, a body and an answer of 64 KiB each that are not counted, twice, and one read of what was sent ahead."""
+"""A head, a body and an answer of 64 KiB each that are not counted, twice, and one read of requests sent ahead."""
 
 COPIES = 3
-"""Of a counted byte: what was read, what was made of it, and what goes to the store or the client."""
+"""Copies of a counted byte: as read, as decoded, and as sent to the store or the client."""
 
 VOLATILE_COPIES = 2
-"""Of a volatile message that waits, and of those that are in a statement."""
+"""Copies of a volatile message: in the buffer, and in a statement."""
 
 REQUESTS = 4
-"""Of the largest request: what is made of one while it is taken in."""
+"""Copies of the largest request while it is decoded."""
 
 
 def max_resident_bytes(settings: Settings) -> int:
-    """The bytes that a process with these settings has resident at most."""
+    """Return the maximum resident bytes of a process with these settings."""
     return (
         BASE
         + CONNECTION * (settings.max_connections + SPARE_CONNECTIONS)

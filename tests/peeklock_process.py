@@ -1,4 +1,4 @@
-"""The `peeklock` program as people run it: one command, or a server that is ready once it says so."""
+"""Runs the `peeklock` program: one command, or a server that is ready once it logs its URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = Path(sys.executable).with_name("peeklock")
 
 
 def environment(**settings: object) -> dict[str, str]:
-    """The environment with these settings of Peeklock and no others."""
+    """Return the environment with these settings of Peeklock and no others."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PEEKLOCK_")}
     return clean | {f"PEEKLOCK_{name.upper()}": str(value) for name, value in settings.items()}
 
@@ -27,7 +27,7 @@ def environment(**settings: object) -> dict[str, str]:
 def run_peeklock(
     *arguments: str, directory: Path, stdin: bytes = b"", **settings: object
 ) -> subprocess.CompletedProcess[str]:
-    """What a command answers, run in a directory with these settings."""
+    """Run a command in a directory with these settings."""
     done = subprocess.run(
         [PROGRAM, *arguments],
         cwd=directory,
@@ -41,7 +41,7 @@ def run_peeklock(
 
 
 class PeeklockProcess:
-    """`peeklock serve` on a free port; what it prints and what it logs are kept apart."""
+    """`peeklock serve` on a free port, with its output and its log in two files."""
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
         self.directory = directory
@@ -59,31 +59,31 @@ class PeeklockProcess:
 
     @property
     def pid(self) -> int:
-        """The process that began it all."""
+        """The id of the first process."""
         return self._process.pid
 
     def output(self) -> str:
-        """What it has shown to whoever started it."""
+        """Return its standard output."""
         return self._file("out").read_text()
 
     def log(self) -> str:
-        """What it has logged."""
+        """Return its log."""
         return self._file("log").read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged, line by line; a line that is no JSON is an error."""
+        """Return its log lines as objects. Raises an error for a line that is not JSON."""
         return [json.loads(line) for line in self.log().splitlines()]
 
     def terminate(self) -> None:
-        """Tell it to stop."""
+        """Send it SIGTERM."""
         self._process.terminate()
 
     def wait(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for its end, and return its exit status."""
         return self._process.wait(TIMEOUT_SECONDS)
 
     def end(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill it with all its processes."""
         if self._process.poll() is None:
             end_tree(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -104,7 +104,7 @@ class PeeklockProcess:
 
 @contextmanager
 def services(directory: Path) -> Iterator[Callable[..., PeeklockProcess]]:
-    """Start servers in a directory: `start("--workers=1", redis_url=...)`; nothing of them is left in the end."""
+    """Start servers in a directory: `start("--workers=1", redis_url=...)`. All are killed at the end."""
     started: list[PeeklockProcess] = []
 
     def start(*arguments: str, **settings: object) -> PeeklockProcess:

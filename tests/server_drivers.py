@@ -1,4 +1,4 @@
-"""What a test run asks of each kind of server: prove that it can be used, make a database, copy one, drop it."""
+"""The operations of a test run on each kind of server: check it, and create, copy and drop databases."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from redis.retry import Retry
 
 
 class ServerUnusable(Exception):
-    """The server does not answer, does not know us, or will not let us have a database of our own."""
+    """The server does not answer, refuses the login, or does not let us create a database."""
 
 
 class ServerDriver(ABC):
     """One kind of server, by its address."""
 
     url_variable: ClassVar[str]  # the environment variable that may name one
-    default_urls: ClassVar[tuple[str, ...]]  # where one answers when somebody has simply installed or started it
+    default_urls: ClassVar[tuple[str, ...]]  # where a server answers after a default installation
 
     @abstractmethod
     def version(self, server: str) -> str:
-        """Return its name and version as people say it."""
+        """Return its name and version."""
 
     @abstractmethod
     def create(self, server: str, name: str) -> str:
-        """Make an empty database and return its address."""
+        """Create an empty database and return its address."""
 
     @abstractmethod
     def copy(self, template: str, name: str) -> str:
-        """Make a database like another one that nobody is connected to, and return its address."""
+        """Copy a database that has no connections, and return the address of the copy."""
 
     @abstractmethod
     def drop(self, database: str) -> None:
-        """Remove a database, whoever is still connected."""
+        """Drop a database, even if it has connections."""
 
     def check_usable(self, server: str) -> None:
-        """Refuse a server on which we may not make a database of our own."""
+        """Refuse a server on which we may not create a database."""
         self.drop(self.create(server, f"peeklock_probe_{os.getpid()}"))
 
 
@@ -116,7 +116,7 @@ class MariaDriver(ServerDriver):
 
 
 class RedisDriver(ServerDriver):
-    """Redis or Valkey. Its databases are numbered and always there: ours are empty ones that no other run holds."""
+    """Redis or Valkey. Its databases are numbered and always exist: we use empty ones that no other run holds."""
 
     url_variable = "PEEKLOCK_TEST_REDIS_URL"
     default_urls = ("redis://127.0.0.1:6379/0",)
@@ -150,7 +150,7 @@ class RedisDriver(ServerDriver):
         self._reserved.pop(database).close()
 
     def _reserve(self, database: str) -> bool:
-        """Claim a number among all test runs of this machine, for as long as this process lives."""
+        """Reserve a number among all test runs of this machine while this process lives."""
         file = _claim(database).open("w")
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,7 +165,7 @@ DRIVERS: dict[str, ServerDriver] = {"postgresql": PostgresDriver(), "mariadb": M
 
 
 def run_in_thread(work: Any) -> Any:
-    """Run something in a thread of its own, so that it may use an event loop wherever it is called from."""
+    """Run a function in a new thread, so that it may use an event loop in any context."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(work).result()
 

@@ -1,4 +1,4 @@
-"""Real database servers of our own: started on a free port in a directory, stopped, killed or paused at will, ended by pid."""
+"""Private database servers: started on a free port in a directory, stopped, killed or paused by a test, ended by pid."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-EXTRA_PROGRAM_PATHS = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian keeps its servers
-PROCESS_FILE = "process.json"  # in a server's directory: what it takes to end it
+EXTRA_PROGRAM_PATHS = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")  # where Debian installs its servers
+PROCESS_FILE = "process.json"  # in a server's directory: the data to end it
 TIMEOUT_SECONDS = 60.0  # seconds a server may take to start or to end on a busy machine
-POLL_SECONDS = 0.02  # seconds between two looks at a server that is starting or ending
+POLL_SECONDS = 0.02  # seconds between two polls of a server that starts or ends
 
 
 class ServerFailed(Exception):
-    """A server did not start or did not end; the text says what its log says."""
+    """A server did not start or did not end; the text contains the end of its log."""
 
 
 class ServerProcess(ABC):
@@ -38,7 +38,7 @@ class ServerProcess(ABC):
     kind: ClassVar[str]
     title: ClassVar[str]
     program: ClassVar[str]
-    system_user: ClassVar[str | None] = None  # whom to become when root, which the program refuses to be
+    system_user: ClassVar[str | None] = None  # the account to use when root, which the program refuses
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self, directory: Path, *options: str, port: int | None = None) -> None:
@@ -49,17 +49,17 @@ class ServerProcess(ABC):
 
     @classmethod
     def installed(cls) -> bool:
-        """Tell whether this machine has the program."""
+        """Whether this machine has the program."""
         return find_program(cls.program) is not None
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """The address of the whole server, for somebody who may create databases."""
+        """The address of the server, with the right to create databases."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Tell whether it serves a client right now."""
+        """Whether it serves a client now."""
 
     @abstractmethod
     def initialise(self, data: Path) -> None:
@@ -71,13 +71,13 @@ class ServerProcess(ABC):
 
     @property
     def pid(self) -> int:
-        """The process that began it all."""
+        """The id of the first process."""
         if self._process is None:
             raise ServerFailed(f"{self.title} is not running")
         return self._process.pid
 
     def start(self) -> None:
-        """Start on the data of last time, or on new data; return once it answers."""
+        """Start on existing or new data; return once the server answers."""
         data = self.directory / "data"
         if not data.exists():
             self._own_directory(data)
@@ -99,23 +99,23 @@ class ServerProcess(ABC):
             raise ServerFailed(f"{self.title} did not start:\n{self.log()}")
 
     def stop(self) -> None:
-        """End it as an administrator would and wait until it has gone."""
+        """Stop it as an administrator would, and wait for its end."""
         self._end(self.stop_signal)
 
     def kill(self) -> None:
-        """End the whole process tree at once, as a power cut would."""
+        """Kill the whole process tree at once, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Freeze the whole tree: clients connect and wait."""
+        """Suspend the whole process tree: clients connect and wait."""
         _signal(_tree(self.pid), signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused server go on where it stood."""
+        """Resume a paused server."""
         _signal(_tree(self.pid), signal.SIGCONT)
 
     def log(self) -> str:
-        """Return the end of what the server has written."""
+        """Return the end of the server's log."""
         return (self.directory / "log").read_text(errors="replace")[-4000:]
 
     def run(self, *command: str) -> None:
@@ -134,7 +134,7 @@ class ServerProcess(ABC):
             self._process = None
 
     def _identity(self) -> dict[str, Any]:
-        """Say how to become the server's account, for subprocess; nothing unless root."""
+        """Return the arguments of subprocess that switch to the server's account; empty unless root."""
         if self.system_user is None or os.geteuid() != 0:
             return {}
         return {"user": self.system_user, "group": pwd.getpwnam(self.system_user).pw_gid, "extra_groups": ()}
@@ -148,7 +148,7 @@ class ServerProcess(ABC):
 
 
 class PostgresServer(ServerProcess):
-    """PostgreSQL with its defaults of durability; sockets and log in the directory."""
+    """PostgreSQL with its default durability; sockets and log in the directory."""
 
     kind, title, program, system_user = "postgresql", "PostgreSQL", "postgres", "postgres"
     stop_signal = signal.SIGINT  # "fast": roll back, close, write a checkpoint
@@ -170,7 +170,7 @@ class PostgresServer(ServerProcess):
 
 
 class MariaServer(ServerProcess):
-    """MariaDB with its defaults of durability and none of the machine's configuration."""
+    """MariaDB with its default durability, without the machine's configuration."""
 
     kind, title, program, system_user = "mariadb", "MariaDB", "mariadbd", "mysql"
 
@@ -189,7 +189,7 @@ class MariaServer(ServerProcess):
         self.run(*install, "--skip-test-db", "--auth-root-authentication-method=normal")
 
     def command(self, data: Path) -> Sequence[str]:
-        # A directory of its own for temporary tables: at its start a server removes those it finds there, whosever.
+        # A private directory for temporary tables: at its start a server removes all that it finds, even of other servers.
         own = [
             f"--datadir={data}",
             f"--tmpdir={self.directory}",
@@ -201,7 +201,7 @@ class MariaServer(ServerProcess):
 
 
 class RedisServer(ServerProcess):
-    """Redis that keeps nothing on disk: started again it is empty, as a lock store may be."""
+    """Redis without persistence: after a restart it is empty, as a lock store may be."""
 
     kind, title, program = "redis", "Redis", "redis-server"
 
@@ -229,32 +229,32 @@ KINDS: dict[str, type[ServerProcess]] = {server.kind: server for server in (Post
 
 
 def find_program(name: str) -> str | None:
-    """Return where a server program lies, also where Debian keeps those that are not for everyday use."""
+    """Return the path of a server program, also outside PATH, where Debian installs some of them."""
     newest_first = sorted((place for pattern in EXTRA_PROGRAM_PATHS for place in Path("/").glob(pattern)), reverse=True)
     return shutil.which(name, path=os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", os.defpath)]))
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on."""
+    """Return a TCP port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def end_recorded(directory: Path) -> None:
-    """End the server that somebody started in this directory, if it still runs."""
+    """End the server that was started in this directory, if it still runs."""
     note = json.loads((directory / PROCESS_FILE).read_text())
     with contextlib.suppress(psutil.NoSuchProcess):
-        if psutil.Process(note["pid"]).create_time() == note["born"]:  # and not a later process with its number
+        if psutil.Process(note["pid"]).create_time() == note["born"]:  # and no later process with the same id
             end_tree(note["pid"], signal.Signals(note["gentle"]))
 
 
 def end_tree(pid: int, first: signal.Signals) -> None:
-    """End a process and all it started: the parent by this signal, what then remains by SIGKILL."""
+    """End a process tree: the parent with this signal, the remaining processes with SIGKILL."""
     tree = _tree(pid)
     if first != signal.SIGKILL:
         _signal(tree[:1], first)
-        _signal(tree, signal.SIGCONT)  # paused ones must wake to hear it
+        _signal(tree, signal.SIGCONT)  # a paused process must resume to receive it
         _wait(lambda: _have_exited(tree[:1]))
     _signal(tree, signal.SIGKILL)
     _wait(lambda: _have_exited(tree))
@@ -282,7 +282,7 @@ def _signal(processes: Sequence[psutil.Process], what: signal.Signals) -> None:
 
 
 def _have_exited(processes: Sequence[psutil.Process]) -> bool:
-    """Tell whether they have ended; one that merely waits to be reaped by its parent has."""
+    """Whether the processes have ended. One that only waits to be reaped by its parent has ended."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and wakes whoever is due in the order they are due."""
+"""A clock that a test moves; due timers run in the order of their times."""
 
 import asyncio
 import heapq
@@ -14,14 +14,14 @@ EVENT_LOOP_TURNS = 50
 MAX_STEPS = 100_000
 
 STEP_SECONDS = 0.05
-"""A small part of any lock, so that work that takes long by the machine's clock outlives none."""
+"""A small part of any lock, so that slow work on the machine's clock outlives no lock."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(order=True, slots=True)
 class VirtualTimer:
-    """A callback with its time; those due together run in the order in which they were set."""
+    """A callback with its time. Callbacks of the same time run in the order in which they were set."""
 
     due: int
     number: int
@@ -33,7 +33,7 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """Satisfies `app.runtime.clock.Clock`; nothing happens between two calls of `advance`."""
+    """Implements `app.runtime.clock.Clock`; no time passes between two calls of `advance`."""
 
     def __init__(self, now: int = 1_800_000_000_000_000) -> None:
         self._start = self._now = now
@@ -62,11 +62,11 @@ class VirtualClock:
 
     @property
     def timers(self) -> int:
-        """How many timers are set and neither due nor cancelled."""
+        """The number of timers that are neither due nor cancelled."""
         return sum(not timer.cancelled for timer in self._timers)
 
     async def advance(self, seconds: float) -> None:
-        """Let the time pass; what the woken tasks do, also with timers of their own, is done on return."""
+        """Let this time pass. On return the woken tasks have finished their work, including their own timers."""
         await run_ready_tasks()
         end = self._now + round(seconds * 1_000_000)
         for _ in bounded("no timer is due", MAX_STEPS):
@@ -74,7 +74,7 @@ class VirtualClock:
                 break
             self._now = max(self._now, self._timers[0].due)
             for timer in self._due():
-                # One due at the same time may have cancelled it meanwhile.
+                # A timer of the same time may have cancelled it.
                 if not timer.cancelled:
                     timer.callback()
             await run_ready_tasks()
@@ -88,13 +88,13 @@ class VirtualClock:
 
 
 async def run_ready_tasks() -> None:
-    """Let every task go on until it waits for something that only the test can bring about."""
+    """Run every task until it waits for an event that only the test can cause."""
     for _ in range(EVENT_LOOP_TURNS):
         await asyncio.sleep(0)
 
 
 async def run_advancing(clock: VirtualClock, work: Awaitable[Result]) -> Result:
-    """The answer of work that pauses by the virtual clock and waits for a server in between."""
+    """Return the result of work that sleeps on the virtual clock and waits for a server in between."""
     task = asyncio.ensure_future(work)
     for _ in bounded("the work ends"):
         if task.done():
