@@ -1,4 +1,4 @@
-"""Real traffic against a server of its own, then what the pipeline makes of it: a lake, an audit and a report."""
+"""Runs real traffic against a new server, then the pipeline's export, snapshot, audit and report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ out = Console(highlight=False)
 
 @dataclass(frozen=True, slots=True)
 class QueueProfile:
-    """One queue of the demo: how much goes in, how long work takes, and how often what goes wrong."""
+    """One queue of the demo: its number of messages, the duration of work, and the rate of each failure."""
 
     queue: str
     messages: int
@@ -48,7 +48,7 @@ class QueueProfile:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def reason(self, rng: random.Random) -> str:
-        """Why a message cannot be processed, ever."""
+        """Return the reason for which a poison message can never be processed."""
         return rng.choice(("schema-mismatch", "unknown-customer", "unknown-customer", "address-not-found"))
 
 
@@ -63,7 +63,7 @@ QUEUE_PROFILES = (
 
 
 class Traffic:
-    """Senders and workers of all lines against one server, until every message has ended or is set aside."""
+    """Senders and workers of all queues against one server, until every message has ended or is dead-lettered."""
 
     def __init__(self, url: str, log: Path, seed: int, scale: float = 1.0) -> None:
         self._url = url
@@ -76,7 +76,7 @@ class Traffic:
         self.open = 0
 
     async def run(self, progress: Progress) -> None:
-        """Send everything and work it off."""
+        """Send all messages and process them."""
         total = sum(profile.messages for profile in self._profiles)
         bar = progress.add_task("messages settled", total=total)
         async with httpx.AsyncClient(base_url=self._url, timeout=60) as client:
@@ -104,21 +104,21 @@ class Traffic:
 
     @staticmethod
     def _message(profile: QueueProfile, number: int, rng: random.Random) -> dict[str, Any]:
-        """A message of one customer; one that hurries waits behind the others, and not for long."""
-        hurry = {"ttl_seconds": TTL_SECONDS, "priority": 0} if rng.random() < profile.deadline_probability else {}
+        """Return a message of a customer. One with a deadline has a short time to live and the lowest priority."""
+        deadline = {"ttl_seconds": TTL_SECONDS, "priority": 0} if rng.random() < profile.deadline_probability else {}
         return {
             "message_id": f"{profile.queue}-{number}",
             "group_id": f"customer-{rng.randrange(CUSTOMERS)}",
             "body": {"number": number, "amount": round(rng.lognormvariate(3, 1), 2)},
             "properties": {"region": rng.choice(("eu", "us", "apac")), "tenant": f"tenant-{rng.randrange(8)}"},
             "priority": rng.choice((4, 4, 4, 7)),
-            **hurry,
+            **deadline,
         }
 
     async def _work(self, client: httpx.AsyncClient, profile: QueueProfile, rng: random.Random) -> None:
         while self.open:
-            wish = {"max_messages": 4, "wait_seconds": WAIT_SECONDS}
-            answer = await _expect(client.post(f"/v1/queues/{profile.queue}/messages/receive", json=wish))
+            receive_request = {"max_messages": 4, "wait_seconds": WAIT_SECONDS}
+            answer = await _expect(client.post(f"/v1/queues/{profile.queue}/messages/receive", json=receive_request))
             for message in answer["messages"]:
                 await asyncio.sleep(rng.expovariate(1 / profile.work_seconds))
                 await self._settle(client, profile, message["lock_token"], rng)
@@ -131,12 +131,12 @@ class Traffic:
         elif draw < profile.poison_probability + profile.failure_probability:
             await client.post(f"{lock}/abandon", json={"reason": "the service behind it did not answer"})
         elif draw < profile.poison_probability + profile.failure_probability + profile.vanish_probability:
-            return  # as a worker does that is killed: its lock runs out
+            return  # like a worker that is killed: its lock runs out
         else:
             await client.post(f"{lock}/complete")
 
     async def _watch(self, client: httpx.AsyncClient, progress: Progress, bar: Any, total: int) -> None:
-        """Tell how much has ended, and the workers when nothing is left for them."""
+        """Report the progress, and set `open` to 0 when no message is left for the workers."""
         while self.open:
             await asyncio.sleep(0.5)
             page = await _expect(client.get("/v1/queues"))
@@ -147,15 +147,15 @@ class Traffic:
             progress.update(bar, completed=total - self.open)
 
 
-async def _expect(asked: Any) -> dict[str, Any]:
-    answer = await asked
+async def _expect(request: Any) -> dict[str, Any]:
+    answer = await request
     answer.raise_for_status()
     return dict(answer.json())
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """A server with SQLite in a folder; its URL."""
+    """Run a server with SQLite in a folder, and yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     environment = {
@@ -188,19 +188,19 @@ def _until(condition: Any, what: str) -> None:
 
 
 def sealed(url: str) -> int:
-    """How many messages are in sealed batches."""
+    """Return the number of messages in sealed batches."""
     page = httpx.get(f"{url}/v1/archive/batches", params={"limit": 1000}).raise_for_status().json()
     return sum(batch["row_count"] for batch in page["items"])
 
 
 def dead_lettered(url: str) -> int:
-    """How many messages are dead-lettered."""
+    """Return the number of dead-lettered messages."""
     page = httpx.get(f"{url}/v1/queues").raise_for_status().json()
     return sum(queue["counts"]["dead_lettered"] for queue in page["items"])
 
 
 def run_job(*arguments: str) -> None:
-    """Run a job as a user would, but that Spark is started once for all; end with its exit status where it fails."""
+    """Run a job in this process, so that Spark starts once for all jobs. Exits with the status of a failed job."""
     out.print(f"\n$ {shlex.join(('peeklock-pipeline', *arguments))}", style="bold", soft_wrap=True)
     try:
         cli.main(arguments)
@@ -210,16 +210,16 @@ def run_job(*arguments: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make traffic, export, audit, report; say where it all is."""
+    """Make traffic, export, audit and report. Print the paths of the lake and the report."""
     parser = argparse.ArgumentParser(prog="dev.py pipeline-demo", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="a directory, made if need be")
-    parser.add_argument("--seed", type=int, default=7, help="what chance begins with")
-    parser.add_argument("--scale", type=float, default=1.0, help="how much of the traffic there is, 1 for all")
+    parser.add_argument("--out", type=Path, required=True, help="a directory; created if it does not exist")
+    parser.add_argument("--seed", type=int, default=7, help="the seed of the random numbers")
+    parser.add_argument("--scale", type=float, default=1.0, help="the share of the traffic, 1 for all of it")
     options = parser.parse_args(arguments)
     folder: Path = options.out.absolute()
     lake, page, log = folder / "lake", folder / "report.html", folder / "sent.jsonl"
     if lake.exists():
-        raise SystemExit(f"{lake} is there already: choose another directory, or remove it.")
+        raise SystemExit(f"{lake} already exists: choose another directory, or remove it.")
     (folder / "server").mkdir(parents=True, exist_ok=True)
     database = f"sqlite:///{folder / 'server' / 'peeklock.db'}"
     with server(folder / "server") as url:

@@ -1,1 +1,1 @@
-"""What happened to every message, kept for good and asked with Spark."""
+"""Keeps the history of every message in a lake, and queries it with Spark."""

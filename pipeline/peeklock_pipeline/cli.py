@@ -1,4 +1,4 @@
-"""`peeklock-pipeline`: one command for each job, with progress for people and `--json` for machines."""
+"""`peeklock-pipeline`: one command for each job, with progress on terminals and `--json` for programs."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -20,19 +20,26 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 DatabaseUrl = Annotated[
-    str, typer.Option("--database-url", envvar="PEEKLOCK_DATABASE_URL", help="As the server's PEEKLOCK_DATABASE_URL.")
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="PEEKLOCK_DATABASE_URL",
+        help="The URL of the server's database, as in the server's PEEKLOCK_DATABASE_URL.",
+    ),
 ]
 LakeDirectory = Annotated[Path, typer.Option("--lake", help="The directory of the lake.")]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://...")]
 LOCAL = "local[*]"
-Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The server.")]
-Key = Annotated[str | None, typer.Option("--api-key", envvar="PEEKLOCK_API_KEY", help="Where the server wants keys.")]
+Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The URL of the server.")]
+Key = Annotated[
+    str | None, typer.Option("--api-key", envvar="PEEKLOCK_API_KEY", help="An API key, if the server requires keys.")
+]
 SERVER = "http://127.0.0.1:8080"
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")]
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the job that these words, or those of the command line, ask for; a refusal is one sentence and exit status 2."""
+    """Run a job from these words or the command line. A refusal prints one sentence and exits with 2."""
     try:
         app(words)
     except Refusal as refusal:
@@ -42,11 +49,11 @@ def main(words: Sequence[str] | None = None) -> None:
 
 @app.callback()
 def peeklock_pipeline() -> None:
-    """What happened to every message, kept for good and asked with Spark."""
+    """Keep the history of every message in a lake, and query it with Spark."""
 
 
 def print_result(result: Any, as_json: bool, sentence: str) -> None:
-    """Print what came of a job."""
+    """Print the result of a job."""
     if as_json:
         print(json.dumps(asdict(result), default=str))
     else:
@@ -55,7 +62,7 @@ def print_result(result: Any, as_json: bool, sentence: str) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, where that is somebody's terminal, that hears how much of how much is done."""
+    """Show a progress bar if stderr is a terminal. Yields the function that updates it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=None)
@@ -64,7 +71,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @app.command()
 def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCAL, as_json: AsJson = False) -> None:
-    """Bring what was archived since the last export into the lake, each message exactly once."""
+    """Copy what was archived since the last export into the lake, each message exactly once."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import export as run
     from peeklock_pipeline.jobs.export import pending_batches
@@ -72,7 +79,7 @@ def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCA
     from peeklock_pipeline.session import open_session
 
     source, target = Database.from_url(database_url), Lake(lake)
-    pending_batches(source, target.export_position())  # refused before Spark starts, which takes seconds
+    pending_batches(source, target.export_position())  # refuse before Spark starts, which takes seconds
     with progress("exporting") as report_progress:
         done = run(open_session(master), source, target, report_progress)
     sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
@@ -84,19 +91,19 @@ def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCA
 @app.command()
 def report(
     lake: LakeDirectory,
-    page: Annotated[Path, typer.Option("--out", help="Where the page goes.")] = Path("report.html"),
-    queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay as they are.")] = None,
+    page: Annotated[Path, typer.Option("--out", help="The path of the page.")] = Path("report.html"),
+    queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay unchanged.")] = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Say what happened to messages: tables in the lake, and one HTML page that needs nothing else."""
+    """Report what happened to messages, as tables in the lake and as one self-contained HTML page."""
     from peeklock_pipeline.jobs.report import begin
     from peeklock_pipeline.jobs.report import report as run
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
     source = Lake(lake)
-    begin(source)  # refused before Spark starts, which takes seconds
+    begin(source)  # refuse before Spark starts, which takes seconds
     with progress("reporting") as report_progress:
         done = run(open_session(master), source, page, queue, report_progress)
     sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
@@ -108,20 +115,21 @@ def report(
 @app.command()
 def replay(
     lake: LakeDirectory,
-    queue: Annotated[str, typer.Option("--to", help="The queue that messages are sent to.")],
-    where: Annotated[str, typer.Option(help="Which messages: Spark SQL over the archive's columns.")],
+    queue: Annotated[str, typer.Option("--to", help="The queue to send messages to.")],
+    where: Annotated[str, typer.Option(help="A filter of messages: Spark SQL over the archive's columns.")],
     url: Url = SERVER,
     api_key: Key = None,
-    only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be sent, and send nothing.")] = False,
-    rate: Annotated[float, typer.Option(help="Messages per second, of all tasks together.")] = 500.0,
-    name: Annotated[str | None, typer.Option(help="Go on with, or begin, the replay of this name.")] = None,
+    only_plan: Annotated[bool, typer.Option("--plan", help="Print what would be sent, and send nothing.")] = False,
+    rate: Annotated[float, typer.Option(help="Messages per second, over all tasks.")] = 500.0,
+    name: Annotated[str | None, typer.Option(help="Continue or begin the replay with this name.")] = None,
     in_doubt: Annotated[
-        InDoubtAction, typer.Option(help="What to do with messages that the queue may have had and forgotten.")
+        InDoubtAction,
+        typer.Option(help="What to do with messages that may have been sent, and whose ids the queue has forgotten."),
     ] = InDoubtAction.REFUSE,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages from the lake to a queue again: each once, whatever dies, and however often this is run."""
+    """Send messages from the lake to a queue again: each once, after any crash and any number of runs."""
     from peeklock_pipeline.jobs.replay import plan
     from peeklock_pipeline.jobs.replay import replay as run
     from peeklock_pipeline.lake import Lake
@@ -130,23 +138,23 @@ def replay(
     from peeklock_pipeline.session import open_session
 
     source = Lake(lake)
-    order = ReplayRequest.create(where, Destination.from_url(url, queue, api_key), rate, name)
-    source.archive_table()  # refused before Spark starts, which takes seconds
+    request = ReplayRequest.create(where, Destination.from_url(url, queue, api_key), rate, name)
+    source.archive_table()  # refuse before Spark starts, which takes seconds
     if only_plan:
-        found = plan(open_session(master), source, order)
+        found = plan(open_session(master), source, request)
         print_result(found, as_json, found.sentence(queue))
         return
     with progress("replaying") as report_progress:
-        done = run(open_session(master), source, order, in_doubt, report_progress)
+        done = run(open_session(master), source, request, in_doubt, report_progress)
     print_result(done, as_json, done.sentence(queue))
 
 
-Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; may be given several times.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; can be repeated.")]
 
 
 @app.command()
 def snapshot(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCAL, as_json: AsJson = False) -> None:
-    """Put the messages that are in queues now, dead-lettered ones among them, into the lake's table `messages`."""
+    """Replace the lake's table `messages` with the messages now in queues, including dead-lettered ones."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.jobs.snapshot import snapshot as run
@@ -165,12 +173,12 @@ def audit(
     lake: LakeDirectory,
     expect: Annotated[
         Path | None,
-        typer.Option(help="Ids of messages that were sent: a JSON string, or object with message_id, a line."),
+        typer.Option(help="A file of the ids that were sent: each line a JSON string, or an object with message_id."),
     ] = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that nothing was lost and nothing is there twice; exit status 1 where something was, and it is named."""
+    """Prove that no message is lost or duplicated. Faults are named, and the exit status is then 1."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.audit import audit as run
     from peeklock_pipeline.jobs.export import sealed_batches_after
@@ -191,11 +199,13 @@ def trim(
     lake: LakeDirectory,
     url: Url = SERVER,
     api_key: Key = None,
-    older_than: Annotated[str, typer.Option(help="Only what was sealed longer ago, such as 7d or 12h.")] = "1d",
+    older_than: Annotated[
+        str, typer.Option(help="Only batches that were sealed longer ago than this, such as 7d or 12h.")
+    ] = "1d",
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Have the server remove what is in the lake, message for message; exit status 1 where a batch differs."""
+    """Have the server remove batches that the lake holds completely; exit status 1 if a batch differs."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.trim import Server
     from peeklock_pipeline.jobs.trim import trim as run
@@ -205,7 +215,7 @@ def trim(
     target, sealed_before = Lake(lake), parse_age(older_than)
     target.archive_table()
     with Server(url, api_key) as server:
-        next(server.batches(), None)  # refused before Spark starts
+        next(server.batches(), None)  # refuse before Spark starts
         with progress("trimming") as report_progress:
             done = run(open_session(master), server, target, sealed_before, report_progress)
     print_result(done, as_json, done.sentences())
@@ -215,7 +225,7 @@ def trim(
 
 @app.command()
 def compact(lake: LakeDirectory, as_json: AsJson = False) -> None:
-    """Put the many files of exports together into few large ones; the messages stay the same."""
+    """Merge the many files of exports into few large ones; the messages stay the same."""
     from peeklock_pipeline.jobs.compact import compact as run
     from peeklock_pipeline.lake import Lake
 
@@ -228,10 +238,10 @@ def compact(lake: LakeDirectory, as_json: AsJson = False) -> None:
 @app.command()
 def vacuum(
     lake: LakeDirectory,
-    older_than: Annotated[str, typer.Option(help="Only files older than that, such as 7d or 12h.")] = "7d",
+    older_than: Annotated[str, typer.Option(help="Only files older than this, such as 7d or 12h.")] = "7d",
     as_json: AsJson = False,
 ) -> None:
-    """Remove files that belong to nothing: what a crash left, a compaction replaced, a removal took out."""
+    """Remove files that belong to no table: left by a crash, replaced by a compaction, or removed by retention."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.compact import vacuum as run
     from peeklock_pipeline.lake import Lake
@@ -243,12 +253,14 @@ def vacuum(
 @app.command()
 def retention(
     lake: LakeDirectory,
-    older_than: Annotated[str, typer.Option(help="What ended longer ago, in whole days, such as 400d.")],
+    older_than: Annotated[
+        str, typer.Option(help="Only messages that ended longer ago than this, in whole days, such as 400d.")
+    ],
     queue: Queues = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Remove messages that ended long ago from the lake, of all queues or of some."""
+    """Remove messages that ended long ago from the lake, of all queues or of the named ones."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.retention import first_kept_day
     from peeklock_pipeline.jobs.retention import retention as run
@@ -272,16 +284,25 @@ def _explain(wanted: bool) -> None:
 @app.command()
 def what_if(
     lake: LakeDirectory,
-    policy: Annotated[str, typer.Option(help="As lock=30s,limit=10,retry=exponential:1s:2:60s, or a part of it.")],
-    was: Annotated[str, typer.Option(help="What was in force, likewise; the rest is as in a new queue.")] = "",
+    policy: Annotated[
+        str,
+        typer.Option(help="The other policy, such as lock=30s,limit=10,retry=exponential:1s:2:60s, or a part of it."),
+    ],
+    was: Annotated[
+        str, typer.Option(help="The policy that was in force, in the same form; missing parts are as in a new queue.")
+    ] = "",
     queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
-    crashed: Annotated[float, typer.Option(min=0, max=1, help="Share of lost locks whose receiver had died.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="The luck of the draws.")] = 1,
-    _explained: Annotated[bool, typer.Option("--explain", is_eager=True, callback=_explain, help="Say how.")] = False,
+    crashed: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of lost locks whose receiver had crashed.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="The seed of the random draws.")] = 1,
+    _explained: Annotated[
+        bool, typer.Option("--explain", is_eager=True, callback=_explain, help="Explain the model.")
+    ] = False,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Ask what another lock duration, delivery limit or retry delay would have done with the messages there were."""
+    """Estimate the effect of another lock duration, delivery limit or retry delay on the messages of the lake."""
     from peeklock_pipeline.jobs.report import begin
     from peeklock_pipeline.jobs.what_if import WhatIfRequest
     from peeklock_pipeline.jobs.what_if import what_if as run
@@ -291,7 +312,7 @@ def what_if(
 
     in_force = read_policy(was, Policy())
     question, source = WhatIfRequest(in_force, read_policy(policy, in_force), crashed, seed), Lake(lake)
-    begin(source)  # refused before Spark starts, which takes seconds
+    begin(source)  # refuse before Spark starts, which takes seconds
     with progress("asking what if") as report_progress:
         done = run(open_session(master), source, question, queue, report_progress)
     print_result(done, as_json, done.sentences())

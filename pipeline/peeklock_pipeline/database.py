@@ -1,7 +1,7 @@
-"""The archive in a Peeklock database: what is sealed in it, and its rows as Arrow tables.
+"""Reads the archive of a Peeklock database: its sealed batches, and its rows as Arrow tables.
 
-The engines are read by the drivers that give whole columns: ADBC for PostgreSQL and SQLite, ConnectorX for MariaDB
-and MySQL. A `Database` holds no connection, so that it can travel to executors.
+The drivers return whole columns: ADBC for PostgreSQL and SQLite, ConnectorX for MariaDB and MySQL. A `Database` holds
+no connection, so it can be sent to executors.
 """
 
 import re
@@ -28,10 +28,10 @@ from peeklock_pipeline.table_specs import (
 )
 
 CHUNK_BYTES = 64 << 20
-"""About how much of an answer is in memory at a time, whatever the bodies weigh."""
+"""About how many bytes of a result are in memory at a time, independent of the size of bodies."""
 
 CHUNK_ROWS = 10_000
-"""How many rows the drivers that do not count bytes bring at a time."""
+"""Rows per chunk for drivers that do not count bytes."""
 
 CONNECT_SECONDS = 10
 
@@ -42,7 +42,7 @@ EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host
 NO_ARCHIVE = re.compile(
     r"""relation "\w+" does not exist|column "?[\w.]+"? does not exist|\(42S02\)|\(42S22\)|no such"""
 )
-"""How the engines say that a table or a column is not there."""
+"""The error texts of the engines for a missing table or column."""
 
 
 class Engine(StrEnum):
@@ -67,7 +67,8 @@ class Batch:
     """A sealed batch of archived messages, which never changes and is removed only as a whole.
 
     `digest` is of the sequence numbers where `digest_version` is 1, of every exported column where it is 2, as
-    `transforms/audit.py` computes both. `removed_at` is None while the rows are there. Times are microseconds since 1970.
+    `transforms/audit.py` computes both. `removed_at` is None while the archive has the rows. Times are microseconds
+    since 1970.
     """
 
     number: int
@@ -80,7 +81,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedCount:
-    """How many messages a queue has accepted on a day and archives, and how many of them the database holds.
+    """How many messages a queue accepted on a day and archives, and how many of them the database holds.
 
     Only messages with a digest of their content count.
     """
@@ -93,14 +94,15 @@ class AcceptedCount:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """One database, by its URL."""
+    """A database, by its URL."""
 
     url: str
     engine: Engine
 
     @classmethod
     def from_url(cls, url: str) -> "Database":
-        """The database of a URL such as the server takes. Refuses with `BadDatabaseUrl`, which tells no password."""
+        """Return the database of a URL in the server's format. Refuses with `BadDatabaseUrl`, which shows no
+        password."""
         scheme = url.partition("://")[0] if "://" in url else ""
         if scheme not in SCHEMES:
             raise BadDatabaseUrl(
@@ -111,7 +113,7 @@ class Database:
             _ = place.port
         except ValueError:
             raise BadDatabaseUrl(
-                "The database URL cannot be read: is a mark in its password not percent-encoded?"
+                "The database URL cannot be parsed: percent-encode the special characters of its password."
             ) from None
         if not place.path.strip("/"):
             raise BadDatabaseUrl(f"The database URL names no database; it looks like {EXAMPLES}.")
@@ -119,36 +121,37 @@ class Database:
             return cls(f"{SCHEMES[scheme]}{url.removeprefix(scheme)}", SCHEMES[scheme])
         if place.netloc:
             raise BadDatabaseUrl(f"A SQLite file has no host; write sqlite:///{place.netloc}{place.path}.")
-        # From here, because an executor may work elsewhere.
+        # Make the path absolute, because an executor may have another working directory.
         return cls(str(Path(unquote(place.path[1:])).absolute()), Engine.SQLITE)
 
     @property
     def name(self) -> str:
-        """How people call it, without a password."""
+        """The URL without its password."""
         place = urlsplit(self.url)
         port = f":{place.port}" if place.port else ""
         return self.url if self.engine is Engine.SQLITE else f"{place.hostname}{port}{place.path}"
 
     def batches(self, after: int = 0) -> list[Batch]:
-        """The sealed batches with greater numbers, in order. Refuses with `DatabaseUnavailable`."""
+        """Return the sealed batches with greater numbers, in order. Refuses with `DatabaseUnavailable`."""
         found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
     def chunks(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> Iterator[pa.Table]:
-        """The messages of these sealed batches, ends included, in tables that fit into memory.
+        """Yield the messages of these sealed batches, inclusive, in tables that fit into memory.
 
-        Refuses with `DatabaseUnavailable`, at the latest with the last piece.
+        Refuses with `DatabaseUnavailable`, possibly after some tables.
         """
         wanted = {name: kind for name, kind in _stored_columns(ARCHIVE).items() if name in columns}
         answer = self._query(wanted, f"FROM archive WHERE export_batch BETWEEN {int(first)} AND {int(last)}")
         return (to_lake_table(chunk, ARCHIVE) for chunk in answer)
 
     def read(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> pa.Table:
-        """The messages of these sealed batches, ends included. Refuses with `DatabaseUnavailable`."""
+        """Return the messages of these sealed batches, inclusive. Refuses with `DatabaseUnavailable`."""
         return pa.concat_tables(self.chunks(first, last, columns))
 
     def span(self) -> tuple[int, int] | None:
-        """The lowest and the highest sequence number among messages in queues and in the archive; None without any."""
+        """Return the lowest and highest sequence number of messages in queues and in the archive; None without
+        messages."""
         ends = "MIN(sequence_number) AS low, MAX(sequence_number) AS high"
         both = f"SELECT {ends} FROM message UNION ALL SELECT {ends} FROM archive"
         answer = self._query({"low": NUMBER, "high": NUMBER}, f"FROM ({both}) AS ends WHERE low IS NOT NULL")
@@ -156,7 +159,7 @@ class Database:
         return (min(row["low"] for row in rows), max(row["high"] for row in rows)) if rows else None
 
     def messages(self, first: int, last: int) -> Iterator[pa.Table]:
-        """The messages in queues between these sequence numbers, ends included, in tables that fit into memory."""
+        """Yield the messages in queues between these sequence numbers, inclusive, in tables that fit into memory."""
         held = (
             "SELECT m.*, q.name AS queue FROM message m JOIN queue q ON q.id = m.queue_id "
             f"WHERE m.sequence_number BETWEEN {int(first)} AND {int(last)}"
@@ -166,9 +169,9 @@ class Database:
         )
 
     def rows(self, first: int, last: int) -> Iterator[pa.Table]:
-        """Every message between these sequence numbers, ends included, in queues and in the archive, without bodies.
+        """Yield every message between these sequence numbers, inclusive, in queues and in the archive, without bodies.
 
-        Messages on their way from a queue into the archive are seen once, because one statement sees both.
+        A message that moves from a queue into the archive occurs once, because one statement reads both.
         """
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
         standing = f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END"
@@ -191,9 +194,9 @@ class Database:
         return (_completed(to_lake_table(chunk, STORED_ROWS), STORED_ROWS) for chunk in answer)
 
     def accounts(self, exported: int) -> list[AcceptedCount]:
-        """What was accepted and what the database holds of it, without batches up to `exported`, by queue and day.
+        """Return what was accepted and what the database holds of it, without batches up to `exported`, by queue and day.
 
-        One statement reads all of it, so no message on its way between tables is missed or counted twice.
+        One statement reads all of it, so a message that moves between tables is neither missed nor counted twice.
         """
         day = "enqueued_at {} 86400000000".format("DIV" if self.engine is Engine.MYSQL else "/")
         name = "COALESCE(q.name, (SELECT MAX(a.queue) FROM accepted_count a WHERE a.queue_id = m.queue_id), '')"
@@ -215,7 +218,8 @@ class Database:
         ]
 
     def _query(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
-        """What these columns hold, at least one table. Each column comes with an empty value of its kind."""
+        """Yield the values of these columns in at least one table. `columns` maps each to an empty value of its
+        type."""
         try:
             yield from merge_batches(DRIVERS[self.engine](self.url, columns, source))
         except Exception as error:
@@ -224,7 +228,7 @@ class Database:
     def error_text(self, error: Exception) -> str:
         said = " ".join(str(error).split())
         if NO_ARCHIVE.search(said):
-            return f"The database {self.name} has no sealed archive: is it Peeklock's, and brought up to date by `peeklock migrate`?"
+            return f"The database {self.name} has no sealed archive. Use Peeklock's database, migrated by `peeklock migrate`."
         password = urlsplit(self.url).password
         return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
 
@@ -233,7 +237,8 @@ AUDITED_QUEUE_COLUMNS = (
     "sequence_number", "queue", "message_id", "enqueued_at", "group_id", "headers", "body_kind", "body",
     "content_digest", "standing", "place", "body_sha256", "content_found",
 )  # fmt: skip
-"""What an audit reads of messages in queues. The rest may change until they end, and no digest covers it."""
+"""The columns of messages in queues that an audit reads. No digest covers the others, which may change until the
+end."""
 
 
 def _content_postgresql() -> str:
@@ -262,7 +267,7 @@ HASHED_COLUMNS = {
     Engine.MYSQL: {"body_sha256": "SHA2(body, 256)", "content_found": _content_mysql()},
     Engine.SQLITE: {},
 }
-"""What an engine computes of a body, so that the body stays in the database. SQLite has no function for it."""
+"""The digests that an engine computes, so that the body stays in the database. SQLite has no function for it."""
 
 AUDIT_SKIPPED_COLUMNS = {
     Engine.POSTGRESQL: ("body",),
@@ -272,7 +277,7 @@ AUDIT_SKIPPED_COLUMNS = {
 """Columns that an audit does not read from an engine."""
 
 NUMBER, TEXT, BLOB = "0", "''", "x''"
-"""An empty value of each kind that a database stores."""
+"""An empty value of each type that a database stores."""
 
 BATCHES = {
     "number": NUMBER, "row_count": NUMBER, "digest": TEXT, "sealed_at": NUMBER, "removed_at": NUMBER,
@@ -281,7 +286,8 @@ BATCHES = {
 
 
 def _stored_columns(spec: TableSpec) -> dict[str, str]:
-    """The columns of a table of the lake that the database stores, each with an empty value of its kind there."""
+    """Return the columns of a table of the lake that the database stores, each with an empty value of its stored
+    type."""
     fields = {field.name: field.type for field in spec.schema if field.name not in ("date", "taken_at")}
     return {name: _empty(name, kind) for name, kind in fields.items()}
 
@@ -293,21 +299,21 @@ def _empty(name: str, kind: pa.DataType) -> str:
 
 
 def _completed(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows with every column of a shape; those that were not read are null."""
+    """Return rows with every column of a table; columns that were not read are null."""
     for field in spec.schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(spec.schema.names)
 
 
-def merge_batches(answer: Iterable[pa.RecordBatch], most: int = CHUNK_BYTES) -> Iterator[pa.Table]:
-    """Neighbours put together into tables of about `most` bytes, at least one."""
+def merge_batches(answer: Iterable[pa.RecordBatch], max_bytes: int = CHUNK_BYTES) -> Iterator[pa.Table]:
+    """Merge neighbouring batches into tables of about `max_bytes` bytes, at least one table."""
     pending: list[pa.RecordBatch] = []
     size = given = 0
     for batch in answer:
         pending.append(batch)
         size += batch.nbytes
-        if size >= most:
+        if size >= max_bytes:
             yield pa.Table.from_batches(pending)
             pending, size, given = pending[:0], 0, given + 1
     if pending or not given:
@@ -315,7 +321,7 @@ def merge_batches(answer: Iterable[pa.RecordBatch], most: int = CHUNK_BYTES) -> 
 
 
 Driver = Callable[[str, Mapping[str, str], str], Iterator[pa.RecordBatch]]
-"""Asks a database for columns; gives at least one batch, be it without rows."""
+"""Queries a database for columns; yields at least one batch, which may have no rows."""
 
 
 def _query_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
@@ -328,11 +334,11 @@ def _query_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iter
 
 
 def _query_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
-    """The driver takes the type of a column from its first values, so the first row is one that has them all."""
+    """Query SQLite. The driver infers the type of a column from its first values, so the first row has all values."""
     import adbc_driver_sqlite.dbapi as driver
 
     if not Path(path).is_file():
-        raise FileNotFoundError("there is no file of this name")
+        raise FileNotFoundError("no file with this name exists")
     example = ", ".join(f"{empty} AS {name}" for name, empty in columns.items())
     query = f"SELECT {example} UNION ALL SELECT * FROM (SELECT {', '.join(columns)} {source})"
     with driver.connect(f"file:{quote(path)}?mode=ro") as connection, connection.cursor() as cursor:
@@ -346,7 +352,7 @@ def _query_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[
     import connectorx
 
     place = urlsplit(url)
-    # A server that does not listen is told apart at once, where the driver would go on trying for half a minute.
+    # Fail at once if no server listens, because the driver retries for half a minute.
     socket.create_connection((place.hostname or "localhost", place.port or 3306), CONNECT_SECONDS).close()
     query = f"SELECT {', '.join(columns)} {source}"
     answer: Any = connectorx.read_sql(url, query, return_type="arrow_stream", protocol="binary", batch_size=CHUNK_ROWS)
@@ -354,7 +360,7 @@ def _query_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[
 
 
 def _batches(answer: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """What a driver has read, and first a batch without rows, because an answer without any has columns too."""
+    """Yield a batch without rows first, then what the driver reads, because an empty result has columns too."""
     yield pa.RecordBatch.from_pylist([], answer.schema)
     yield from answer
 

@@ -1,4 +1,4 @@
-"""Arrow tables written as Parquet files of a lake's table, in the task that has them; nothing belongs to it yet."""
+"""Writes Arrow tables as Parquet files, in the task that has the rows. A later commit adds the files to a table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ COMPRESSION = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that was written for a table: its path below the table, and what readers should know of it."""
+    """A Parquet file that was written for a table: its path below the table, its partition, rows and bytes."""
 
     path: str
     partition: Mapping[str, str]
@@ -27,7 +27,7 @@ class DataFile:
 
 
 def write(table: pa.Table, directory: Path, spec: TableSpec) -> Iterator[DataFile]:
-    """Write rows into files of their own, one for each partition that they fall into."""
+    """Write rows to files, one for each partition."""
     partitions = list(spec.partitions)
     keys: list[dict[str, Any]] = table.group_by(partitions).aggregate([]).to_pylist() if partitions else [{}]
     for key in keys:
@@ -35,7 +35,7 @@ def write(table: pa.Table, directory: Path, spec: TableSpec) -> Iterator[DataFil
         for name, value in key.items():
             part = part.filter(pc.equal(part[name], pa.scalar(value, spec.schema.field(name).type)))
         values = {name: str(value) for name, value in key.items()}
-        # A queue's name is of letters, digits and "._-", which the name of a directory takes as they are.
+        # A queue's name has letters, digits and "._-" only, so it is a valid name of a directory.
         place = "/".join(f"{name}={value}" for name, value in values.items())
         path = f"{place}/{uuid4().hex}.parquet" if place else f"{uuid4().hex}.parquet"
         target = directory / path
@@ -45,13 +45,13 @@ def write(table: pa.Table, directory: Path, spec: TableSpec) -> Iterator[DataFil
 
 
 def files_of(table: DeltaTable) -> list[DataFile]:
-    """The files of a table as it was opened, as its log has them, by path."""
+    """Return the files of a table at its opened version, from its log, ordered by path."""
     rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
     return [DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows]
 
 
 def missing_files(files: Iterable[DataFile], directory: Path) -> list[DataFile]:
-    """Those of these files that do not exist, or whose footer cannot be read, so that their rows are lost."""
+    """Return the files that do not exist or have no readable footer. Their rows are lost."""
     return [file for file in files if not _is_readable(directory / file.path)]
 
 

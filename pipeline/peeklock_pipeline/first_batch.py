@@ -1,7 +1,7 @@
-"""The batch with which a lake begins, noted in its first commit.
+"""The first batch of a lake, recorded in the lake's first commit.
 
-A transaction of the Delta log holds the number, so no change of rows or files can move it. Lakes of earlier versions
-have no such note: for them the number is taken from what the first commit of the log says, until the next export notes it.
+A transaction of the Delta log holds the number, so no change of rows or files can alter it. Lakes of earlier versions
+have no such record. For them the number is derived from the first commit of the log, until the next export records it.
 """
 
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ LAST_BATCH_KEY = "peeklock-export"
 
 @dataclass(frozen=True, slots=True)
 class FirstBatch:
-    """The number of the first batch that a lake holds; `noted` is False where the lake itself does not say it."""
+    """The number of the first batch that a lake holds; `noted` is False if the lake has no record of it."""
 
     number: int
     noted: bool
 
 
 def first_batch_of(table: DeltaTable) -> FirstBatch:
-    """The beginning of an archive's table: noted, or else taken from its first commit, or else from its files."""
+    """Return the first batch of an archive table: as recorded, else from its first commit, else from its files."""
     noted = table.transaction_version(FIRST_BATCH_KEY)
     if noted is not None:
         return FirstBatch(noted, True)
@@ -37,13 +37,13 @@ def first_batch_of(table: DeltaTable) -> FirstBatch:
     last = first.transaction_version(LAST_BATCH_KEY) or 0
     if not first.file_uris():
         return FirstBatch(last + 1, False)
-    # Where the files are gone, the commit still tells the number of its last batch.
+    # If the files are gone, the commit still has the number of its last batch.
     lowest = [number for one in (first, table) for number in _lowest(one.file_uris())[:1]]
     return FirstBatch(min([*lowest, last]), False)
 
 
 def _first_version(table: DeltaTable) -> DeltaTable | None:
-    """The table as its first commit left it; None where the log has been cleaned up since."""
+    """Return the table at its first version; None if the log has been cleaned up since."""
     try:
         return DeltaTable(table.table_uri, version=0)
     except DeltaError:
@@ -51,7 +51,7 @@ def _first_version(table: DeltaTable) -> DeltaTable | None:
 
 
 def _lowest(files: Iterable[str]) -> list[int]:
-    """The lowest batch number of each readable file, ascending, from the statistics in their footers."""
+    """Return the lowest batch number of each readable file, ascending, from the statistics in its footer."""
     found: list[int] = []
     for file in files:
         try:

@@ -1,8 +1,8 @@
 """The lake: a directory of Delta tables that any Delta reader understands.
 
-Parquet files are written first and belong to nothing; one commit then makes them part of a table, all or none. The
-commit of an export carries the last batch in it, so that whoever repeats an export knows where it ended, and in which
-database. Of two that commit the same batches one succeeds.
+Parquet files are written first and belong to no table. One commit then adds all of them to a table, or none. The commit
+of an export records its last batch, so the next export knows where that one ended, and in which database. Of two
+exports that commit the same batches, one succeeds.
 """
 
 import json
@@ -29,37 +29,39 @@ from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, TableSpec
 
 FORMAT = 2
-"""How this version writes a lake: 2 has digests of contents. A lake of a higher number is refused.
+"""The format that this version writes: 2 has digests of contents. A lake of a higher format is refused.
 
-A table of a lower number gets the columns that it lacks with the first commit to it, and is null there until then.
+The first commit to a table of a lower format adds the missing columns. They are null in older rows.
 """
 
 DESCRIPTION_PREFIX = "Written by peeklock-pipeline, format "
-"""The description of every table of a lake, with the format behind it."""
+"""The start of the description of every table of a lake; the format follows."""
 
 SEALED_AT_KEY = "peeklock-sealed"
-"""The one whose version is the microsecond in which that batch was sealed, which no other database shares."""
+"""The application whose transaction version is the microsecond in which that batch was sealed. It identifies the
+database."""
 
 REMOVAL_KEY_PREFIX = "peeklock-removal-"
-"""Behind it the name of a removal by the lake's retention: a transaction of its own, which says that it was done."""
+"""The prefix of applications named after a removal by the lake's retention. The transaction records that it was
+done."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How the URL of an object store begins, also after a path has joined its slashes."""
+"""The start of the URL of an object store, also after `Path` has merged its slashes."""
 
 ATTEMPTS = 5
-"""How often an export commits anew where a compaction or the like came between."""
+"""Attempts of a commit when another one, such as a compaction, commits first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPosition:
-    """Where the last export ended: the number of a batch, 0 for none, and the microsecond in which it was sealed."""
+    """The end of the last export: the number of a batch, 0 for none, and the microsecond in which it was sealed."""
 
     number: int = 0
     sealed_at: int = 0
 
 
 class Lake:
-    """A lake at a directory, made by the first commit. Refuses with `BadLake` what is none of ours."""
+    """A lake in a directory, created by the first commit. Refuses with `BadLake` a directory with other contents."""
 
     def __init__(self, root: str | Path) -> None:
         if SCHEME.match(str(root)):
@@ -67,49 +69,51 @@ class Lake:
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise BadLake(f"{self.root} is a file; a lake is a directory.")
-        begun = any(self.directory(spec).is_dir() for spec in (ARCHIVE, MESSAGES))  # be it by a crash
+        begun = any(self.directory(spec).is_dir() for spec in (ARCHIVE, MESSAGES))  # also if a crash left no commit
         if self.root.exists() and not begun and any(self.root.iterdir()):
-            raise BadLake(f"{self.root} is no lake and has other files in it: name a new directory, or an empty one.")
+            raise BadLake(
+                f"{self.root} is not a lake and has other files in it: choose a new directory, or an empty one."
+            )
 
     def directory(self, spec: TableSpec) -> Path:
-        """Where a table lies."""
+        """Return the directory of a table."""
         return self.root / spec.name
 
     def table(self, spec: TableSpec) -> DeltaTable | None:
-        """A table as it is now; None before its first commit."""
+        """Return a table at its latest version; None before its first commit."""
         return _open_table(self.directory(spec))
 
     def tables(self) -> list[DeltaTable]:
-        """Every table of the lake. Refuses with `BadLake` where there is none."""
+        """Return every table of the lake. Refuses with `BadLake` if there is none."""
         found = [_open_table(log.parent) for log in sorted(self.root.glob("*/_delta_log"))]
         if not found:
-            raise BadLake(f"{self.root} is no lake: there is no table in it.")
+            raise BadLake(f"{self.root} is not a lake: it has no table.")
         return [table for table in found if table is not None]
 
     def archive_table(self) -> DeltaTable:
-        """The archive's table. Refuses with `BadLake` where nothing was ever exported."""
+        """Return the archive's table. Refuses with `BadLake` if nothing was exported."""
         if (table := self.table(ARCHIVE)) is None:
-            raise BadLake(f"{self.root} is no lake yet: nothing was exported to it.")
+            raise BadLake(f"{self.root} is not a lake yet: nothing was exported to it.")
         return table
 
     def export_position(self) -> ExportPosition:
-        """Where the last export ended."""
+        """Return the end of the last export."""
         return export_position_of(self.table(ARCHIVE))
 
     def last_batch(self) -> int:
-        """The number of the last batch that was exported; 0 for none."""
+        """Return the number of the last exported batch; 0 for none."""
         return self.export_position().number
 
     def first_batch(self) -> FirstBatch | None:
-        """The first batch of the lake; None before its first commit."""
+        """Return the first batch of the lake; None before its first commit."""
         table = self.table(ARCHIVE)
         return None if table is None else first_batch_of(table)
 
     def add_batches(self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int) -> bool:
-        """Make files the messages of the batches behind `after` up to `last`; False where another export was faster.
+        """Commit files as the messages of the batches from `after` to `last`; return False if another export was first.
 
-        `begun` is the number of the lake's first batch, which the commit notes. Atomic: a crash before it leaves files
-        that belong to nothing, and which `vacuum` removes.
+        `begun` is the number of the lake's first batch, which the commit records. The commit is atomic: a crash before
+        it leaves files that belong to no table, which `vacuum` removes.
         """
         ended = (
             Transaction(LAST_BATCH_KEY, last.number),
@@ -125,11 +129,11 @@ class Lake:
         return False
 
     def transaction_version(self, spec: TableSpec, app_id: str) -> int:
-        """How many steps of a course a table has taken in."""
+        """Return the version of an application's last transaction in a table; 0 for none."""
         return _transaction_version(self.table(spec), app_id)
 
     def append_at_version(self, spec: TableSpec, files: Sequence[DataFile], app_id: str, after: int) -> bool:
-        """Make files part of a table as the next step of a course; False where somebody else has taken that step."""
+        """Add files to a table as the transaction after `after`; return False if another process has committed it."""
         for _ in range(ATTEMPTS):
             table = self.table(spec)
             if _transaction_version(table, app_id) != after:
@@ -139,21 +143,21 @@ class Lake:
         return False
 
     def append(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
-        """Make files part of a table. Refuses with `BadLake` where others went on changing it meanwhile."""
+        """Add files to a table. Refuses with `BadLake` if other commits come first in each attempt."""
         if not any(self._add(spec, self.table(spec), files, "append") for _ in range(ATTEMPTS)):
-            raise BadLake(f"{self.directory(spec)} was changed by somebody else meanwhile; run the job again.")
+            raise BadLake(f"{self.directory(spec)} was changed by another job meanwhile; run this one again.")
 
     def replace(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
-        """Make files the whole of a table. Refuses with `BadLake` where somebody else changed it meanwhile."""
+        """Replace all files of a table. Refuses with `BadLake` if another process changed it meanwhile."""
         if not self._add(spec, self.table(spec), files, "overwrite"):
-            raise BadLake(f"{self.directory(spec)} was changed by somebody else meanwhile; run the job again.")
+            raise BadLake(f"{self.directory(spec)} was changed by another job meanwhile; run this one again.")
 
     def read(self, spark: SparkSession, spec: TableSpec = ARCHIVE) -> DataFrame:
-        """A table as a DataFrame; empty before its first commit."""
+        """Return a table as a DataFrame; empty before its first commit."""
         return self.read_version(spark, self.table(spec), spec)
 
     def read_version(self, spark: SparkSession, table: DeltaTable | None, spec: TableSpec = ARCHIVE) -> DataFrame:
-        """A table as a DataFrame, as it was when it was opened. Refuses with `BadLake` where a file of it is missing."""
+        """Return a table at its opened version as a DataFrame. Refuses with `BadLake` if a file is missing."""
         files = files_of(table) if table else []
         if gone := missing_files(files, self.directory(spec)):
             raise BadLake(
@@ -163,7 +167,7 @@ class Lake:
         return self.read_files(spark, files, spec)
 
     def read_files(self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec = ARCHIVE) -> DataFrame:
-        """The rows of these files of a table."""
+        """Return the rows of these files of a table."""
         columns = from_arrow_schema(spec.schema)
         if not files:
             return spark.createDataFrame([], columns)
@@ -172,33 +176,33 @@ class Lake:
         return found.select(spec.schema.names)
 
     def remove(self, table: DeltaTable, predicate: str, removal: str) -> None:
-        """Remove the files of whole partitions from the archive, as it was opened, under the name of a removal.
+        """Remove whole partitions from the archive at its opened version, and record the removal by its name.
 
-        Refuses with `BadLake` where what it names was changed meanwhile.
+        Refuses with `BadLake` if the partitions changed meanwhile.
         """
         properties = CommitProperties(app_transactions=[Transaction(REMOVAL_KEY_PREFIX + removal, 1)])
         try:
             table.delete(predicate, commit_properties=properties)
         except CommitFailedError as error:
-            raise BadLake(f"{self.root} was changed by somebody else meanwhile; run the job again.") from error
+            raise BadLake(f"{self.root} was changed by another job meanwhile; run this one again.") from error
 
     def record_missed(self, batches: Mapping[int, int]) -> None:
-        """Note batches that no export can bring any more, by number, with how many messages each had.
+        """Record batches that can no longer be exported: their numbers, and the number of their messages.
 
-        A batch that is removed stays removed, so the note is true from the moment it is written, and may be repeated.
+        A removed batch stays removed. So the record is correct once it is written, and may be repeated.
         """
         if batches:
             rows = pa.table([pa.array(batches.keys()), pa.array(batches.values())], schema=MISSED.schema)
             self.append(MISSED, list(write(rows, self.directory(MISSED), MISSED)))
 
     def missed(self) -> dict[int, int]:
-        """The batches that were removed from the archive before an export came for them, and their messages."""
+        """Return the batches that were removed from the archive before an export, with the number of their messages."""
         return {row["export_batch"]: row["messages"] for row in self._all(MISSED) or ()}
 
     def record_opening(self, gone: Sequence[AcceptedCount]) -> None:
-        """Note what was gone, or exported without digests, before this lake counted; once for all.
+        """Record, once, what was gone or exported without digests before this lake began to count.
 
-        Refuses with `BadLake`. Before the first export has committed, its next attempt notes it again.
+        Refuses with `BadLake`. If the first export does not commit, its next attempt records it again.
         """
         rows = {"queue": [one.queue for one in gone], "date": [one.day for one in gone]}
         missing = [one.accepted - one.held for one in gone]
@@ -206,19 +210,20 @@ class Lake:
         self.replace(OPENING, list(write(table, self.directory(OPENING), OPENING)))
 
     def opening(self) -> dict[tuple[str, date], int] | None:
-        """What was gone before this lake counted; None where an export of this version has still to note it."""
+        """Return what was gone before this lake began to count; None if no export of this version has recorded it
+        yet."""
         rows = self._all(OPENING)
         return None if rows is None else {(row["queue"], row["date"]): row["messages"] for row in rows}
 
     def _all(self, spec: TableSpec) -> list[dict[str, Any]] | None:
-        """Every row of a small table; None before its first commit."""
+        """Return every row of a small table; None before its first commit."""
         table = self.table(spec)
         return None if table is None else pa.table(table.to_pyarrow_dataset().to_table()).to_pylist()
 
     def removed(self, spark: SparkSession, table: DeltaTable) -> DataFrame:
-        """What the lake's retention has removed from the archive, as it was opened.
+        """Return what the lake's retention has removed from the archive at its opened version.
 
-        Counts whose removal was cut off before its commit do not count.
+        Leaves out counts of a removal that crashed before its commit.
         """
         counts = self.read(spark, REMOVED)
         if self.table(REMOVED) is None:
@@ -256,7 +261,8 @@ class Lake:
         return True
 
     def _upgraded(self, spec: TableSpec, table: DeltaTable) -> DeltaTable:
-        """A table of an older format with the columns of this one. Cut off between its commits, it is done again."""
+        """Add the columns of this format to a table of an older one. After a crash between its commits, it runs
+        again."""
         present = {field.name for field in table.schema().fields}
         missing_fields = [field for field in Schema.from_arrow(spec.schema).fields if field.name not in present]
         if missing_fields:
@@ -274,7 +280,7 @@ def _open_table(directory: Path) -> DeltaTable | None:
         raise BadLake(f"{directory} cannot be read as a Delta table: {_first_line(error)}") from error
     mark, _, written = (table.metadata().description or "").rpartition(" ")
     if mark != DESCRIPTION_PREFIX.strip() or not written.isdecimal():
-        raise BadLake(f"{directory} is a Delta table, but none that peeklock-pipeline has written.")
+        raise BadLake(f"{directory} is a Delta table, but peeklock-pipeline did not write it.")
     if _format(table) > FORMAT:
         raise BadLake(
             f"{directory} was written by a newer peeklock-pipeline (format {written}; this one knows {FORMAT}): "
@@ -288,7 +294,7 @@ def _format(table: DeltaTable) -> int:
 
 
 def export_position_of(table: DeltaTable | None) -> ExportPosition:
-    """Where the last export ended that an archive's table knows of."""
+    """Return the end of the last export that an archive table records."""
     if table is None:
         return ExportPosition()
     return ExportPosition(table.transaction_version(LAST_BATCH_KEY) or 0, table.transaction_version(SEALED_AT_KEY) or 0)

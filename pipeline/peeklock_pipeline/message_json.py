@@ -1,4 +1,4 @@
-"""Rows as the messages that a queue is sent: which columns they may have, and the JSON that becomes of them."""
+"""Converts rows to messages: the columns that rows may have, and the JSON that is sent."""
 
 import base64
 import json
@@ -47,15 +47,15 @@ COLUMNS: dict[str, SparkTypes] = {
     "available_at": (TimestampType,),
     "delay_seconds": NUMBER,
 }
-"""The columns of rows that are sent, all optional, and the types they may have.
+"""The columns of rows that are sent, all optional, and their possible types.
 
-A `body` of text is sent as a JSON string, or as the JSON that it is where `content_type` says so; one of bytes as
-base64. `body_kind`, as the archive has it, decides instead where it is given: none, json or bytes. `properties` is a
-map of text to a scalar, or a JSON object as text, as the archive has it.
+A `body` of text is sent as a JSON string, or as JSON if `content_type` is a JSON type. A `body` of bytes is sent as
+base64. If `body_kind` is given, as in the archive, it decides: none, json or bytes. `properties` is a map of text to a
+scalar, or a JSON object as text, as in the archive.
 """
 
 CONVERTED_COLUMNS = ("body", "body_kind", "properties", "available_at", "message_id")
-"""Columns that do not simply become the field of their name."""
+"""Columns that are converted before they become a field."""
 
 
 def check_columns(schema: StructType) -> None:
@@ -77,23 +77,25 @@ def check_columns(schema: StructType) -> None:
 
 
 def new_messages(batches: Iterable[pa.RecordBatch], origin: str) -> Iterator[bytes]:
-    """The JSON of each row, with a message id.
+    """Yield the JSON of each row, with a message id.
 
-    A row without one gets one that is made of `origin`, which says which task of which write this is, of what is in the
-    row, and of how many such rows came before: the same again however often, and in whatever order, the task is run.
+    A row without an id gets one derived from `origin`, the row's content, and the number of equal rows before it.
+    `origin` identifies the write and the task. So the ids are the same in every run of the task and in any order of
+    rows.
     """
-    seen: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for batch in batches:
         for row in batch.to_pylist():
             message_json = new_message(row)
             value_given = row.get("message_id")
             yield _with_id(
-                message_json, value_given if value_given is not None else _derived_id(message_json, origin, seen)
+                message_json, value_given if value_given is not None else _derived_id(message_json, origin, counts)
             )
 
 
 def new_message(row: Mapping[str, Any]) -> bytes:
-    """The JSON of a row without its message id. Refuses with `BadColumns` a body or properties that are not JSON."""
+    """Return the JSON of a row without a message id. Refuses with `BadColumns` a body or properties that are not
+    JSON."""
     fields = {name: row[name] for name in COLUMNS if name not in CONVERTED_COLUMNS and row.get(name) is not None}
     fields = {name: float(value) if name.endswith("_seconds") else value for name, value in fields.items()}
     due: datetime | None = row.get("available_at")
@@ -110,12 +112,12 @@ def _properties(row: Mapping[str, Any]) -> dict[str, Any]:
     value_given = row["properties"]
     found = _json(value_given, "properties", row) if isinstance(value_given, str) else dict(value_given)
     if not isinstance(found, dict):
-        raise BadColumns(f"The properties of {_row_label(row)} are JSON, but no object.")
+        raise BadColumns(f"The properties of {_row_label(row)} are JSON, but not an object.")
     return found
 
 
 def _body(row: Mapping[str, Any]) -> bytes:
-    """The field that carries the body, with its name; nothing for none."""
+    """Return the JSON field of the body, with its name; empty without a body."""
     body: str | bytes | None = row.get("body")
     kind = row.get("body_kind") or _body_kind(body, row.get("content_type"))
     if body is None or kind == "none":
@@ -130,7 +132,7 @@ def _body(row: Mapping[str, Any]) -> bytes:
         case "bytes":
             return b'"body_base64":"' + base64.b64encode(content) + b'"'
         case _:
-            raise BadColumns(f"The body_kind of {_row_label(row)} is {kind!r}; there are none, json and bytes.")
+            raise BadColumns(f"The body_kind of {_row_label(row)} is {kind!r}; it must be none, json or bytes.")
 
 
 def _body_kind(body: str | bytes | None, content_type: str | None) -> str:
@@ -141,7 +143,7 @@ def _body_kind(body: str | bytes | None, content_type: str | None) -> str:
 
 
 def _json(content: str | bytes, column: str, row: Mapping[str, Any]) -> Any:
-    """JSON, decoded; what is put into a request as it is must not reach beyond its place."""
+    """Decode JSON. Text is checked before it enters a request unchanged, so that it cannot add other fields."""
     try:
         return json.loads(content)
     except ValueError as error:
@@ -161,7 +163,7 @@ def _with_id(message_json: bytes, message_id: str) -> bytes:
     return _with_field(message_json, b'"message_id":' + json.dumps(message_id, ensure_ascii=False).encode())
 
 
-def _derived_id(message_json: bytes, origin: str, seen: Counter[bytes]) -> str:
+def _derived_id(message_json: bytes, origin: str, counts: Counter[bytes]) -> str:
     content = blake2b(message_json, digest_size=16).digest()
-    seen[content] += 1
-    return blake2b(f"{origin}/{seen[content]}/".encode() + content, digest_size=16).hexdigest()
+    counts[content] += 1
+    return blake2b(f"{origin}/{counts[content]}/".encode() + content, digest_size=16).hexdigest()

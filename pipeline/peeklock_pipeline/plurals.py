@@ -1,18 +1,18 @@
-"""Words that depend on a number."""
+"""Counted nouns in singular or plural."""
 
 
 def messages(count: int) -> str:
-    """Say how many messages there are: "1 message", "2 messages"."""
+    """Return a count of messages: "1 message", "2 messages"."""
     return _counted(count, "message", "messages")
 
 
 def batches(count: int) -> str:
-    """Say how many batches there are."""
+    """Return a count of batches."""
     return _counted(count, "batch", "batches")
 
 
 def queues(count: int) -> str:
-    """Say how many queues there are."""
+    """Return a count of queues."""
     return _counted(count, "queue", "queues")
 
 

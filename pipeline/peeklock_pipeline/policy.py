@@ -1,4 +1,4 @@
-"""A queue's policy as people write it: `lock=30s,limit=10,retry=exponential:1s:2:60s`."""
+"""Parses a queue's policy: `lock=30s,limit=10,retry=exponential:1s:2:60s`."""
 
 import re
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|h|d)")
 MIN_LOCK_DURATION, MAX_LOCK_DURATION = 1.0, 12 * 3600.0
 MAX_DELAY = 7 * 86_400.0
 MAX_DELIVERIES = 1000
-"""A queue may allow more; replaying that many for each message would say nothing new."""
+"""A queue may allow more. Modelling more attempts for each message adds no information."""
 
 EXAMPLE = "lock=30s,limit=10,retry=exponential:1s:2:60s"
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How long a message waits after failure number n, in seconds.
+    """The delay of a message after failure number n, in seconds.
 
-    `first` + `step` * (n - 1), or `first` * `factor` ** (n - 1), at most `longest`; or the n-th of `listed`, the last of
-    which goes on. `jitter` is the share that chance may take away.
+    `first` + `step` * (n - 1), or `first` * `factor` ** (n - 1), at most `longest`; or the n-th of `listed`, and then
+    its last. `jitter` is the largest share that a random draw subtracts.
     """
 
     first: float = 0.0
@@ -35,9 +35,9 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How long a lock lasts, after how many failures a message is dead-lettered, and how long it waits between them.
+    """The lock duration, the limit of failures before dead-lettering, and the retry delay.
 
-    The values are those of a queue that nobody has configured; `lock` is in seconds.
+    The defaults are those of a new queue; `lock` is in seconds.
     """
 
     lock: float = 30.0
@@ -46,7 +46,7 @@ class Policy:
 
 
 def read_policy(text: str, default: Policy) -> Policy:
-    """The policy that a text describes; what it does not mention is as `otherwise`. Refuses with `BadPolicy`."""
+    """Return the policy in a text; missing parts are as in `default`. Refuses with `BadPolicy`."""
     policy = default
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = part.partition("=")

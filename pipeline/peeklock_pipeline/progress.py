@@ -1,10 +1,10 @@
-"""How far a job is, for whoever wants to hear it."""
+"""The progress of a job, for callers that show it."""
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Hears how much of how much is done: messages, batches, answers or steps, as suits the job."""
+"""Called with the amount done and the total: messages, batches, queries or steps, depending on the job."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """Nobody hears it."""
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""Ranges of numbers, each read from the database by a task of its own, which hands on rows or writes them as files."""
+"""Ranges of numbers. One task reads one range from the database, and returns its rows or writes them to files."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ Read = Callable[[int, int], Iterable[pa.Table]]
 """Reads a range, in tables that fit into memory."""
 
 MAX_RANGES = 256
-"""Tasks that a range of numbers is cut into at most, however sparse it is."""
+"""The largest number of tasks for a range of numbers, even if it is sparse."""
 
 FILES = "path string, partition map<string,string>, rows bigint, size bigint"
 FILES_SCHEMA = pa.schema(
@@ -36,13 +36,13 @@ FILES_SCHEMA = pa.schema(
 
 
 def even_ranges(first: int, last: int, max_width: int) -> list[Range]:
-    """A range in ranges of as many numbers each, `most` or, where that gave too many tasks, more."""
+    """Split a range into equal ranges of `max_width` numbers, or of more if that gave too many tasks."""
     width = max(max_width, (last - first) // MAX_RANGES + 1)
     return [(begin, min(begin + width - 1, last)) for begin in range(first, last + 1, width)]
 
 
 def rows_of(spark: SparkSession, ranges: Sequence[Range], read: Read, spec: TableSpec) -> DataFrame:
-    """The rows of these ranges, read whenever the DataFrame is asked."""
+    """Return the rows of these ranges. Each query of the DataFrame reads them again."""
 
     def read_rows(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, last in _ranges_at(ranges, indexes):
@@ -55,9 +55,9 @@ def rows_of(spark: SparkSession, ranges: Sequence[Range], read: Read, spec: Tabl
 def write_ranges(
     spark: SparkSession, ranges: Sequence[Range], read: Read, directory: Path, spec: TableSpec
 ) -> list[DataFile]:
-    """Have the executors write the rows of these ranges as files, which belong to nothing yet.
+    """Have the executors write the rows of these ranges to files, which belong to no table yet.
 
-    Refuses with what a task refuses, and with `TasksFailed` where tasks die again and again.
+    Refuses as the tasks do, and with `TasksFailed` if tasks crash repeatedly.
     """
 
     def write_range(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ def write_ranges(
 
 
 def _range_indexes(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-    """The indexes of these ranges, each for a task of its own."""
+    """Return the indexes of these ranges, one task for each."""
     return spark.range(0, len(ranges), 1, max(len(ranges), 1))
 
 
@@ -88,19 +88,17 @@ def _listed(files: Iterable[DataFile]) -> pa.RecordBatch:
 
 
 TASK_REFUSAL_PATTERN = re.compile(r"peeklock_pipeline\.refusals\.(\w+): (.+)")
-"""How a refusal of a task ends the traceback that Spark brings to the driver."""
+"""The end of the traceback that Spark sends to the driver when a task refuses."""
 
 
 @contextmanager
 def task_refusals() -> Iterator[None]:
-    """Refuse with what Spark's tasks have refused, and with `TasksFailed` where they have failed without a word."""
+    """Raise the refusal of Spark's tasks again; `TasksFailed` if they failed without a refusal."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         if not (found := TASK_REFUSAL_PATTERN.search(str(error))):
-            raise refusals.TasksFailed(
-                f"Spark could not do it, also when it repeated it: {_first_line(error)}"
-            ) from error
+            raise refusals.TasksFailed(f"Spark's tasks failed, also when repeated: {_first_line(error)}") from error
         raise getattr(refusals, found[1])(found[2]) from error
 
 

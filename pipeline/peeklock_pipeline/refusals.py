@@ -1,8 +1,8 @@
-"""Why a job cannot be done: each a sentence for whoever typed the command, and exit status 2."""
+"""The reasons for which a job refuses: each prints a sentence for the user of the command, with exit status 2."""
 
 
 class Refusal(Exception):
-    """Nothing was changed, or what was done stays valid; the text says what to do about it."""
+    """Nothing was changed, or the work done so far stays valid. The text tells the user what to do."""
 
 
 class BadDatabaseUrl(Refusal):
@@ -10,35 +10,35 @@ class BadDatabaseUrl(Refusal):
 
 
 class DatabaseUnavailable(Refusal):
-    """The database does not answer, or has no archive in it."""
+    """The database does not answer, or holds no archive."""
 
 
 class BadArchive(Refusal):
-    """The archive is not what was sealed in it."""
+    """The archive differs from what was sealed."""
 
 
 class TasksFailed(Refusal):
-    """Spark's tasks died, and so did their repetitions."""
+    """Spark's tasks crashed, and so did their retries."""
 
 
 class BadLake(Refusal):
-    """The directory is no lake, one of another database, or one that a newer version has written."""
+    """The directory is not a lake, or is a lake of another database or of a newer version."""
 
 
 class BadExpression(Refusal):
-    """A filter that Spark does not understand, or that names a column there is not."""
+    """A filter that Spark cannot parse, or that names an unknown column."""
 
 
 class ServerUnavailable(Refusal):
-    """The server does not answer, or refuses what it is asked."""
+    """The server does not answer, or refuses a request."""
 
 
 class BadOption(Refusal):
-    """An option that is missing, unknown or out of bounds."""
+    """An option is missing, unknown or out of bounds."""
 
 
 class BadColumns(Refusal):
-    """Rows that cannot be sent as messages: a column that a message does not have, or of a type that it cannot take."""
+    """Rows cannot be sent as messages: a column is unknown, or has an unsupported type."""
 
 
 class BatchesLost(Refusal):
@@ -46,15 +46,15 @@ class BatchesLost(Refusal):
 
 
 class InDoubt(Refusal):
-    """Messages may have been sent longer ago than the queue remembers them."""
+    """Messages may have been sent, and the queue has forgotten their ids since."""
 
 
 class NoDuplicateDetection(Refusal):
-    """The queue stores what is sent to it again a second time."""
+    """The queue does not detect duplicates, so it would store a repeated message twice."""
 
 
 class SendRefused(Refusal):
-    """The server does not take a request, however often it is made."""
+    """The server refuses a request; repeating it does not help."""
 
 
 class EmptyLake(Refusal):
@@ -62,8 +62,8 @@ class EmptyLake(Refusal):
 
 
 class UnknownQueue(Refusal):
-    """No message in the lake was in a queue of that name."""
+    """The lake has no message of a queue with that name."""
 
 
 class BadPolicy(Refusal):
-    """A policy that no queue could have."""
+    """A policy is not one that a queue can have."""

@@ -1,7 +1,7 @@
-"""The table `replays` of a lake: what each replay is to send, what it has begun to send, and what it has sent.
+"""The table `replays` of a lake: the plan of each replay, and the portions that it has begun and sent.
 
-A replay sends in the order of sequence numbers, portion by portion. It notes a portion before it sends the first of it
-and after it has sent the last, so that whoever goes on after a crash knows which one is in doubt.
+A replay sends in the order of sequence numbers, portion by portion. It records a portion before it sends the first
+message and after it has sent the last. So after a crash, the next run knows which portion is in doubt.
 """
 
 import time
@@ -22,7 +22,7 @@ PLANNED, BEGUN, SENT, SKIPPED = "planned", "begun", "sent", "skipped"
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Messages between two sequence numbers, ends included, that are sent at one go; `begun_at` in seconds of 1970."""
+    """Messages between two sequence numbers, inclusive, that are sent together; `begun_at` in seconds since 1970."""
 
     first: int
     last: int
@@ -32,10 +32,10 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """Where a replay stands.
+    """The state of a replay.
 
-    What matches `condition` in the batches up to `last_batch` goes to `target_queue`; that up to the sequence number
-    `done_to` is done with. `begun` is the portion that was begun and has not ended.
+    Messages that match `condition` in the batches up to `last_batch` go to `target_queue`. Those up to sequence number
+    `done_up_to` are sent or skipped. `unfinished` is the portion that was begun and has not ended.
     """
 
     condition: str
@@ -48,7 +48,7 @@ class ReplayState:
 
 
 class ReplayLog:
-    """The entries of one replay. Two that go on with it at once are told apart at the first entry that both make."""
+    """The entries of one replay. Of two runs that continue it at once, one fails at the first entry that both write."""
 
     def __init__(self, lake: Lake, replay: str) -> None:
         self._lake = lake
@@ -58,11 +58,11 @@ class ReplayLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has begun the replay."""
+        """Whether the replay has no entry yet."""
         return self._version == 0
 
     def state(self, spark: SparkSession) -> ReplayState | None:
-        """Where the replay stands; None for one that nobody has begun."""
+        """Return the state of the replay; None if it has no plan yet."""
         entries = self._lake.read(spark, REPLAYS).where(fn.col("replay") == self._replay)
         latest = fn.max_by(fn.struct(*entries.columns), fn.struct("last_sequence", "at")).alias("latest")
         found = {
@@ -88,7 +88,7 @@ class ReplayLog:
         return replace(state, unfinished=portion)
 
     def plan(self, state: ReplayState) -> None:
-        """Fix what the replay is about."""
+        """Record the plan of the replay."""
         self._add_entry(
             PLANNED,
             condition=state.condition,
@@ -97,22 +97,22 @@ class ReplayLog:
         )
 
     def begin(self, portion: Portion, at: float) -> Portion:
-        """Note that messages of a portion may be in the queue from now on."""
+        """Record that messages of a portion may be in the queue from now on."""
         self._add_entry(BEGUN, portion, at=at)
         return replace(portion, begun_at=at)
 
     def end(self, portion: Portion, sent: SendResult) -> None:
-        """Note that all messages of a portion are in the queue."""
+        """Record that all messages of a portion are in the queue."""
         self._add_entry(SENT, replace(portion, messages=sent.messages), duplicates=sent.duplicates)
 
     def skip(self, portion: Portion) -> None:
-        """Note that nothing more of a portion is to be sent."""
+        """Record that the rest of a portion is not sent."""
         self._add_entry(SKIPPED, portion)
 
     def _add_entry(
         self, event: str, portion: Portion = Portion(0, 0, 0), at: float | None = None, **more: object
     ) -> None:
-        """Add an entry. Refuses with `BadLake` where another run of this replay has added one meanwhile."""
+        """Add an entry. Refuses with `BadLake` if another run of this replay has added one meanwhile."""
         entry = {
             "replay": self._replay, "event": event, "at": int((time.time() if at is None else at) * 1_000_000),
             "first_sequence": portion.first, "last_sequence": portion.last, "messages": portion.messages,
@@ -120,5 +120,5 @@ class ReplayLog:
         table = pa.Table.from_pylist([entry], schema=REPLAYS.schema)
         files = list(write(table, self._lake.directory(REPLAYS), REPLAYS))
         if not self._lake.append_at_version(REPLAYS, files, self._app_id, self._version):
-            raise BadLake(f"Another run of the replay {self._replay} has gone on meanwhile; wait for its end.")
+            raise BadLake(f"Another run has continued the replay {self._replay} meanwhile; wait for its end.")
         self._version += 1

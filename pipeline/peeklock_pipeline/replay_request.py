@@ -1,4 +1,4 @@
-"""What somebody who asks for a replay says."""
+"""The parameters of a replay."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class InDoubtAction(StrEnum):
-    """What becomes of a portion that may have been sent, longer ago than the queue remembers."""
+    """The action for a portion that may have been sent longer ago than the queue remembers."""
 
     REFUSE = "refuse"
     SEND = "send"
@@ -23,7 +23,8 @@ class InDoubtAction(StrEnum):
 class ReplayRequest:
     """Send what matches `where` to a queue, at most `rate` messages a second, under a name.
 
-    Whoever gives the same name, or the same filter and queue without one, goes on with the same replay.
+    A request with the same name continues the same replay. So does one without a name but with the same filter and
+    queue.
     """
 
     where: str
@@ -33,10 +34,10 @@ class ReplayRequest:
 
     @classmethod
     def create(cls, where: str, destination: Destination, rate: float, name: str | None = None) -> "ReplayRequest":
-        """An order. Refuses with `BadOption`."""
+        """Return a checked request. Refuses with `BadOption`."""
         if rate <= 0:
-            raise BadOption("The rate is a number of messages per second, more than 0.")
-        made = blake2b(f"{destination.queue}\n{where}".encode(), digest_size=6).hexdigest()
+            raise BadOption("The rate is a number of messages per second above 0.")
+        default_name = blake2b(f"{destination.queue}\n{where}".encode(), digest_size=6).hexdigest()
         if name is not None and not NAME.fullmatch(name):
             raise BadOption("The name of a replay has 1 to 64 letters, digits, dots, underscores and hyphens.")
-        return cls(where, destination, rate, name or made)
+        return cls(where, destination, rate, name or default_name)

@@ -1,4 +1,4 @@
-"""Answers: those that stay, written by the tasks that have them as the whole of a table of the lake, and small ones."""
+"""Results of queries: written by tasks as a whole table of the lake, or small ones collected on the driver."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,19 +15,19 @@ FILES_SCHEMA = "path string, rows bigint, size bigint"
 FILES_ARROW_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 FILE_ROWS = 200_000
-"""Rows that a task holds at a time and writes as one file."""
+"""Rows that a task holds at a time and writes to one file."""
 
 
 def rows(answer: DataFrame) -> list[dict[str, Any]]:
-    """The rows of an answer that is bounded."""
+    """Collect the rows of a small result."""
     return [row.asDict() for row in answer.collect()]
 
 
 def write_table(lake: Lake, spec: TableSpec, answer: DataFrame) -> int:
-    """Make an answer the whole of an unpartitioned table; how many rows it has.
+    """Replace an unpartitioned table with a result, and return its number of rows.
 
-    Only the names of the files come back to the driver. Refuses with `BadLake`. A crash before the commit leaves the
-    table as it was, and files that belong to nothing.
+    Only the names of the files return to the driver. Refuses with `BadLake`. A crash before the commit leaves the table
+    unchanged, and files that belong to no table.
     """
     task = _task(lake.directory(spec), spec)
     files = answer.select(*spec.schema.names).mapInArrow(task, FILES_SCHEMA).collect()
@@ -47,7 +47,7 @@ def _task(directory: Path, spec: TableSpec) -> Callable[[Iterable[pa.RecordBatch
 
 
 def _merge_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of many small batches in tables worth a file."""
+    """Merge many small batches into tables of about one file."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)

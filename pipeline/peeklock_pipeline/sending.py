@@ -1,7 +1,7 @@
-"""Messages sent to a queue over HTTP, many to a request, by whoever may have to send them again.
+"""Messages sent to a queue over HTTP, many in a request, by tasks that may be repeated.
 
-The message ids make it safe: within its window a queue that looks for duplicates stores none twice, so an answer that
-was lost is asked for again, and so is a whole task.
+Message ids make repetition safe. Within its window, a queue with duplicate detection stores each id once. So a request
+whose answer was lost is sent again, and a whole task may be repeated.
 """
 
 import time
@@ -16,70 +16,70 @@ import httpx
 from peeklock_pipeline.refusals import BadOption, InDoubt, NoDuplicateDetection, SendRefused, ServerUnavailable
 
 REQUEST_MESSAGES = 500
-"""Messages of one request; the server takes 1000."""
+"""Messages of one request; the server accepts 1000."""
 
 REQUEST_BYTES = 4 << 20
-"""Bytes of one request, unless a single message has more; the server takes 16 MiB unless it is set otherwise."""
+"""Bytes of one request, unless a single message has more. The server accepts 16 MiB by default."""
 
 ANSWER_SECONDS = 60.0
 TIMEOUT_SECONDS = 60.0
-"""How long one request is repeated while the server is busy, starting or away, or its queue full."""
+"""How long one request is repeated while the server is busy, starting or unreachable, or the queue is full."""
 
 FIRST_WAIT_SECONDS = 0.1
 MAX_WAIT_SECONDS = 5.0
 
 RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504, 507})
-"""What a server, or a proxy before it, says when the same request may go through later; 507 says that a queue is full."""
+"""Statuses, from a server or a proxy, after which the same request may succeed later; 507: the queue is full."""
 
 
 def parse_server_url(url: str) -> str:
-    """The URL of a server, to which paths are added. Refuses with `BadOption` what is none."""
+    """Return the base URL of a server. Refuses with `BadOption` text that is not a URL of a server."""
     try:
         parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none
-        is_one = False
-    if not is_one:
-        raise BadOption(f"The URL of a server begins with http:// or https:// and a host, which {url!r} does not.")
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port
+        is_valid = False
+    if not is_valid:
+        raise BadOption(f"The URL of a server begins with http:// or https:// and a host; {url!r} does not.")
     return url.rstrip("/")
 
 
 def http_client(url: str, api_key: str | None, seconds: float) -> httpx.Client:
-    """Connections to a server that show it a key, and wait so long for an answer. Refuses with `BadOption`."""
+    """Return a client that sends the key and waits `seconds` for an answer. Refuses with `BadOption`."""
     if api_key and not (api_key.isascii() and api_key.isprintable()):
-        raise BadOption("This is not a key of a server: keys are of ASCII characters.")
+        raise BadOption("This is not a key of a server: keys have ASCII characters only.")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     return httpx.Client(base_url=parse_server_url(url), headers=headers, timeout=seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A queue of a server. It holds no connection, so that it can travel to executors."""
+    """A queue of a server. It holds no connection, so it can be sent to executors."""
 
     url: str
     queue: str
     api_key: str | None = field(default=None, repr=False)
     timeout_seconds: float = TIMEOUT_SECONDS
-    """For how many seconds a request is repeated."""
+    """How long a request is repeated, in seconds."""
 
     @classmethod
     def from_url(cls, url: str, queue: str, api_key: str | None = None) -> "Destination":
-        """A queue at a server's URL. Refuses with `BadOption`."""
+        """Return the destination for a queue at a server's URL. Refuses with `BadOption`."""
         return cls(parse_server_url(url), queue, api_key)
 
     def limited_to_window(self, window: float) -> "Destination":
-        """The same queue, sent to with no more patience than it remembers message ids, in seconds."""
+        """Return the same queue with a timeout of at most half the duplicate detection window, in seconds."""
         return replace(self, timeout_seconds=min(TIMEOUT_SECONDS, window / 2))
 
     @property
     def path(self) -> str:
-        """The queue's path below the server's URL."""
+        """The path of the queue below the server's URL."""
         return f"/v1/queues/{quote(self.queue, safe='')}"
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """How many messages a queue has taken, and how many of them it had already."""
+    """The number of messages that a queue accepted, and the number of duplicates among them."""
 
     messages: int = 0
     duplicates: int = 0
@@ -89,7 +89,7 @@ class SendResult:
 
 
 class RateLimiter:
-    """Lets at most so many messages through per second, on the average since its first."""
+    """Limits messages to `per_second` on average, counted from the first one."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
@@ -97,11 +97,11 @@ class RateLimiter:
 
     @property
     def max_request_messages(self) -> int:
-        """Messages that are worth one request at this pace."""
+        """The number of messages of one request at this rate."""
         return max(1, min(REQUEST_MESSAGES, int(self._per_second)))
 
     def wait(self, messages: int) -> None:
-        """Return once so many more may go."""
+        """Sleep until `messages` more may be sent."""
         now = time.monotonic()
         begin = max(now, self._free_at)
         self._free_at = begin + messages / self._per_second
@@ -111,8 +111,8 @@ class RateLimiter:
 class Sender:
     """A connection to a destination, for one `with` block.
 
-    `deadline` is the time of day after which nothing more is sent: what may have been sent before is then forgotten by
-    the queue, and would be stored again.
+    `deadline` is the time of day after which nothing more is sent. After it, the queue has forgotten the ids of
+    messages that may have been sent, and would store them again.
     """
 
     def __init__(self, destination: Destination, deadline: float | None = None) -> None:
@@ -129,24 +129,24 @@ class Sender:
         self._http.close()
 
     def window(self) -> float:
-        """For how many seconds the queue remembers a message id.
+        """Return how long the queue remembers a message id, in seconds.
 
-        Refuses with `NoDuplicateDetection` where it does not, and with `ServerUnavailable`.
+        Refuses with `NoDuplicateDetection` if the queue does not detect duplicates, and with `ServerUnavailable`.
         """
         answer = self._request("GET", self._destination.path)
         window = answer["duplicate_detection_window_seconds"]
         if window is None:
             raise NoDuplicateDetection(
-                f"The queue {self._destination.queue} does not look for duplicates, so what is sent again after a "
-                "failure would be stored twice: give it a duplicate_detection_window_seconds that is longer than "
-                "failures last."
+                f"The queue {self._destination.queue} does not detect duplicates: messages sent again after a "
+                "failure would be stored twice. Set its duplicate_detection_window_seconds to longer than "
+                "a failure lasts."
             )
         return float(window)
 
     def send(self, messages: Iterable[bytes], rate_limiter: RateLimiter | None = None) -> SendResult:
-        """Send messages, each its JSON with a `message_id`, in order; requests are all or none.
+        """Send messages in order, each as its JSON with a `message_id`. A request is stored completely or not at all.
 
-        Refuses with `SendRefused`, `ServerUnavailable` and `InDoubt`; what was sent before stays.
+        Refuses with `SendRefused`, `ServerUnavailable` and `InDoubt`; messages sent before stay.
         """
         sent = SendResult()
         for request in split_requests(
@@ -160,7 +160,7 @@ class Sender:
         return sent
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """The decoded answer, if need be after a while."""
+        """Return the decoded answer. Repeats the request until the timeout."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         give_up_at = time.monotonic() + self._destination.timeout_seconds
         wait = FIRST_WAIT_SECONDS
@@ -168,16 +168,16 @@ class Sender:
             self._check_deadline()
             try:
                 answer = self._http.request(method, path, content=body, headers=headers)
-                problem_found, asked = problem_text(answer), _retry_after(answer)
+                problem_found, retry_after = problem_text(answer), _retry_after(answer)
             except httpx.TransportError as error:
-                answer, problem_found, asked = None, str(error) or type(error).__name__, 0.0
+                answer, problem_found, retry_after = None, str(error) or type(error).__name__, 0.0
             if answer is not None and answer.is_success:
                 return answer.json()
             if answer is not None and answer.status_code not in RETRYABLE_STATUSES:
                 raise SendRefused(f"{self._destination.url} refuses {method} {path}: {problem_found}")
-            pause = max(wait, asked)
+            pause = max(wait, retry_after)
             if time.monotonic() + pause > give_up_at:
-                raise ServerUnavailable(f"{self._destination.url} does not do {method} {path}: {problem_found}")
+                raise ServerUnavailable(f"{self._destination.url} cannot do {method} {path}: {problem_found}")
             time.sleep(pause)
             wait = min(wait * 2, MAX_WAIT_SECONDS)
 
@@ -190,7 +190,7 @@ class Sender:
 
 
 def split_requests(messages: Iterable[bytes], max_messages: int = REQUEST_MESSAGES) -> Iterator[Sequence[bytes]]:
-    """Messages gathered, in order, into what one request carries."""
+    """Group messages, in order, into requests."""
     batch: list[bytes] = []
     size = 0
     for message in messages:
@@ -204,15 +204,15 @@ def split_requests(messages: Iterable[bytes], max_messages: int = REQUEST_MESSAG
 
 
 def _retry_after(answer: httpx.Response) -> float:
-    """The seconds of Retry-After; the date that a proxy may say instead is not looked at."""
-    said = answer.headers.get("retry-after", "")
-    return float(said) if said.isdecimal() else 0.0
+    """Return the seconds of Retry-After; 0 for a date, which a proxy may send instead."""
+    value = answer.headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else 0.0
 
 
 def problem_text(answer: httpx.Response) -> str:
-    """What a server says against a request: the status, and its problem document with the faults that it names."""
+    """Return the status of a refused request, and its problem document with the faults that it names."""
     if answer.status_code == 401:
-        return "401, it wants an API key that it knows: --api-key, PEEKLOCK_API_KEY, or the option api_key"
+        return "401, it requires a valid API key: --api-key, PEEKLOCK_API_KEY, or the option api_key"
     if not answer.headers.get("content-type", "").startswith("application/problem+json"):
         return f"{answer.status_code} {answer.text[:200]}".strip()
     problem = answer.json()

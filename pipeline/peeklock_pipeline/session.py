@@ -1,4 +1,4 @@
-"""The one place where a Spark session is made."""
+"""Creates Spark sessions."""
 
 import os
 import re
@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Before the options that people set, so that theirs win. Executors of a cluster log where the cluster keeps logs.
+    # Default options come first, so options of the user win. Executors of a cluster use the cluster's logging.
     "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(PACKAGE / 'log4j2.properties').as_uri()}",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -29,16 +29,16 @@ LOCAL = {
 
 
 ATTEMPTS = 4
-"""How often a task that dies is tried in all; what a cluster does unless it is told otherwise."""
+"""Attempts of a task that crashes; the same as the default of a cluster."""
 
 THIS_MACHINE = re.compile(r"local(?:\[(\*|\d+)\])?")
 
 
 def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> SparkSession:
-    """A session on this machine, or on the cluster that `master` names, whose executors are given this package.
+    """Return a session on this machine, or on the cluster that `master` names. Ships this package to executors.
 
-    Tasks are repeated here as they are there, unless `local[cores,attempts]` says otherwise. The Python of executors
-    needs what pyproject.toml names; `PYSPARK_PYTHON` says which Python that is.
+    Tasks are retried locally as on a cluster, unless `local[cores,attempts]` sets another number. The executors' Python
+    needs the packages of pyproject.toml; `PYSPARK_PYTHON` selects that Python.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -56,13 +56,13 @@ def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> S
 
 
 def _with_retries(master: str) -> str:
-    """On this machine Spark gives up with the first task that dies, and listens to no setting about it."""
+    """Return `master` with retries: locally, Spark fails with the first crashed task, and no setting changes that."""
     here = THIS_MACHINE.fullmatch(master)
     return f"local[{here[1] or 1},{ATTEMPTS}]" if here else master
 
 
 def _packaged_source() -> Path:
-    """This package as an archive that executors can import from."""
+    """Write this package to a zip file that executors can import."""
     target = Path(tempfile.mkdtemp(prefix="peeklock-pipeline-")) / "peeklock_pipeline.zip"
     with zipfile.ZipFile(target, "w") as archive:
         for file in sorted(PACKAGE.rglob("*")):

@@ -1,7 +1,7 @@
-"""The columns of the lake's tables, written down once; what the archive stores is turned into them here.
+"""The columns of the lake's tables, and the conversion of database rows to them.
 
-The archive keeps times as microseconds since 1970 in UTC and a lock token as its secret; the lake has
-timestamps, and the token as clients know it.
+The archive keeps times as microseconds since 1970 in UTC, and a lock token as its secret. The lake has timestamps, and
+the token as clients know it.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of the lake: its name, its columns, and those by whose values its files are told apart."""
+    """A table of the lake: its name, its columns, and its partition columns."""
 
     name: str
     schema: pa.Schema
@@ -49,7 +49,7 @@ CONTENT_FIELDS = (
     pa.field("dead_letter_description", pa.string()),
     pa.field("content_digest", pa.binary()),
 )
-"""What is known of a message wherever it is: which one, how far it has come, and what is in it."""
+"""The columns of a message in queues and in the archive: identity, progress and content."""
 
 ARCHIVE = TableSpec(
     "archive",
@@ -67,7 +67,7 @@ ARCHIVE = TableSpec(
     ),
     partitions=("queue", "date"),
 )
-"""Messages as they ended. `date` is the day of `settled_at`, in UTC."""
+"""Ended messages. `date` is the day of `settled_at`, in UTC."""
 
 MESSAGES = TableSpec(
     "messages",
@@ -84,7 +84,7 @@ MESSAGES = TableSpec(
     ),
     partitions=("queue",),
 )
-"""Messages that were in their queues at `taken_at`, dead-lettered ones among them."""
+"""Messages that were in their queues at `taken_at`, including dead-lettered ones."""
 
 LOCATION_FIELDS = (
     pa.field("standing", pa.string(), nullable=False),
@@ -102,10 +102,10 @@ STORED_ROWS = TableSpec(
         ]
     ),
 )
-"""The database's rows, of messages in queues and of the archive, as an audit reads them.
+"""The database's rows of messages in queues and in the archive, as an audit reads them.
 
-In the place of a body stand its SHA-256 and the digest of the message's content, in hexadecimal, where the database
-computes them; else the body itself.
+If the database computes digests, the SHA-256 of the body and the digest of the content, in hexadecimal, replace the
+body.
 """
 
 LOCATED_ROWS = TableSpec(
@@ -122,10 +122,10 @@ LOCATED_ROWS = TableSpec(
         ]
     ),
 )
-"""Where a message stands, without what is in it: live, dead_lettered, or how it ended. Kept in no lake.
+"""The location of a message without its content; `standing` is live, dead_lettered, or its outcome. Not stored in a lake.
 
-`place` is the table that has the row: `queue`, `archive` or `lake`. `is_covered` says whether the message has a digest of
-its content, `is_as_accepted` whether it is that of what the row holds.
+`place` is the table that has the row: `queue`, `archive` or `lake`. `is_covered` tells whether the message has a digest
+of its content, `is_as_accepted` whether that digest matches the row.
 """
 
 REMOVED = TableSpec(
@@ -142,7 +142,7 @@ REMOVED = TableSpec(
         ]
     ),
 )
-"""How many messages of each batch the lake's own retention has removed, and by which removal.
+"""The number of messages of each batch that the lake's own retention has removed, and the name of the removal.
 
 `covered` of them, all accepted on one day, had a digest of their content.
 """
@@ -157,13 +157,13 @@ OPENING = TableSpec(
         ]
     ),
 )
-"""How many of the messages that a queue accepted on a day were gone, or exported without digests, when this was noted."""
+"""How many messages that a queue accepted on a day were gone, or exported without digests, when this was recorded."""
 
 MISSED = TableSpec(
     "missed",
     pa.schema([pa.field("export_batch", pa.int64(), nullable=False), pa.field("messages", pa.int64(), nullable=False)]),
 )
-"""Batches that the archive had already removed when an export came for them, and how many messages each had."""
+"""Batches that the archive had removed before an export, and the number of their messages."""
 
 REPLAYS = TableSpec(
     "replays",
@@ -182,22 +182,22 @@ REPLAYS = TableSpec(
         ]
     ),
 )
-"""What replays were to send, `planned`, and which portions they have `begun`, `sent` or `skipped`."""
+"""The plan of each replay (`planned`), and the portions that it has `begun`, `sent` or `skipped`."""
 
 CODES = {
     "body_kind": ("none", "json", "bytes"),
     "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered"),
 }
-"""What the numbers in these columns stand for."""
+"""The names of the codes in these columns."""
 
 ARCHIVE_COLUMNS = tuple(name for name in ARCHIVE.schema.names if name != "date")
-"""The columns that are read from the archive."""
+"""The columns that an export reads from the archive."""
 
 
 def to_lake_table(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Rows of the database as a table of the lake has them, with its columns in its order, as far as they are read.
+    """Convert rows of the database to the columns of a table of the lake, in its order. Columns that were not read are absent.
 
-    Drivers differ in how they tell numbers and texts apart where a column is empty; here they become what they are.
+    Drivers give different types for empty columns; the result has the types of the table.
     """
     columns = {name: _lake_column(name, rows, spec) for name in spec.schema.names if name in rows.column_names}
     if "date" in spec.schema.names and "settled_at" in columns:
@@ -219,7 +219,7 @@ def _lake_column(name: str, rows: pa.Table, spec: TableSpec) -> pa.ChunkedArray:
 
 
 def _decoded(codes: Any, names: tuple[str, ...]) -> pa.ChunkedArray:
-    """What these numbers stand for. A number that stands for nothing remains, as a text, so that an audit can name it."""
+    """Return the names of these codes. An unknown code stays, as text, so that an audit can report it."""
     places: Any = pc.index_in(codes, pa.array(range(len(names)), pa.int64()))
     return pc.coalesce(pc.take(pa.chunked_array([names]), places), codes.cast(pa.string()))
 

@@ -116,7 +116,7 @@ def test_a_message_that_is_in_the_lake_twice_is_named(spark: SparkSession, small
     lake.append(ARCHIVE, list(write(twice, lake.directory(ARCHIVE), ARCHIVE)))
     done = audit(spark, database, lake)
     assert done.findings == [
-        Finding("is there 2 times: completed", None, "orders", 5, "id-5"),
+        Finding("occurs 2 times: completed", None, "orders", 5, "id-5"),
         Finding("has 21 messages in the lake, but was sealed with 20", 1),
     ]
     assert [line.surplus for line in done.ledger] == [0, 1]
@@ -129,7 +129,7 @@ def test_a_message_that_ended_and_is_still_in_its_queue_is_named(
     export(spark, database, lake)
     archive.fill("message", [live(3)])
     assert audit(spark, database, lake).findings == [
-        Finding("is there 2 times: live and purged", None, "orders", 3, "id-3"),
+        Finding("occurs 2 times: live and purged", None, "orders", 3, "id-3"),
         Finding("22 accepted, 1 more found", queue="orders", day=date(2026, 9, 21)),
     ]
 
@@ -143,7 +143,7 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(
     small_archive.remove(3, "expired")
     small_archive.seal(4, [archived(51)])
     export(spark, database, lake)
-    finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export copied it", 3)
     assert audit(spark, database, lake).findings == [finding]
     execute(small_archive.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
     assert audit(spark, database, lake).findings == [finding]
@@ -156,7 +156,7 @@ def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it
     export(spark, database, lake)
     small_archive.seal(3, [archived(50)])
     small_archive.remove(3, "expired")
-    finding = Finding("was removed from the archive with 1 message before an export came for it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export copied it", 3)
     assert audit(spark, database, lake).findings == [finding]
 
 
@@ -166,10 +166,7 @@ def test_another_message_in_the_place_of_one_is_found_by_the_digest(
     database = history(small_archive)
     export(spark, database, lake)
     rewrite(lake, lambda row: True, lambda row: row | {"sequence_number": row["sequence_number"] % 7 or 700})
-    assert (
-        Finding("has 20 messages in the lake that are not those that were sealed", 2)
-        in audit(spark, database, lake).findings
-    )
+    assert Finding("has 20 messages in the lake other than those sealed", 2) in audit(spark, database, lake).findings
 
 
 def test_what_the_lakes_own_retention_removed_is_no_loss(
@@ -243,7 +240,7 @@ def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_e
     small_archive.remove(1, "trimmed")
     done = audit(spark, database, lake)
     assert Finding("has 0 messages in the lake, but was sealed with 20", 1) in done.findings
-    assert "does not say with which batch it began: batches below 1 are not compared" in done.sentences()
+    assert "does not record its first batch: batches below 1 are not compared" in done.sentences()
     small_archive.seal(4, [archived(51)])
     export(spark, database, lake)
     assert lake.first_batch() == FirstBatch(1, noted=True)

@@ -38,7 +38,7 @@ def test_a_day_with_the_pipeline(run_command: RunCommand, small_archive: Archive
     code, out, _ = run_command("snapshot", *both)
     assert (code, out.startswith("1 message from queues at ")) == (0, True)
     code, out, _ = run_command("audit", *both)
-    assert (code, out.partition(":")[0]) == (0, "Nothing is lost, nothing is there twice")
+    assert (code, out.partition(":")[0]) == (0, "No message is lost or duplicated")
     assert "11 accepted = 1 live + 0 dead-lettered + 10 completed" in out
     assert run_command("compact", "--lake", lake.root)[:2] == (
         0,
@@ -59,7 +59,7 @@ def test_an_audit_that_finds_something_names_it_and_ends_with_1(
     lake.append(ARCHIVE, list(write(again, lake.directory(ARCHIVE), ARCHIVE)))
     code, out, _ = run_command("audit", *both)
     assert (code, out.splitlines()[:2]) == (1, [
-        "Message id-1 (sequence number 1, queue orders) is there 2 times: completed.",
+        "Message id-1 (sequence number 1, queue orders) occurs 2 times: completed.",
         "Batch 1 has 3 messages in the lake, but was sealed with 2.",
     ])  # fmt: skip
     code, out, _ = run_command("audit", *both, "--json")
@@ -105,7 +105,7 @@ def test_a_lake_that_is_not_there(
     run_refused: RunRefused, small_archive: Archive, tmp_path: Path, command: str
 ) -> None:
     more = {"audit": ["--database-url", small_archive.url], "retention": ["--older-than", "1d"]}.get(command, [])
-    assert "is no lake" in run_refused(command, "--lake", tmp_path / "none", *more)
+    assert "is not a lake" in run_refused(command, "--lake", tmp_path / "none", *more)
     assert not (tmp_path / "none").exists()
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_lake_is_left_alone(run_refused: RunRefused, small_archive: A
     (tmp_path / "home/letter.txt").touch()
     export = ("export", "--database-url", small_archive.url, "--lake")
     assert "is a file; a lake is a directory" in run_refused(*export, tmp_path / "file")
-    assert "is no lake and has other files in it" in run_refused(*export, tmp_path / "home")
+    assert "is not a lake and has other files in it" in run_refused(*export, tmp_path / "home")
     assert [file.name for file in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
@@ -132,7 +132,7 @@ def test_a_table_of_somebody_else_and_a_broken_one(run_refused: RunRefused, smal
     begun(small_archive, lake)
     export = ("export", "--database-url", small_archive.url, "--lake", lake.root)
     lake.archive_table().alter.set_table_description("Grandmother's recipes")
-    assert "none that peeklock-pipeline has written" in run_refused(*export)
+    assert "peeklock-pipeline did not write it" in run_refused(*export)
     for commit in (lake.directory(ARCHIVE) / "_delta_log").iterdir():
         commit.write_text("{")
     assert "cannot be read as a Delta table" in run_refused(*export)
@@ -210,9 +210,7 @@ def test_a_server_that_does_not_know_the_key_or_denies_it_the_right(
     made = httpx.post(f"{guarded_server.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"})
     reader = made.raise_for_status().json()["secret"]
 
-    sentence = (
-        f"{guarded_server.url} refuses GET /v1/archive/batches: 401, it wants an API key that it knows: --api-key, "
-    )
+    sentence = f"{guarded_server.url} refuses GET /v1/archive/batches: 401, it requires a valid API key: --api-key, "
     assert run_refused(*trim).startswith(sentence)
     assert run_refused(*trim, "--api-key", "x" * 32).startswith(sentence)
     assert run_refused(*trim, "--api-key", reader).startswith(
@@ -245,7 +243,7 @@ def test_a_server_that_is_not_there_or_is_none(run_refused: RunRefused, small_ar
 def test_an_age_that_is_none(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
     begun(small_archive, lake)
     assert "An age is a number and a unit" in run_refused("retention", "--lake", lake.root, "--older-than", "soon")
-    assert "may belong to an export that runs" in run_refused("vacuum", "--lake", lake.root, "--older-than", "1s")
+    assert "may belong to a running export" in run_refused("vacuum", "--lake", lake.root, "--older-than", "1s")
 
 
 def begun(archive: Archive, lake: Lake) -> None:

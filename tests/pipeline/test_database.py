@@ -109,8 +109,8 @@ def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archi
 
 def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:
     batches = [pa.record_batch({"n": list(range(100))}) for _ in range(5)]
-    assert [table.num_rows for table in merge_batches(batches, most=1600)] == [200, 200, 100]
-    assert [table.num_rows for table in merge_batches(batches[:2], most=1600)] == [200]
+    assert [table.num_rows for table in merge_batches(batches, max_bytes=1600)] == [200, 200, 100]
+    assert [table.num_rows for table in merge_batches(batches[:2], max_bytes=1600)] == [200]
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
@@ -129,7 +129,7 @@ def test_a_database_without_an_archive_says_so(empty_postgres_url: str, empty_ma
 
 
 def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseUnavailable, match=r"none\.db cannot be read: there is no file of this name"):
+    with pytest.raises(DatabaseUnavailable, match=r"none\.db cannot be read: no file with this name exists"):
         Database.from_url(f"sqlite:///{tmp_path}/none.db").batches()
     assert list(tmp_path.iterdir()) == []
 

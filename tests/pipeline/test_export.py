@@ -143,12 +143,12 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
         __slots__ = ()
 
         def chunks(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-            for piece in database.chunks(first, last):
-                yield piece.slice(0, 50)
+            for chunk in database.chunks(first, last):
+                yield chunk.slice(0, 50)
                 if not died.exists():
                     died.touch()
                     os.kill(os.getpid(), signal.SIGKILL)
-                yield piece.slice(50)
+                yield chunk.slice(50)
 
     assert export(spark, Mortal(database.url, database.engine), lake).messages == 120
     assert died.exists()
@@ -168,8 +168,8 @@ def test_a_database_that_dies_while_it_is_read_costs_nothing(
         __slots__ = ()
 
         def chunks(self, first: int, last: int, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-            for piece in database.chunks(first, last):
-                yield piece.slice(0, 50)
+            for chunk in database.chunks(first, last):
+                yield chunk.slice(0, 50)
             os.kill(pid, signal.SIGKILL)
             yield from database.chunks(first, last)
 
@@ -271,8 +271,8 @@ def test_a_compaction_that_comes_between_does_not_hinder_an_export(
     class Busy(Lake):
         """Is compacted just after an export has looked at it for its commit."""
 
-        def table(self, shape: TableSpec) -> DeltaTable | None:
-            found = super().table(shape)
+        def table(self, spec: TableSpec) -> DeltaTable | None:
+            found = super().table(spec)
             if len(compacted) < 2:
                 compacted.append(lake.archive_table().optimize.compact()["numFilesRemoved"])
             return found

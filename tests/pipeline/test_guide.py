@@ -121,7 +121,7 @@ def guide_runner(demo_run: DemoRun, tmp_path: Path) -> Iterator[GuideRunner]:
 def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
     sent = [json.loads(line)["message_id"] for line in (demo_run.place / "sent.jsonl").read_text().splitlines()]
     assert sorted(kept(demo_run.place / "lake")) == sorted(sent)
-    assert f"Nothing is lost, nothing is there twice: {len(sent)} accepted" in demo_run.said
+    assert f"No message is lost or duplicated: {len(sent)} accepted" in demo_run.said
     assert "<html" in (demo_run.place / "report.html").read_text()
 
 

@@ -79,7 +79,7 @@ def test_vacuum_removes_what_belongs_to_nothing_and_spares_what_may_yet(
     assert (done.files, done.bytes) == (1, size)
     assert (old.exists(), young.exists()) == (False, True)
     assert len(contents(spark, lake)) == 60
-    with pytest.raises(BadOption, match="may belong to an export that runs"):
+    with pytest.raises(BadOption, match="may belong to a running export"):
         vacuum(lake, timedelta(minutes=59))
     assert young.exists()
 

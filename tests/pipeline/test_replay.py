@@ -318,9 +318,9 @@ def test_what_makes_no_sense_is_refused(
         plan(spark, lake, replay_request(queue, "queue = 'orders'", "taken"))
     with pytest.raises(BadOption, match="The name of a replay has 1 to 64 letters"):
         replay_request(queue, name="no name")
-    with pytest.raises(NoDuplicateDetection, match="does not look for duplicates"):
+    with pytest.raises(NoDuplicateDetection, match="does not detect duplicates"):
         replay(spark, lake, replay_request(careless))
-    with pytest.raises(BadLake, match="is no lake yet"):
+    with pytest.raises(BadLake, match="is not a lake yet"):
         plan(spark, Lake(tmp_path / "none"), replay_request(queue))
 
 
@@ -337,7 +337,7 @@ def test_the_command_tells_people_and_machines(
 
     assert planned[:2] == (0, PLANNED.format(queue.name))
     assert json.loads(done[1]) == {"replay": "told", "messages": 2, "duplicates": 0, "skipped": 0, "done_before": 0}
-    assert refused == (2, "", "The rate is a number of messages per second, more than 0.\n")
+    assert refused == (2, "", "The rate is a number of messages per second above 0.\n")
 
 
 PLANNED = """\

@@ -345,5 +345,5 @@ def test_a_refusal_is_a_sentence_and_status_2(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "peeklock-pipeline"), "report", "--lake", str(tmp_path / "none")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("There is nothing in ")
+    assert ran.stderr.startswith("Nothing was exported to ")
     assert "Traceback" not in ran.stderr

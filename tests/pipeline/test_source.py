@@ -390,12 +390,12 @@ def test_rows_that_are_no_messages_are_refused(spark: SparkSession, server: str,
 def test_a_queue_that_would_store_duplicates_is_refused(spark: SparkSession, server: str) -> None:
     queue = Queue(server, "careless")
 
-    with pytest.raises(PySparkException, match="The queue careless does not look for duplicates"):
+    with pytest.raises(PySparkException, match="The queue careless does not detect duplicates"):
         sent(spark.range(1).selectExpr("'x' AS body"), queue)
 
 
 def test_a_queue_is_not_overwritten(spark: SparkSession, server: str) -> None:
     rows = spark.range(1).selectExpr("'x' AS body")
 
-    with pytest.raises(PySparkException, match=r"A queue is not overwritten: use mode\('append'\)"):
+    with pytest.raises(PySparkException, match=r"A queue cannot be overwritten: use mode\('append'\)"):
         rows.write.format("peeklock").options(url=server, queue="any").mode("overwrite").save()

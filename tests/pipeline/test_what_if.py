@@ -256,6 +256,6 @@ def test_the_command_refuses_in_a_sentence_and_explains_itself(run_command: RunC
     command = ("what-if", "--lake", lake.root, "--policy")
     assert run_command(*command, "lock=never") == (2, "", "'never' is no duration; write 500ms, 30s, 5min, 2h or 1d.\n")
     code, out, err = run_command(*command, "lock=1min")
-    assert (code, out, "There is nothing in" in err) == (2, "", True)
+    assert (code, out, "Nothing was exported to" in err) == (2, "", True)
     code, out, _ = run_command("what-if", "--explain")
     assert (code, "Taken from history:" in out) == (0, True)

@@ -1,1 +1,1 @@
-"""Jobs: each one command, which opens what it needs, asks, and writes."""
+"""The jobs, one command each: a job opens its inputs, queries them, and writes the result."""

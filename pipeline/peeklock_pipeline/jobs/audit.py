@@ -1,7 +1,7 @@
-"""audit: proves that no message was lost and none is there twice, or names those that were and are.
+"""audit: proves that no message is lost or duplicated, or names the messages that are.
 
-The lake is compared with the batches that the database has sealed, message by message where the database still has
-them, and all that is known with what senders say they have sent.
+It compares the lake with the batches that the database has sealed, message by message while the database still has
+them. It compares all known messages with the senders' log.
 """
 
 from collections.abc import Sequence
@@ -35,22 +35,22 @@ from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
 from peeklock_pipeline.transforms import audit as ask
 
 RANGE_NUMBERS = 500_000
-"""Sequence numbers that one task asks the database for, unless that made too many tasks."""
+"""Sequence numbers that one task reads from the database. More, if this made too many tasks."""
 
 STEPS = 4
-"""The ledger, what is there twice, the batches, and the senders' log."""
+"""The ledger, the duplicates, the batches, and the senders' log."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditNotes:
-    """What the lake itself knows: where it begins, and whether it was compared with the server's counts."""
+    """What the lake records about itself: its first batch, and whether it was compared with the server's counts."""
 
     begun: FirstBatch
     counted: bool
 
     def sentences(self) -> list[str]:
-        """What an audit could not compare."""
-        begun = f"The lake does not say with which batch it began: batches below {self.begun.number} are not compared."
+        """Name what the audit could not compare."""
+        begun = f"The lake does not record its first batch: batches below {self.begun.number} are not compared."
         counted = (
             "The lake has no table `opening` yet: its messages are not compared with the server's counts. "
             "The next export writes it."
@@ -60,7 +60,7 @@ class AuditNotes:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What was compared, and what was found; `unnamed` more findings were not listed."""
+    """What was compared, and the findings; `unnamed` more findings are not listed."""
 
     ledger: list[LedgerLine]
     batches: int
@@ -75,15 +75,11 @@ class AuditResult:
         object.__setattr__(self, "messages", sum(line.accepted for line in self.ledger))
 
     def sentences(self) -> str:
-        """The findings, and the ledger's sums."""
+        """Return the findings, and the sums of the ledger."""
         parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
         counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
         more = [f"{self.unnamed} more findings are not listed."] if self.unnamed else []
-        found = (
-            f"{len(self.findings) + self.unnamed} findings"
-            if self.findings
-            else "Nothing is lost, nothing is there twice"
-        )
+        found = f"{len(self.findings) + self.unnamed} findings" if self.findings else "No message is lost or duplicated"
         sums = f"{self.messages} accepted = {counted}"
         for name, sign, words in (("surplus", "-", "counted twice"), ("missing", "+", "missing")):
             if count := sum(getattr(line, name) for line in self.ledger):
@@ -94,9 +90,9 @@ class AuditResult:
 def audit(
     spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = no_progress
 ) -> AuditResult:
-    """Compare lake, database and senders' log with each other.
+    """Compare the lake, the database and the senders' log.
 
-    The log has a JSON string, or an object with `message_id`, on each line. Refuses with `DatabaseUnavailable`,
+    Each line of the log is a JSON string, or an object with `message_id`. Refuses with `DatabaseUnavailable`,
     `BadLake` and `BadOption`. Changes nothing.
     """
     table = lake.archive_table()
@@ -121,9 +117,11 @@ def audit(
         found.append(limit_rows(ask.changed_contents(placed), _changed_finding))
         progress(2, STEPS)
         notes = (_removed_counts(spark, lake, table), lake.missed())
-        held = BatchComparison(known, _listed(database), begun.number, mark.number, _batch_contents(placed), *notes)
-        found.append(batch_findings(held, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
-        found.append(limit_findings([*unbalanced_findings(lines, held.unexported())]))
+        comparison = BatchComparison(
+            known, _listed(database), begun.number, mark.number, _batch_contents(placed), *notes
+        )
+        found.append(batch_findings(comparison, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
+        found.append(limit_findings([*unbalanced_findings(lines, comparison.unexported())]))
         progress(3, STEPS)
         if expected is not None:
             found.append(limit_rows(ask.missing(expected, placed, "message_id"), _unknown_finding))
@@ -131,7 +129,9 @@ def audit(
         progress(STEPS, STEPS)
     for cached in (repeated, placed, *([] if expected is None else [expected])):
         cached.unpersist()
-    return AuditResult(lines, held.compared(), sent, *_collect(found), AuditNotes(begun, books.opening is not None))
+    return AuditResult(
+        lines, comparison.compared(), sent, *_collect(found), AuditNotes(begun, books.opening is not None)
+    )
 
 
 def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:
@@ -139,7 +139,7 @@ def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:
 
 
 def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> LedgerInputs:
-    """What was accepted, and what of it need not be found."""
+    """Return what was accepted, and the part of it that is rightly absent."""
     removed = ask.removed_by_day(lake.removed(spark, table)).collect()
     return LedgerInputs(
         database.accounts(export_position_of(table).number),
@@ -149,7 +149,7 @@ def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: D
 
 
 def _pairs(spark: SparkSession, database: Database, archive: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """The messages of these batches that the lake has differently from the archive, which is read again."""
+    """Read these batches again, and return the messages that differ between lake and archive."""
     ranges = [(number, number) for number in numbers]
     return ask.differing_rows(
         archive.where(F.col("export_batch").isin(*numbers)), rows_of(spark, ranges, database.chunks, ARCHIVE)
@@ -165,7 +165,7 @@ def _removed_counts(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[
 
 
 def _duplicate_finding(row: Row) -> Finding:
-    return Finding(f"is there {row.times} times: {row.standing}", None, row.queue, row.sequence_number, row.message_id)
+    return Finding(f"occurs {row.times} times: {row.standing}", None, row.queue, row.sequence_number, row.message_id)
 
 
 def _unknown_finding(row: Row) -> Finding:
@@ -183,22 +183,22 @@ def _missing_file_finding(file: DataFile) -> Finding:
 
 
 def _stored(spark: SparkSession, database: Database) -> DataFrame:
-    """Every row of a message that is in the database."""
+    """Return every message row of the database."""
     span = database.span()
     ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
     return rows_of(spark, ranges, database.rows, STORED_ROWS)
 
 
 def _batch_contents(placed: DataFrame) -> dict[tuple[str, int], BatchContents]:
-    """What lake and archive hold of each batch: a row a batch, which takes reading every message."""
+    """Read every message, and return the contents of each batch in lake and archive."""
     rows = ask.batches(placed.where("export_batch IS NOT NULL"), "place").collect()
     return {(row.place, row.number): BatchContents(row.messages, row.numbers, row.rows) for row in rows}
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:
-    """The message ids of a senders' log."""
+    """Return the message ids of a senders' log."""
     if not log.is_file():
-        raise BadOption(f"There is no file {log} with the ids of sent messages.")
+        raise BadOption(f"No file {log} with the ids of sent messages exists.")
     lines = spark.read.text(str(log.absolute())).where("trim(value) <> ''")
     text = F.when(F.col("value").startswith('"'), F.get_json_object(F.concat(F.lit("["), "value", F.lit("]")), "$[0]"))
     ids = lines.select(F.coalesce(text, F.get_json_object("value", "$.message_id")).alias("message_id"), "value")

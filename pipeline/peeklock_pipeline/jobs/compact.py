@@ -1,4 +1,4 @@
-"""compact and vacuum: fewer and larger files, and none that belong to nothing."""
+"""compact and vacuum: merge small files, and remove files that belong to no table."""
 
 import math
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption
 
 TARGET_BYTES = 256 << 20
-"""How large a file becomes at most."""
+"""The largest size of a merged file."""
 
 MIN_AGE = timedelta(hours=1)
-"""Younger files may be those of an export that has not committed yet, or be read by somebody who began before."""
+"""Younger files may belong to an export that has not committed yet, or be in use by a reader that began before."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """How many files the messages lie in now, and in how many they lay."""
+    """The number of files before and after."""
 
     files: int
     files_before: int
@@ -29,16 +29,16 @@ class CompactResult:
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """How many files were removed, of how many bytes."""
+    """The number of removed files, and their bytes."""
 
     files: int
     bytes: int
 
 
 def compact(lake: Lake) -> CompactResult:
-    """Write the files of each queue and day anew as few large ones; the messages stay the same.
+    """Rewrite the files of each queue and day as few large ones; the messages stay the same.
 
-    One commit: died before it, files that belong to nothing. Refuses with `BadLake`.
+    One commit. A crash before it leaves files that belong to no table. Refuses with `BadLake`.
     """
     table = lake.archive_table()
     before = len(table.file_uris())
@@ -47,17 +47,18 @@ def compact(lake: Lake) -> CompactResult:
             target_size=TARGET_BYTES, writer_properties=WriterProperties(compression="ZSTD", compression_level=1)
         )
     except CommitFailedError as error:
-        raise BadLake(f"{lake.root} was changed by somebody else meanwhile; run the job again.") from error
+        raise BadLake(f"{lake.root} was changed by another job meanwhile; run this one again.") from error
     return CompactResult(len(table.file_uris()), before)
 
 
 def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7)) -> VacuumResult:
-    """Remove files of every table that belong to nothing, or no more, and are older than that.
+    """Remove files in the directories of tables that belong to no table and are older than `older_than`.
 
-    Refuses with `BadOption` below an hour: younger files may be those of an export that runs. Refuses with `BadLake`.
+    Refuses with `BadOption` below an hour, because younger files may belong to a running export. Refuses with
+    `BadLake`.
     """
     if older_than < MIN_AGE:
-        raise BadOption("Files younger than an hour may belong to an export that runs: choose --older-than 1h or more.")
+        raise BadOption("Files younger than an hour may belong to a running export: choose --older-than 1h or more.")
     hours = math.ceil(older_than / timedelta(hours=1))
     files = [
         _place(table) / file for table in lake.tables() for file in _unreferenced_files(table, hours, dry_run=True)

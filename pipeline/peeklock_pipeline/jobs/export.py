@@ -1,7 +1,7 @@
-"""export: what was archived since the last export goes into the lake, each message exactly once.
+"""export: copies what was archived since the last export into the lake, each message exactly once.
 
-Sealed batches never change, so tasks may read them again; the driver commits their files once all are written. Died
-before the commit: files that belong to nothing. Died after it: the next export begins behind it.
+Sealed batches never change, so a task may read them again. The driver commits the files once all are written. A crash
+before the commit leaves files that belong to no table. After a crash behind the commit, the next export begins there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from peeklock_pipeline.refusals import BadArchive, BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, OPENING
 
 TASK_ROWS = 100_000
-"""Rows of one task; those of a partition go into a file, or several where they weigh much."""
+"""Rows of one task. Each partition gets one file, or several if its rows are large."""
 
 COMMIT_TASKS = 64
-"""Units that one commit takes, so that a first export of years is not lost with its last minute."""
+"""Tasks of one commit. A crash during a first export of years then loses only the last commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ExportTask:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an export has brought: batches, messages and files; `missed` messages were removed before it came."""
+    """The batches, messages and files of an export; `missed` messages were removed before it ran."""
 
     batches: int
     messages: int
@@ -48,7 +48,7 @@ class ExportResult:
 def export(spark: SparkSession, database: Database, lake: Lake, progress: Progress = no_progress) -> ExportResult:
     """Export every sealed batch that is not in the lake yet.
 
-    Refuses with `DatabaseUnavailable`, `BadArchive` and `BadLake`; what was committed by then stays.
+    Refuses with `DatabaseUnavailable`, `BadArchive` and `BadLake`; what is committed by then stays.
     """
     after = lake.export_position()
     sealed = pending_batches(database, after)
@@ -64,33 +64,34 @@ def export(spark: SparkSession, database: Database, lake: Lake, progress: Progre
         last = ExportPosition(portion[-1].number, portion[-1].sealed_at)
         lake.record_missed({batch.number: batch.rows for batch in gone if batch.number >= begun})
         if not lake.add_batches(exported, after, last, begun):
-            raise BadLake("Another export has committed to this lake meanwhile; run this one again if it should go on.")
+            raise BadLake("Another export has committed to this lake meanwhile; run this one again to continue.")
         after, done, files = last, done + sum(file.rows for file in exported), files + len(exported)
         progress(done, total)
     return ExportResult(len(sealed), done, files, total - done, after.number)
 
 
 def pending_batches(database: Database, after: ExportPosition) -> list[Batch]:
-    """The sealed batches behind the last one in the lake. Refuses with `BadLake`, as `sealed_batches_after` does."""
+    """Return the sealed batches after the lake's last one. Refuses as `sealed_batches_after` does."""
     return [batch for batch in sealed_batches_after(database, after, after.number - 1) if batch.number > after.number]
 
 
 def sealed_batches_after(database: Database, mark: ExportPosition, after: int = 0) -> list[Batch]:
-    """The sealed batches behind a number, at most the last one in the lake.
+    """Return the sealed batches after a number that is at most the last one in the lake.
 
-    Refuses with `BadLake` where that one was sealed in another database, or in one that was set back since.
+    Refuses with `BadLake` if the lake's last batch was sealed in another database, or the database was restored to an
+    earlier state since.
     """
     found = database.batches(max(after, 0))
     if mark.number and mark not in [ExportPosition(batch.number, batch.sealed_at) for batch in found]:
         raise BadLake(
-            f"This lake holds what was exported from another database, or {database.name} was set back to an older "
+            f"This lake holds what was exported from another database, or {database.name} was restored from an older "
             f"backup: it has no batch {mark.number} like the lake's last one. Export into another directory."
         )
     return found
 
 
 def portions(sealed: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
-    """Batches of one commit, in order."""
+    """Yield the batches of each commit, in order."""
     most = TASK_ROWS * COMMIT_TASKS
     begun, rows = 0, 0
     for index, batch in enumerate(sealed):
@@ -103,7 +104,7 @@ def portions(sealed: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
 
 
 def export_tasks(batches: Sequence[Batch], most: int = TASK_ROWS) -> list[ExportTask]:
-    """Batches whose rows are there gathered, in order, into units of about `most` rows."""
+    """Group the batches that still have rows, in order, into tasks of about `most` rows."""
     gathered: list[ExportTask] = []
     for there, neighbours in groupby(batches, lambda batch: batch.removed_at is None):
         for batch in neighbours if there else ():
@@ -116,7 +117,7 @@ def export_tasks(batches: Sequence[Batch], most: int = TASK_ROWS) -> list[Export
 
 
 def _first_batch(lake: Lake, sealed: Sequence[Batch]) -> int:
-    """The first batch of a lake; for one that begins now, the first of these whose messages are in the archive."""
+    """Return the first batch of a lake; of a new lake, the first of these with messages in the archive."""
     if found := lake.first_batch():
         return found.number
     return next((batch.number for batch in sealed if batch.removed_at is None), sealed[-1].number + 1 if sealed else 1)
@@ -125,10 +126,10 @@ def _first_batch(lake: Lake, sealed: Sequence[Batch]) -> int:
 def _write(
     spark: SparkSession, database: Database, lake: Lake, portion: Sequence[Batch]
 ) -> tuple[list[DataFile], list[Batch]]:
-    """Have the executors write the messages of these batches; the files belong to nothing yet.
+    """Have the executors write the messages of these batches to files, which belong to no table yet.
 
-    Also returns the batches that were already removed. Where batches were removed while they were read, it is done
-    again without them.
+    Also returns the batches that were already removed. If batches are removed during the read, it starts again without
+    them.
     """
     work = export_tasks(portion)
     ranges = [(unit.first, unit.last) for unit in work]

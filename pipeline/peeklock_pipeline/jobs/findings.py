@@ -11,12 +11,12 @@ from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.transforms import audit as ask
 
 MAX_NAMED = 1000
-"""Findings of one kind that are named; the others are counted."""
+"""Findings of one kind that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault, and the message, batch, file or queue and day that it concerns."""
+    """A fault, and the message, batch, file, or queue and day that it concerns."""
 
     what: str
     batch: int | None = None
@@ -38,31 +38,31 @@ class Finding:
 
 
 LimitedFindings = tuple[list[Finding], int]
-"""Findings of one kind, and how many more there are."""
+"""Findings of one kind, and the number of further ones."""
 
 
 def limit_rows(found: DataFrame, name: Callable[[Row], Finding]) -> LimitedFindings:
-    """The first of these rows as findings, and how many more there are."""
+    """Return the first of these rows as findings, and the number of further ones."""
     rows = found.limit(MAX_NAMED + 1).collect()
     unnamed = found.count() - MAX_NAMED if len(rows) > MAX_NAMED else 0
     return [name(row) for row in rows[:MAX_NAMED]], unnamed
 
 
 def limit_findings(found: Sequence[Finding]) -> LimitedFindings:
-    """The first of these findings, and how many more there are."""
+    """Return the first of these findings, and the number of further ones."""
     return list(found[:MAX_NAMED]), max(len(found) - MAX_NAMED, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContents:
-    """What a place holds of a batch: its messages, and the digests of their numbers and of their rows."""
+    """The content of a batch in lake or archive: its messages, and the digests of their numbers and rows."""
 
     messages: int
     numbers: str
     rows: str
 
     def proves(self, batch: Batch) -> bool:
-        """Whether this is what was sealed, by a digest of the batch's version."""
+        """Return whether this is what was sealed, by the digest of the batch's version."""
         digest = {1: self.numbers, 2: self.rows}.get(batch.digest_version)
         return (self.messages, digest) == (batch.rows, batch.digest)
 
@@ -72,11 +72,11 @@ NO_CONTENTS = BatchContents(0, "", "")
 
 @dataclass(frozen=True, slots=True)
 class BatchComparison:
-    """The batches of the lake and of the archive, and what the lake should hold of them.
+    """The batches of the lake and of the archive, and those that the lake should hold.
 
-    `known` are the database's batches, as they were listed before its rows were read; `later` those listed after. The
-    lake should have those from `begun` to `exported`. `held` is by place, lake or archive, and number. `removed` counts what the lake's retention took out of each, and
-    `missed` are those that were gone before an export came for them.
+    `known` are the database's batches as listed before its rows were read, `later` those listed after. The lake should
+    have batches `begun` to `exported`. `held` is by place (lake or archive) and number. `removed` counts the messages
+    of each batch that the lake's retention removed. `missed` are batches that the archive removed before an export.
     """
 
     known: Sequence[Batch]
@@ -88,11 +88,11 @@ class BatchComparison:
     missed: Mapping[int, int]
 
     def wrong_in_lake(self) -> Iterator[Finding]:
-        """Batches of which the lake does not hold what was sealed, in order."""
+        """Yield the batches that differ in the lake from what was sealed, in order."""
         sealed = {batch.number: batch for batch in self.known}
         oldest = min(sealed, default=0)
         wanted = {number for number in sealed if self.first_batch <= number <= self.exported}
-        # The database forgets a batch a year after it was removed; the lake's copy can then not be compared any more.
+        # The database forgets a batch a year after its removal. The lake's copy can then no longer be compared.
         unexpected = {
             number
             for number in self._numbers("lake")
@@ -108,7 +108,7 @@ class BatchComparison:
         if number < self.first_batch:
             return f"{here}, which begins with batch {self.first_batch}"
         if number in self.missed and not contents.messages:
-            return f"was removed from the archive with {messages(self.missed[number])} before an export came for it"
+            return f"was removed from the archive with {messages(self.missed[number])} before an export copied it"
         if number > self.exported:
             return f"{here}, which ends with batch {self.exported}"
         if batch is None:
@@ -119,33 +119,33 @@ class BatchComparison:
         return None if contents.proves(batch) else _difference(here, contents, batch)
 
     def compared(self) -> int:
-        """How many batches of the database the lake should hold."""
+        """The number of batches of the database that the lake should hold."""
         return sum(self.first_batch <= batch.number <= self.exported for batch in self.known)
 
     def unexported(self) -> int:
-        """How many messages the archive removed before an export came for them."""
+        """The number of messages that the archive removed before an export."""
         later = {
             one.number: one.rows for one in self.known if one.removed_at is not None and one.number > self.exported
         }
         return sum({**later, **self.missed}.values())
 
     def is_in_archive(self, number: int) -> bool:
-        """Whether the archive had the rows of a sealed batch all the while that they were read."""
+        """Return whether the archive held the rows of a sealed batch during the whole read."""
         batch = self.later.get(number)
         return batch is not None and batch.removed_at is None
 
     def is_comparable(self, number: int) -> bool:
-        """Whether lake and archive should have the same rows of a batch."""
+        """Return whether lake and archive should have the same rows of a batch."""
         return self.first_batch <= number <= self.exported and number not in self.removed and self.is_in_archive(number)
 
     def is_unexpected(self, number: int, place: str) -> bool:
-        """Whether a place should have no row of a batch at all."""
+        """Return whether a place should have no row of a batch."""
         if place == "archive":
             return number not in self.later
         return number not in self.later or not self.first_batch <= number <= self.exported
 
     def wrong_in_archive(self) -> Iterator[Finding]:
-        """Batches of which the archive does not hold what was sealed, in order, or does not hold what no lake has."""
+        """Yield the batches that the archive holds wrongly, or that archive and lake both lack, in order."""
         for batch in self.known:
             contents = self.contents.get(("archive", batch.number), NO_CONTENTS)
             if batch.removed_at is not None:
@@ -165,22 +165,22 @@ class BatchComparison:
         if contents.messages:
             yield Finding(f"has {messages(contents.messages)} in the archive, from which it was removed", batch.number)
         if batch.number > max(self.exported, self.first_batch - 1) and batch.number not in self.missed:
-            what = f"was removed from the archive with {messages(batch.rows)} before an export came for it"
+            what = f"was removed from the archive with {messages(batch.rows)} before an export copied it"
             yield Finding(what, batch.number)
 
 
 def _difference(here: str, contents: BatchContents, batch: Batch) -> str:
     if contents.messages == batch.rows:
-        return f"{here} that are not those that were sealed"
+        return f"{here} other than those sealed"
     return f"{here}, but was sealed with {batch.rows}"
 
 
 def batch_findings(
     contents: BatchComparison, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]
 ) -> LimitedFindings:
-    """The batches that are wrong, and their messages, as far as lake and archive tell which they are.
+    """Return the wrong batches, and those of their messages that lake and archive identify.
 
-    `pairs` reads these batches again and gives the messages of which lake and archive have different rows.
+    `pairs` reads batches again, and returns the messages that differ between lake and archive.
     """
     wrong = {"lake": list(contents.wrong_in_lake()), "archive": list(contents.wrong_in_archive())}
     batches, unnamed = limit_findings([*wrong["lake"], *wrong["archive"]])
@@ -199,7 +199,7 @@ def batch_findings(
 
 
 def _batch_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
-    """Names a row that lake and archive have differently, by which of the two is not as it was sealed."""
+    """Return a function that names a row with different values in lake and archive, by the place that is wrong."""
 
     def name(row: Row) -> Finding:
         places = [place for place, numbers in wrong.items() if row.export_batch in numbers]
@@ -210,7 +210,7 @@ def _batch_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
 
 
 def _row_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:
-    """Names a row that one place has alone, by which of the two places is not as it was sealed."""
+    """Return a function that names a row that only one place has, by the place that is wrong."""
 
     def name(row: Row) -> Finding:
         number, other = row.export_batch, "archive" if row.place == "lake" else "lake"

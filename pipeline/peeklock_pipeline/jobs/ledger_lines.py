@@ -1,4 +1,4 @@
-"""The ledger of an audit: what the server has counted as accepted, and what is left of it, by queue and day."""
+"""The ledger of an audit: what the server counted as accepted, and what was found, by queue and day."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ QueueDay = tuple[str, date]
 class LedgerLine:
     """One queue and day of the ledger.
 
-    `missing` messages were accepted but are in no place; below zero, more were found than were accepted.
+    `missing` messages were accepted but not found. Below zero, more were found than accepted.
     """
 
     queue: str
@@ -40,8 +40,8 @@ class LedgerLine:
 class LedgerInputs:
     """Messages with digests of their content, by queue and day.
 
-    `accounts` are the server's: what it accepted, and what the database still holds. `removed` left the lake by its
-    retention. `opening` were gone before the lake counted, and None where the lake has not counted yet.
+    `accounts` are the server's counts: what it accepted, and what the database still holds. The lake's retention took
+    out `removed`. `opening` were gone before the lake began to count; None if it has not begun.
     """
 
     accounts: Sequence[AcceptedCount]
@@ -49,7 +49,7 @@ class LedgerInputs:
     opening: Mapping[QueueDay, int] | None
 
     def missing(self, of_lake: Mapping[QueueDay, int]) -> dict[QueueDay, int]:
-        """How many messages are neither in the database nor in the lake, where any are, or where there are too many."""
+        """Return how many messages are in neither the database nor the lake, for days where this is not 0."""
         if self.opening is None:
             return {}
         left = Counter({(one.queue, one.day): one.accepted - one.held for one in self.accounts})
@@ -59,7 +59,7 @@ class LedgerInputs:
 
 
 def ledger_lines(ledger: DataFrame, inputs: LedgerInputs) -> list[LedgerLine]:
-    """The lines of a ledger with what is missing from them."""
+    """Return the lines of a ledger with their missing messages."""
     rows: dict[QueueDay, Row] = {(row.queue, row.date): row for row in ledger.collect()}
     missing = inputs.missing({day: row.covered for day, row in rows.items()})
     return [_line(day, rows.get(day), missing.get(day, 0)) for day in sorted(rows.keys() | missing.keys())]
@@ -72,10 +72,10 @@ def _line(day: QueueDay, row: Row | None, missing: int) -> LedgerLine:
 
 
 def unbalanced_findings(lines: Sequence[LedgerLine], missed: int) -> Iterator[Finding]:
-    """The lines that do not add up.
+    """Yield the lines that do not add up.
 
-    The archive removed `missed` messages before an export came for them. Of these it is not known when they were
-    accepted; they are named by their batches, and as long as no more are missing, no line is.
+    The archive removed `missed` messages before an export. Their day of acceptance is unknown, so their batches are
+    named instead. If no more than these are missing, no line is named.
     """
     if all(line.missing >= 0 for line in lines) and sum(line.missing for line in lines) <= missed:
         return

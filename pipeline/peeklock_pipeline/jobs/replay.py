@@ -1,8 +1,8 @@
-"""replay: messages from the lake back into a queue, over HTTP, each once.
+"""replay: sends messages from the lake to a queue over HTTP, each once.
 
-Portion after portion is noted as begun, sent by all executors, and noted as sent. A run that goes on after a crash
-sends the portion that was begun again, with the same message ids, while the queue remembers those. Later than that the
-portion is in doubt, and the replay asks what to do with it rather than to send a message twice.
+Each portion is recorded as begun, sent by all executors, and recorded as sent. After a crash, the next run sends the
+begun portion again with the same message ids, while the queue remembers them. Later than that the portion is in doubt:
+the replay then refuses and asks for a decision, because a message could be stored twice.
 """
 
 import time
@@ -25,13 +25,13 @@ from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResu
 from peeklock_pipeline.transforms.replay import grains, matching, outgoing
 
 PORTION_MESSAGES = 5_000
-"""Messages of a portion: what a crash at the worst moment puts in doubt."""
+"""Messages of a portion. A crash puts at most one portion in doubt."""
 
 TASK_RATE = 100.0
-"""Messages per second that are worth a task of their own."""
+"""Messages per second for which a further task is used."""
 
 SHARE_OF_WINDOW = 0.25
-"""The part of the queue's window that a portion may take, were all its messages of one group and so sent by one task."""
+"""The share of the queue's window that a portion may take, if one task sends all of it because it is one group."""
 
 SAMPLE = 5
 
@@ -43,7 +43,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a replay would send: what matches, what of it an earlier run has sent or given up, and what is in doubt."""
+    """What a replay would send: the matching messages, those already sent or skipped, and those in doubt."""
 
     replay: str
     last_batch: int
@@ -55,19 +55,19 @@ class ReplayPlan:
     sample: list[dict[str, Any]]
 
     def sentence(self, queue: str) -> str:
-        """The plan for people, with its first messages."""
-        said = f"Replay {self.replay}: {self.messages} messages with {self.bytes} bytes match, up to batch {self.last_batch}."
+        """Return the plan as text, with its first messages."""
+        sentence = f"Replay {self.replay}: {self.messages} messages with {self.bytes} bytes match, up to batch {self.last_batch}."
         if self.done:
-            said += f" {self.done} of them are sent or skipped, and would not be sent again."
+            sentence += f" {self.done} of them are sent or skipped, and would not be sent again."
         if self.in_doubt:
-            said += f" {self.in_doubt} were being sent when a run ended."
-        said += f" {self.remaining} would be sent to {queue}" + (", first of them:" if self.sample else ".")
-        return "\n".join([said, *("  " + "  ".join(str(value) for value in row.values()) for row in self.sample)])
+            sentence += f" {self.in_doubt} were being sent when a run ended."
+        sentence += f" {self.remaining} would be sent to {queue}" + (", first of them:" if self.sample else ".")
+        return "\n".join([sentence, *("  " + "  ".join(str(value) for value in row.values()) for row in self.sample)])
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a run has sent; `duplicates` of it were in the queue already, sent by a run that died."""
+    """What a run sent. `duplicates` of these were already in the queue, sent by a run that crashed."""
 
     replay: str
     messages: int
@@ -76,18 +76,18 @@ class ReplayResult:
     done_before: int
 
     def sentence(self, queue: str) -> str:
-        """The run for people."""
-        said = f"Replay {self.replay}: {self.messages} messages were sent to {queue}"
-        said += f", {self.duplicates} of which it had already." if self.duplicates else "."
+        """Return the run as text."""
+        sentence = f"Replay {self.replay}: {self.messages} messages were sent to {queue}"
+        sentence += f", {self.duplicates} of them duplicates." if self.duplicates else "."
         if self.skipped:
-            said += f" {self.skipped} in doubt were skipped."
+            sentence += f" {self.skipped} in doubt were skipped."
         if self.done_before:
-            said += f" {self.done_before} had been sent or skipped before, and were not sent again."
-        return said
+            sentence += f" {self.done_before} had been sent or skipped before, and were not sent again."
+        return sentence
 
 
 def plan(spark: SparkSession, lake: Lake, replay_request: ReplayRequest) -> ReplayPlan:
-    """Say what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
+    """Return what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
     state = _load_state(spark, lake, ReplayLog(lake, replay_request.name), replay_request)
     messages = matching(lake.read(spark), replay_request.where, state.last_batch)
     is_done = fn.col("sequence_number") <= state.done_up_to
@@ -118,17 +118,17 @@ def replay(
     """Send what is not sent yet.
 
     Refuses as `plan` does, and with `NoDuplicateDetection`, `SendRefused`, `ServerUnavailable` and `InDoubt`; what was
-    sent until then is noted.
+    sent by then is recorded.
     """
     with Sender(replay_request.destination) as sender:
         window = sender.window()
-    ledger = ReplayLog(lake, replay_request.name)
-    state = _load_state(spark, lake, ledger, replay_request)
+    replay_log = ReplayLog(lake, replay_request.name)
+    state = _load_state(spark, lake, replay_log, replay_request)
     run = _Run(
-        matching(lake.read(spark), replay_request.where, state.last_batch), replay_request, ledger, window, clock
+        matching(lake.read(spark), replay_request.where, state.last_batch), replay_request, replay_log, window, clock
     )
-    if ledger.is_empty:
-        ledger.plan(state)
+    if replay_log.is_empty:
+        replay_log.plan(state)
     begun = state.unfinished
     remaining_portions = run.portions(begun.last if begun else state.done_up_to)
     again = run.resume(begun, in_doubt_action) if begun else None
@@ -147,18 +147,18 @@ def replay(
     )
 
 
-def _load_state(spark: SparkSession, lake: Lake, ledger: ReplayLog, replay_request: ReplayRequest) -> ReplayState:
-    """Where a replay stands, or what it is about if this is its first run.
+def _load_state(spark: SparkSession, lake: Lake, replay_log: ReplayLog, replay_request: ReplayRequest) -> ReplayState:
+    """Return the state of a replay, or the initial state on its first run.
 
-    Refuses with `BadOption` a name that stands for another replay.
+    Refuses with `BadOption` a name that another replay has.
     """
     lake.archive_table()
     queue = replay_request.destination.queue
-    state = ledger.state(spark) or ReplayState(replay_request.where, queue, lake.last_batch())
+    state = replay_log.state(spark) or ReplayState(replay_request.where, queue, lake.last_batch())
     if (state.condition, state.target_queue) != (replay_request.where, queue):
         raise BadOption(
             f"The replay {replay_request.name} sends what matches {state.condition!r} to {state.target_queue}: "
-            "go on with that, or give this one another name."
+            "continue that one, or give this one another name."
         )
     return state
 
@@ -167,12 +167,12 @@ class _Run:
     """One run of a replay."""
 
     def __init__(
-        self, messages: DataFrame, replay_request: ReplayRequest, ledger: ReplayLog, window: float, clock: Clock
+        self, messages: DataFrame, replay_request: ReplayRequest, replay_log: ReplayLog, window: float, clock: Clock
     ) -> None:
         self._messages = messages
         self._request = replay_request
         self._destination = replay_request.destination.limited_to_window(window)
-        self._ledger = ledger
+        self._log = replay_log
         self._window = window
         self._clock = clock
         self._rate_limiter = RateLimiter(replay_request.rate)
@@ -181,11 +181,11 @@ class _Run:
         self._max_messages = min(PORTION_MESSAGES, int(replay_request.rate / self._tasks * window * SHARE_OF_WINDOW))
 
     def portions(self, done_to: int) -> list[Portion]:
-        """What is still to be sent, in order, in portions some of which may be too large."""
+        """Return what is still to be sent, in order. Some portions may be too large."""
         return self._cut(self._messages.where(fn.col("sequence_number") > done_to))
 
     def pieces(self, portion: Portion) -> Iterator[Portion]:
-        """A portion in pieces that are not too large."""
+        """Yield a portion in pieces that are not too large."""
         if portion.messages <= self._max_messages or portion.first == portion.last:
             yield portion
         else:
@@ -193,39 +193,39 @@ class _Run:
                 yield from self.pieces(part)
 
     def begun(self, portion: Portion) -> Portion:
-        """A portion whose turn has come, and of which messages may be sent from now on."""
+        """Record a portion as begun: its messages may be sent from now on."""
         self._rate_limiter.wait(portion.messages)
-        return self._ledger.begin(portion, self._clock())
+        return self._log.begin(portion, self._clock())
 
     def resume(self, portion: Portion, in_doubt_action: InDoubtAction) -> Portion | None:
-        """A portion that a run before this one had begun, as it may be sent now; None if it may not.
+        """Return a portion that an earlier run began, if it may be sent now; None if it is skipped.
 
-        Refuses with `InDoubt` where the queue may have forgotten it and nobody has said what to do.
+        Refuses with `InDoubt` if the queue may have forgotten its ids and no action is given.
         """
         if self._clock() < portion.begun_at + self._window:
             return portion
         if in_doubt_action is InDoubtAction.SEND:
             return self.begun(portion)
         if in_doubt_action is InDoubtAction.SKIP:
-            self._ledger.skip(portion)
+            self._log.skip(portion)
             return None
         raise InDoubt(
             f"A run of the replay {self._request.name} ended while it sent the {portion.messages} messages with sequence "
-            f"numbers from {portion.first} to {portion.last}, so long ago that the queue no longer tells which it has. "
-            "Look there for messages of this replay, and say --in-doubt send or --in-doubt skip."
+            f"numbers from {portion.first} to {portion.last}, so long ago that the queue no longer knows which it has. "
+            "Look there for messages of this replay, and choose --in-doubt send or --in-doubt skip."
         )
 
     def send(self, portion: Portion) -> SendResult:
-        """Send a portion, and note that it is sent."""
+        """Send a portion, and record that it is sent."""
         messages = outgoing(self._within(portion), self._request.name)
-        # What belongs to a group is sent by one task, in its order.
-        lanes = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
-        ordered = lanes.sortWithinPartitions("sequence_number").drop("sequence_number")
+        # One task sends all messages of a group, in their order.
+        groups = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
+        ordered = groups.sortWithinPartitions("sequence_number").drop("sequence_number")
         task = _task(self._destination, self._request.rate / self._tasks, portion.begun_at + self._window)
         with task_refusals():
-            tallies = ordered.mapInArrow(task, COUNTS_SCHEMA).collect()
-        sent = sum((SendResult(send_counts.messages, send_counts.duplicates) for send_counts in tallies), SendResult())
-        self._ledger.end(portion, sent)
+            counts = ordered.mapInArrow(task, COUNTS_SCHEMA).collect()
+        sent = sum((SendResult(send_counts.messages, send_counts.duplicates) for send_counts in counts), SendResult())
+        self._log.end(portion, sent)
         return sent
 
     def _cut(self, messages: DataFrame) -> list[Portion]:
@@ -237,7 +237,7 @@ class _Run:
 
 
 def merge_grains(grains: Sequence[Portion], max_messages: int) -> list[Portion]:
-    """Neighbouring grains, in order, in portions of at most so many messages, or of a single grain."""
+    """Merge neighbouring grains, in order, into portions of at most `max_messages`, or of a single grain."""
     found: list[Portion] = []
     for grain in grains:
         if found and found[-1].messages + grain.messages <= max_messages:

@@ -1,4 +1,4 @@
-"""report: what happened to messages, as tables in the lake and as one page that needs nothing else."""
+"""report: what happened to messages, as tables in the lake and as one self-contained page."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES
 from peeklock_pipeline.transforms import report as ask
 
 WIDTHS = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
-"""Seconds of which a point of a plot may tell."""
+"""Possible widths of an interval of a plot, in seconds."""
 
 MAX_POINTS = 72
 MAX_QUEUES = 20
@@ -30,7 +30,7 @@ MAX_GROUPS = 10
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """What a report has found: messages it knows of, and where the page is; `totals` are the measures of all."""
+    """The result of a report: its number of messages, and the path of the page; `totals` are the measures of all."""
 
     messages: int
     queues: int
@@ -43,9 +43,9 @@ class ReportResult:
 def report(
     spark: SparkSession, lake: Lake, page: Path, queue: str | None = None, progress: Progress = no_progress
 ) -> ReportResult:
-    """Answer every question of a report about a lake, or one queue of it, and write the page.
+    """Compute a report about a lake, or one queue of it, and write the page.
 
-    The tables in the lake are replaced one by one, and only by a report about all queues: they tell of everything.
+    A report about all queues replaces the tables in the lake, one by one. A report about one queue writes no table.
     Refuses with `EmptyLake`, `UnknownQueue` and `BadLake`.
     """
     with message_histories(spark, lake, queue) as message_rows:
@@ -60,13 +60,13 @@ def report(
 
 
 def begin(lake: Lake) -> None:
-    """Refuse with `EmptyLake` a lake to which nothing was exported, and with `BadLake` what is none of ours."""
+    """Refuse with `EmptyLake` a lake without an export, and with `BadLake` a directory that is not a lake."""
     if lake.table(ARCHIVE) is None and lake.table(MESSAGES) is None:
-        raise EmptyLake(f"There is nothing in {lake.root} yet: run `peeklock-pipeline export` first.")
+        raise EmptyLake(f"Nothing was exported to {lake.root} yet: run `peeklock-pipeline export` first.")
 
 
 TABLES = {ask.HOURS: ask.hours, ask.QUEUES: ask.queues, ask.REASONS: ask.reasons, ask.GROUPS: ask.slowest_groups}
-"""Each table of a report, and what answers it."""
+"""Each table of a report, and the query that fills it."""
 
 
 def _write_tables(lake: Lake, message_rows: DataFrame, progress: Progress) -> dict[str, int]:
@@ -79,7 +79,7 @@ def _write_tables(lake: Lake, message_rows: DataFrame, progress: Progress) -> di
 
 @contextmanager
 def message_histories(spark: SparkSession, lake: Lake, queue: str | None) -> Iterator[DataFrame]:
-    """The lives of all messages, or those of a queue, kept as near as Spark can as long as they are asked."""
+    """Yield the histories of all messages, or of one queue. Spark caches them for the block."""
     begin(lake)
     messages = lake.read(spark, MESSAGES) if lake.table(MESSAGES) else None
     message_rows = ask.message_histories(lake.read(spark), messages)
@@ -95,12 +95,12 @@ def message_histories(spark: SparkSession, lake: Lake, queue: str | None) -> Ite
 
 
 def summarise(message_rows: DataFrame, queue: str | None = None) -> Summary:
-    """What a page shows, of a size that does not grow with history.
+    """Return the content of a page. Its size does not grow with the history.
 
-    Time is cut into at most about `MAX_POINTS` parts, and all but the largest queues and reasons are summed up.
+    Time is cut into about `MAX_POINTS` intervals at most. All but the largest queues and reasons are summed up.
     """
     extent = ask.span(message_rows).first()
-    assert extent is not None  # an aggregate of everything always has its one row
+    assert extent is not None  # an aggregate without groups always has one row
     if extent["first"] is None:
         return Summary.empty(datetime.now(UTC), queue)
     width = width_for((extent["last"] - extent["first"]).total_seconds())
@@ -124,18 +124,18 @@ def summarise(message_rows: DataFrame, queue: str | None = None) -> Summary:
 
 
 def width_for(seconds: float) -> int:
-    """The narrowest of `WIDTHS` that cuts so many seconds into no more than `MAX_POINTS` parts."""
+    """Return the narrowest of `WIDTHS` that cuts these seconds into at most `MAX_POINTS` intervals."""
     return next((width for width in WIDTHS if seconds / width <= MAX_POINTS), WIDTHS[-1])
 
 
 def _largest(message_rows: DataFrame, column: str, most: int) -> list[dict[str, Any]]:
-    """The values that most messages have, and how many have them."""
+    """Return the most frequent values, and the number of messages of each."""
     counted = message_rows.groupBy(column).agg(fn.count("*").alias("messages"))
     return rows(counted.orderBy(fn.desc("messages"), column).limit(most))
 
 
 def _reasons(message_rows: DataFrame, dead_lettered: int) -> list[dict[str, Any]]:
-    """The reasons that most of so many dead letters have, and what is left for all others, whose reason is None."""
+    """Return the most frequent reasons of dead letters, and the sum of all others under the reason None."""
     dead = message_rows.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
     found = _largest(dead, "reason", MAX_REASONS)
     others = dead_lettered - sum(row["messages"] for row in found)

@@ -1,4 +1,4 @@
-"""retention: removes what ended long ago from the lake, and keeps count of it, so that an audit knows."""
+"""retention: removes old messages from the lake, and keeps counts of them for the audit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from peeklock_pipeline.table_specs import REMOVED
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """How many messages left the lake: those that ended before a day, in UTC, of these queues or of all."""
+    """How many messages were removed: those that ended before a day in UTC, of these queues or of all."""
 
     messages: int
     before: date
@@ -23,15 +23,15 @@ class RetentionResult:
 
 
 def first_kept_day(older_than: timedelta, now: datetime | None = None) -> date:
-    """The first day that stays: days go as a whole, once their last message is old enough."""
+    """Return the first day that stays. A day is removed as a whole, once its last message is old enough."""
     return ((now or datetime.now(UTC)) - older_than).date()
 
 
 def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[str] = ()) -> RetentionResult:
     """Remove messages that ended before a day; their files stay until `vacuum`.
 
-    Counts are written first and count once the removal is committed, so it may die anywhere and be repeated. Refuses
-    with `BadLake`.
+    Counts are written first, and are valid once the removal is committed. So the job may crash anywhere and be
+    repeated. Refuses with `BadLake`.
     """
     table = lake.archive_table()
     counts = _counts(lake.read_version(spark, table), before, queues).toArrow().cast(REMOVED.schema)

@@ -1,4 +1,4 @@
-"""snapshot: the messages that are in queues now, dead-lettered ones among them, as a table of the lake."""
+"""snapshot: copies the messages that are in queues now, including dead-lettered ones, into a table of the lake."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from peeklock_pipeline.ranges import even_ranges, write_ranges
 from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP
 
 RANGE_NUMBERS = 100_000
-"""Sequence numbers that one task reads, unless that made too many tasks."""
+"""Sequence numbers that one task reads. More, if this made too many tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """How many messages the table has, and when they were taken."""
+    """The number of messages in the table, and the start of the snapshot."""
 
     messages: int
     taken_at: datetime
 
 
 def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime | None = None) -> SnapshotResult:
-    """Replace the table of messages. Each stands in it as it did at some moment after `taken_at`, not all at the same.
+    """Replace the table of messages. Each row is the message at some moment after `taken_at`, not all at the same.
 
-    Refuses with `DatabaseUnavailable` and `BadLake`; the table then stays as it was.
+    Refuses with `DatabaseUnavailable` and `BadLake`; the table is then unchanged.
     """
     sealed_batches_after(database, lake.export_position())
     taken_at = now or datetime.now(UTC)

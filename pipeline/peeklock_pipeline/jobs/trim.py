@@ -1,4 +1,4 @@
-"""trim: has a server remove sealed batches of which the lake proves to have every message."""
+"""trim: has a server remove sealed batches, once the lake is proven to hold every message of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ from peeklock_pipeline.transforms import audit as ask
 REQUEST_BATCHES = 100
 PAGE_BATCHES = 1000
 ANSWER_SECONDS = 120.0
-"""Above the longest time for which the server works on one request."""
+"""Longer than the longest time in which the server processes one request."""
 
 DIFFERS = "differs"
 REMOVED = "removed_from_lake"
-"""What trim itself says of a batch: it is not what was sealed; or the lake's retention has taken messages out of it."""
+"""Results that trim itself finds: a batch is not as sealed, or the lake's retention removed messages of it."""
 
 
 REASONS = {
     "differs": "lake and server do not have the messages that were sealed",
     "unknown": "the server does not know it",
-    "too_young": "its messages ended too short a time ago",
+    "too_young": "its messages ended too recently",
     REMOVED: "the lake's retention has removed some of its messages, so nothing is proven",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmedBatch:
-    """What came of one batch: trimmed, too_young, differs, unknown, already_removed or removed_from_lake."""
+    """The result for one batch: trimmed, too_young, differs, unknown, already_removed or removed_from_lake."""
 
     number: int
     messages: int
@@ -47,23 +47,23 @@ class TrimmedBatch:
 
 @dataclass(frozen=True, slots=True)
 class TrimResult:
-    """What came of each batch that the server still had."""
+    """The result for each batch that the server still had."""
 
     batches: list[TrimmedBatch]
 
     def count(self, result: str) -> int:
-        """How many batches met with this result."""
+        """Return how many batches have this result."""
         return sum(batch.result == result for batch in self.batches)
 
     def sentences(self) -> str:
-        """Each batch that stays, and how many went."""
+        """Return a sentence about each batch that stays, and the number of those removed."""
         stay = [f"Batch {one.number} stays: {REASONS[one.result]}." for one in self.batches if one.result in REASONS]
         gone = sum(one.messages for one in self.batches if one.result == "trimmed")
         return "\n".join([*stay, f"Removed {messages(gone)} in {batches(self.count('trimmed'))} from the server."])
 
 
 class Server:
-    """The archive's batches over HTTP, to be closed by `with`. Refuses with `BadOption` and `ServerUnavailable`."""
+    """The archive's batches over HTTP, for one `with` block. Refuses with `BadOption` and `ServerUnavailable`."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self._http = http_client(url, api_key, ANSWER_SECONDS)
@@ -75,7 +75,7 @@ class Server:
         self._http.close()
 
     def batches(self) -> Iterator[Batch]:
-        """Every batch that the server knows."""
+        """Yield every batch that the server knows."""
         cursor: str | None = None
         while True:
             page = self._call(
@@ -86,7 +86,7 @@ class Server:
                 return
 
     def trim(self, copies: Sequence[Batch]) -> Mapping[int, str]:
-        """What came of these, as far as the server got."""
+        """Return the results for those of these batches that the server processed."""
         body = [{"number": copy.number, "row_count": copy.rows, "digest": copy.digest} for copy in copies]
         answer = self._call("POST", "/v1/archive/trim", body={"batches": body})
         return {batch["number"]: batch["result"] for batch in answer["batches"]}
@@ -104,9 +104,9 @@ class Server:
 def trim(
     spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, progress: Progress = no_progress
 ) -> TrimResult:
-    """Have the server remove what was sealed longer ago than that, where the lake's messages are those that were sealed.
+    """Have the server remove batches older than `older_than` for which the lake holds the messages that were sealed.
 
-    It may die anywhere and be repeated. Refuses with `ServerUnavailable` and `BadLake`.
+    The job may crash anywhere and be repeated. Refuses with `ServerUnavailable` and `BadLake`.
     """
     table = lake.archive_table()
     mark = export_position_of(table)
@@ -128,12 +128,12 @@ def trim(
 
 
 def _trimmed(server: Server, copies: Sequence[Batch]) -> Mapping[int, str]:
-    """What came of each, asked again for those that the server did not come to."""
+    """Return the result for each batch. Batches that the server did not process are requested again."""
     results: dict[int, str] = {}
     while left := [copy for copy in copies if copy.number not in results]:
         answer = server.trim(left)
         if not answer:
-            raise ServerUnavailable("The server answers without having come to a single batch; run this again later.")
+            raise ServerUnavailable("The server answered without processing a batch; run this again later.")
         results |= answer
     return results
 

@@ -1,4 +1,4 @@
-"""what-if: another policy over the messages there were, beside what happened and what the model makes of that."""
+"""what-if: the model's estimate of another policy, beside what happened and the model's account of it."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,14 +18,14 @@ from peeklock_pipeline.results import rows, write_table
 from peeklock_pipeline.transforms import what_if as model
 
 MAX_QUEUES = 20
-"""Queues that are told of one by one: those with most messages. The table has all."""
+"""The number of queues in the result: those with most messages. The table has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest:
-    """Which policy was in force, which other is asked about, and with what luck.
+    """The policy that was in force, the policy to estimate, and the seed.
 
-    `crashed` is the share of lost locks behind which the receiver had died.
+    `crashed` is the share of lost locks whose receiver had crashed.
     """
 
     was: Policy
@@ -36,7 +36,7 @@ class WhatIfRequest:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """The three scenarios, `total` over all messages and for each of the largest `queues`; times in seconds."""
+    """The three scenarios: `total` over all messages, and for each of the largest `queues`; times in seconds."""
 
     what_if_request: dict[str, Any]
     messages: int
@@ -45,7 +45,7 @@ class WhatIfResult:
     table: str
 
     def sentences(self) -> str:
-        """The scenarios of all messages beside each other, and the share of dead letters of each queue."""
+        """Return the scenarios of all messages side by side, and the share of dead letters of each queue."""
         lines = [f"{'':24}{'happened':>14}{'model of it':>14}{'what if':>14}"]
         lines += [
             f"{title:24}" + "".join(f"{say(row[name]):>14}" for row in self.total)
@@ -69,7 +69,7 @@ MEASURE_LABELS: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "completion_p95": ("95 % within", formatting.duration),
     "completion_p99": ("99 % within", formatting.duration),
 }
-"""What is said of the scenarios."""
+"""The label and the format of each measure of a scenario."""
 
 
 def what_if(
@@ -79,9 +79,9 @@ def what_if(
     queue: str | None = None,
     progress: Progress = no_progress,
 ) -> WhatIfResult:
-    """Replay the messages of a lake, or of one queue, under another policy, and keep the answer as a table.
+    """Model the messages of a lake, or of one queue, under another policy, and write the result to a table.
 
-    Refuses with `EmptyLake`, also where no message was delivered and ended, `UnknownQueue` and `BadLake`.
+    Refuses with `EmptyLake`, also if no message was delivered and ended, `UnknownQueue` and `BadLake`.
     """
     with message_histories(spark, lake, queue) as known:
         messages = model.modelled_messages(known).persist()
@@ -106,7 +106,7 @@ ORDER = (model.HAPPENED, model.IN_FORCE, model.NOT_IN_HEADERS)
 
 
 def modelled_messages(messages: DataFrame, what_if_request: WhatIfRequest) -> dict[str, DataFrame]:
-    """How messages end in each scenario."""
+    """Return the results of messages in each scenario."""
     was, policy, crashed, seed = (
         what_if_request.was,
         what_if_request.policy,

@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that loads nothing, for screens by day and night, and for paper."""
+"""The page of a report: one HTML file that loads nothing, with a light, a dark and a print style."""
 
 from functools import cache
 
@@ -9,7 +9,7 @@ from peeklock_pipeline.page.summary import Summary
 
 
 def render(summary: Summary) -> str:
-    """The whole page. Names of queues, groups and reasons are whatever their senders chose, and are escaped."""
+    """Return the page. Clients choose the names of queues, groups and reasons, so these are escaped."""
     drawn = figures.all_figures(summary) if summary.messages else []
     return _template().get_template("report.html").render(report=summary, figures=drawn)
 

@@ -1,4 +1,4 @@
-"""The figures of a report: which curves, and what they say in words."""
+"""The figures of a report: their curves, and a sentence about each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PERCENTILES = (("p50", DARK), ("p95", MIDDLE), ("p99", LIGHT))
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with its title, what it shows in words, its drawings, and its numbers as a table."""
+    """A plot with its title, a sentence about it, its drawings, and its numbers as a table."""
 
     title: str
     unit: str
@@ -29,7 +29,7 @@ class Figure:
 
 
 def throughput(summary: Summary) -> Figure:
-    """How many messages were sent, and how many came to their end."""
+    """Plot how many messages were sent, and how many ended."""
     intervals = summary.timeline()
     curves = [
         Curve(
@@ -45,54 +45,56 @@ def throughput(summary: Summary) -> Figure:
     plot = Plot("throughput", [interval.at for interval in intervals], curves[::-1], "count")
     each = formatting.width(summary.width)
     peak = _peak(intervals, "sent")
-    said = (
+    sentence = (
         f"Most were sent at {formatting.moment_in(peak.at, summary.width)}: {formatting.count(_of(peak, 'sent'))} per {each}."
         if peak
         else ""
     )
-    return _figure("Throughput", f"messages per {each}", said, plot, summary, wide=True)
+    return _figure("Throughput", f"messages per {each}", sentence, plot, summary, wide=True)
 
 
 def latency(summary: Summary, time: str, title: str, unit: str) -> Figure:
-    """The percentiles of a time."""
+    """Plot the percentiles of a duration."""
     intervals = summary.timeline()
     curves = [
         Curve(name, [_of(interval, f"{time}_{name}") for interval in intervals], colour) for name, colour in PERCENTILES
     ]
     plot = Plot(time, [interval.at for interval in intervals], curves[::-1], "duration")
     half, most, nearly = (summary.totals[f"{time}_{name}"] for name, _ in PERCENTILES)
-    said = (
+    sentence = (
         f"Overall half took at most {formatting.duration(half)}, 95 % at most {formatting.duration(most)} and "
         f"99 % at most {formatting.duration(nearly)}."
     )
-    return _figure(title, unit, said if half is not None else "", plot, summary)
+    return _figure(title, unit, sentence if half is not None else "", plot, summary)
 
 
 def redeliveries(summary: Summary) -> Figure:
-    """How many messages needed more than one delivery."""
+    """Plot the share of messages that needed more than one delivery."""
     intervals = summary.timeline()
     curve = Curve("delivered\nagain", [_of(interval, "redelivery_share") for interval in intervals])
     total = summary.totals
-    said = (
+    sentence = (
         f"{formatting.count(total['redelivered'])} of {formatting.count(total['delivered'])} messages "
         f"({formatting.share(total['redelivery_share'])}) were delivered more than once."
     )
-    return _figure("Redeliveries", "share of messages", said, _one(summary, "redeliveries", curve, "share"), summary)
+    return _figure(
+        "Redeliveries", "share of messages", sentence, _one(summary, "redeliveries", curve, "share"), summary
+    )
 
 
 def deliveries(summary: Summary) -> Figure:
-    """How many deliveries a message needed on average."""
+    """Plot the average number of deliveries of a message."""
     intervals = summary.timeline()
     curve = Curve("average", [_of(interval, "deliveries_per_message") for interval in intervals])
-    said = (
+    sentence = (
         f"{formatting.count(summary.totals['deliveries'])} deliveries, {formatting.decimal(summary.totals['deliveries_per_message'])} "
         "for each message that was delivered."
     )
-    return _figure("Deliveries", "per message", said, _one(summary, "deliveries", curve, "decimal"), summary)
+    return _figure("Deliveries", "per message", sentence, _one(summary, "deliveries", curve, "decimal"), summary)
 
 
 def lock_losses(summary: Summary) -> Figure:
-    """How many locks ran out, between what is proved and what is possible."""
+    """Plot how many locks ran out: the proven number and the largest possible one."""
     intervals = summary.timeline()
     curves = [
         Curve("at least", [_count(interval, "lock_losses_at_least") for interval in intervals], DARK),
@@ -100,14 +102,14 @@ def lock_losses(summary: Summary) -> Figure:
     ]
     plot = Plot("lock-losses", [interval.at for interval in intervals], curves, "count", band=True)
     low, high = (summary.totals[f"lock_losses_{bound}"] for bound in ("at_least", "at_most"))
-    said = f"{formatting.between(low, high)} locks ran out before their message was settled."
+    sentence = f"{formatting.between(low, high)} locks ran out before their message was settled."
     if low != high:
-        said += " Only a message's last failure is recorded, so the number lies between the two."
-    return _figure("Lock losses", f"per {formatting.width(summary.width)}", said, plot, summary)
+        sentence += " Only a message's last failure is recorded, so the number lies between the two."
+    return _figure("Lock losses", f"per {formatting.width(summary.width)}", sentence, plot, summary)
 
 
 def all_figures(summary: Summary) -> list[Figure]:
-    """The figures in the order of the page."""
+    """Return the figures in the order of the page."""
     return [
         throughput(summary),
         latency(summary, "end_to_end", "End to end", "from sending to completion"),
@@ -123,7 +125,7 @@ def _one(summary: Summary, key: str, curve: Curve, kind: str) -> Plot:
     return Plot(key, [interval.at for interval in summary.timeline()], [curve], kind)
 
 
-def _figure(title: str, unit: str, said: str, plot: Plot, summary: Summary, wide: bool = False) -> Figure:
+def _figure(title: str, unit: str, sentence: str, plot: Plot, summary: Summary, wide: bool = False) -> Figure:
     format_value = FORMATTERS[plot.kind]
     rows = [
         (formatting.moment_in(at, summary.width), [format_value(value) for value in values])
@@ -131,9 +133,9 @@ def _figure(title: str, unit: str, said: str, plot: Plot, summary: Summary, wide
     ]
     columns = [curve.name.replace("\n", " ") for curve in plot.curves]
     if plot.is_empty:
-        return Figure(title, unit, "There is nothing to show: no message has this yet.", Markup(), None, columns, [])
-    drawing = Markup(draw(plot, *SMALL_SIZE))  # made of our own names and numbers alone
-    return Figure(title, unit, said, drawing, Markup(draw(plot, *WIDE_SIZE)) if wide else None, columns, rows)
+        return Figure(title, unit, "No message has a value for this yet.", Markup(), None, columns, [])
+    drawing = Markup(draw(plot, *SMALL_SIZE))  # our own names and numbers only
+    return Figure(title, unit, sentence, drawing, Markup(draw(plot, *WIDE_SIZE)) if wide else None, columns, rows)
 
 
 def _of(interval: Interval, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: grouped, rounded to what matters, and with their units."""
+"""Formats numbers for readers: grouped, rounded, and with units."""
 
 from datetime import datetime
 
@@ -8,17 +8,17 @@ NO_VALUE = "–"
 
 
 def count(number: float | None) -> str:
-    """A number of things: 12,345."""
+    """Return a count: 12,345."""
     return NO_VALUE if number is None else f"{number:,.0f}"
 
 
 def decimal(number: float | None) -> str:
-    """A ratio: 1.25."""
+    """Return a ratio: 1.25."""
     return NO_VALUE if number is None else f"{number:,.2f}"
 
 
 def share(part: float | None) -> str:
-    """A part of a whole: 3.1 %; none that is there is shown as 0."""
+    """Return a share: 3.1 %. A share above zero is never shown as 0 %."""
     if part is None:
         return NO_VALUE
     percent = 100 * part
@@ -28,34 +28,34 @@ def share(part: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in the unit that fits: 250 ms, 1.5 s, 3 min, 2.4 h, 9 d."""
+    """Return a duration in the unit that fits: 250 ms, 1.5 s, 3 min, 2.4 h, 9 d."""
     if seconds is None:
         return NO_VALUE
-    # A time is said in minutes, hours and days only from two of them.
+    # A unit above the second is used from two of it.
     size, unit = next(((size, unit) for size, unit in UNITS if seconds >= size * (2 if size > 1 else 1)), UNITS[-1])
     return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
 
 
 def width(seconds: int) -> str:
-    """A part of the time, exactly: 5 s, 1 min, 6 h, 7 d."""
+    """Return the width of an interval, exactly: 5 s, 1 min, 6 h, 7 d."""
     size, unit = next((int(size), unit) for size, unit in UNITS if seconds >= size)
     return f"{seconds // size} {unit}" if seconds // size > 1 else UNIT_NAMES[unit]
 
 
 def moment(at: datetime) -> str:
-    """A moment to the minute: 5 Mar 2026, 14:05."""
+    """Return a moment to the minute: 5 Mar 2026, 14:05."""
     return f"{at.day} {at:%b %Y, %H:%M}"
 
 
 def moment_in(at: datetime, part: int) -> str:
-    """The beginning of a part of the time, as exactly as its width asks for."""
+    """Return the start of an interval, to the precision of its width in seconds."""
     if part % 86_400 == 0:
         return f"{at.day} {at:%b %Y}"
     return f"{at.day} {at:%b, %H:%M}" if part % 60 == 0 else f"{at.day} {at:%b, %H:%M:%S}"
 
 
 def tick(at: datetime, step: int) -> str:
-    """A round time on an axis that names one every `step` seconds: 2 Mar at midnight, else 14:05."""
+    """Return the label of a time on an axis labelled every `step` seconds: 2 Mar at midnight, else 14:05."""
     if step >= 91 * 86_400:
         return f"{at:%b %Y}"
     if (at.hour, at.minute, at.second) == (0, 0, 0):
@@ -64,5 +64,5 @@ def tick(at: datetime, step: int) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """What lies between two bounds: 12–40."""
+    """Return a range of counts: 12–40."""
     return count(low) if low == high else f"{count(low)}–{count(high)}"

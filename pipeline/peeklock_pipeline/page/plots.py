@@ -1,4 +1,4 @@
-"""Curves over time as SVG that takes its colours and its letters from the page around it."""
+"""Draws curves over time as SVG. Colours and fonts come from the page."""
 
 import io
 import re
@@ -19,19 +19,19 @@ from peeklock_pipeline.page import formatting
 
 Value = float | None
 
-# Stand-ins that the page's stylesheet gives their colours, by day and by night.
+# Placeholder colours. The page's stylesheet replaces them, in its light and its dark style.
 MUTED, GRID, DARK, MIDDLE, LIGHT = "#010101", "#020202", "#030303", "#040404", "#050505"
 VARIABLES = {MUTED: "quiet", GRID: "grid", DARK: "tone-1", MIDDLE: "tone-2", LIGHT: "tone-3"}
 
 POINTS = 72
-"""To the inch, which SVG measures in; so one of them is a pixel wherever we say where something is."""
+"""Points per inch, the unit of SVG. At this value one unit of a position is one pixel."""
 
 TEXT = 11.5
 LABEL_GAP = 14
-"""Pixels between labels that would lie upon each other."""
+"""Pixels between labels that would overlap."""
 
 LEFT, RIGHT, BOTTOM, TOP = 52, 66, 28, 12
-"""Room for values on the left, for the names of curves on the right, and for times below."""
+"""Margins: for values on the left, names of curves on the right, and times below."""
 
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": TEXT, "font.family": "sans-serif", "path.simplify": True}
 
@@ -39,7 +39,7 @@ ROUND_VALUES = (
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120, 600, 1800, 7200, 8 * 3600,
     86_400, 3 * 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400,
 )  # fmt: skip
-"""Times that a logarithmic axis names."""
+"""Durations that a logarithmic axis labels."""
 
 STEPS = tuple(
     [1, 2, 5, 10, 15, 30]
@@ -47,18 +47,18 @@ STEPS = tuple(
     + [3600 * hours for hours in (1, 2, 3, 6, 12)]
     + [86_400 * days for days in (1, 2, 7, 14, 28, 91, 182, 365, 3650)]
 )
-"""Seconds between times that an axis names."""
+"""Seconds between the times that an axis labels."""
 
 MAX_TIME_TICKS, MAX_TIME_TICKS_WIDE = 4, 10
 MAX_VALUE_TICKS = 5
 
 SPREAD = 40
-"""How many times the least the greatest must be before an axis becomes logarithmic."""
+"""The ratio of greatest to least value above which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A named curve; None is a gap in it."""
+    """A named curve; None is a gap."""
 
     name: str
     values: Sequence[Value]
@@ -67,7 +67,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Curves over the same moments, and what their values are: "count", "share", "decimal" or "duration"."""
+    """Curves over the same moments, and the kind of their values: "count", "share", "decimal" or "duration"."""
 
     key: str
     at: Sequence[datetime]
@@ -77,7 +77,7 @@ class Plot:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see."""
+        """Whether no curve has a value to draw."""
         return not any(value is not None for curve in self.curves for value in curve.values)
 
 
@@ -90,7 +90,7 @@ FORMATTERS: dict[str, Callable[[float | None], str]] = {
 
 
 def draw(plot: Plot, width: int, height: int) -> str:
-    """A plot as an SVG element of this size, in pixels where it is shown unscaled. The same plot gives the same text."""
+    """Return a plot as an SVG element of this size, in unscaled pixels. The same plot gives the same text."""
     key = f"{plot.key}-{width}"
     with mpl.rc_context({**STYLE, "svg.hashsalt": key, "svg.id": key}):
         figure = Figure(figsize=(width / POINTS, height / POINTS), dpi=POINTS)
@@ -138,7 +138,7 @@ def _draw_curves(axes: Axes, plot: Plot) -> None:
 
 
 def _is_alone(values: Sequence[Value], place: int) -> bool:
-    """Whether a value stands between gaps, where no line would show it."""
+    """Return whether a value lies between gaps, where a line would not show it."""
     if values[place] is None:
         return False
     return all(value is None for value in [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]])
@@ -162,7 +162,7 @@ def _scale(axes: Axes, plot: Plot) -> None:
 
 
 def _scale_from_one(axes: Axes, top: float) -> None:
-    """No message that was delivered has had less than one delivery."""
+    """Start the axis at 1, because every delivered message has at least one delivery."""
     above = max(top - 1, 0.1)
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     axes.set_ylim(1, 1 + above * 1.12)
@@ -177,7 +177,7 @@ def _scale_logarithmically(axes: Axes, low: float, top: float) -> None:
 
 
 def _style_axes(axes: Axes, plot: Plot) -> None:
-    """Take away everything but a few horizontal lines, and say times and values shortly."""
+    """Remove everything except a few horizontal lines, and shorten the labels."""
     axes.patch.set_alpha(0)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -189,7 +189,7 @@ def _style_axes(axes: Axes, plot: Plot) -> None:
 
 
 def _label_times(axes: Axes, plot: Plot, max_ticks: int) -> None:
-    """Name at most about so many round times, the first of a day by its date."""
+    """Label about `max_ticks` round times at most; midnight is labelled with its date."""
     first, last = plot.at[0].timestamp(), plot.at[-1].timestamp()
     if first == last:
         axes.set_xticks([first], [formatting.moment(plot.at[0])])
@@ -202,7 +202,7 @@ def _label_times(axes: Axes, plot: Plot, max_ticks: int) -> None:
 
 
 def _tick_label(kind: str, value: float, top: float) -> str:
-    """A value beside an axis that ends at `top`; all of one axis are said in the same unit."""
+    """Return the label of a value on an axis that ends at `top`; all labels of one axis have the same unit."""
     match kind:
         case "share":
             return f"{100 * value:g} %"
@@ -217,7 +217,7 @@ def _tick_label(kind: str, value: float, top: float) -> str:
 
 
 def _label_curves(axes: Axes, plot: Plot) -> None:
-    """Write each curve's name at its end, apart from the others."""
+    """Write each curve's name at its end, without overlap."""
     ends = [(curve, next((v for v in reversed(curve.values) if v is not None), None)) for curve in plot.curves]
     shown = [
         (curve, float(axes.transData.transform((0, max(end, axes.get_ylim()[0])))[1]))
@@ -226,17 +226,17 @@ def _label_curves(axes: Axes, plot: Plot) -> None:
     ]
     shown.sort(key=lambda one: one[1])
     right = axes.bbox.x1 + 8
-    places = _spread_labels([place for _, place in shown], LABEL_GAP, axes.bbox.y1)
-    for (curve, _), place in zip(shown, places, strict=True):
+    positions = _spread_labels([position for _, position in shown], LABEL_GAP, axes.bbox.y1)
+    for (curve, _), position in zip(shown, positions, strict=True):
         axes.annotate(
-            curve.name, (right, place), xycoords="figure pixels", color=curve.colour, va="center", fontweight="bold",
+            curve.name, (right, position), xycoords="figure pixels", color=curve.colour, va="center", fontweight="bold",
             annotation_clip=False,
         )  # fmt: skip
 
 
-def _spread_labels(places: Sequence[float], gap: float, top: float) -> list[float]:
-    """Ascending places moved as little as keeps a gap between neighbours and the last one below the top."""
-    moved = list(places)
+def _spread_labels(positions: Sequence[float], gap: float, top: float) -> list[float]:
+    """Move ascending positions as little as possible: neighbours keep a gap, and the last stays below the top."""
+    moved = list(positions)
     for lower, upper in pairwise(range(len(moved))):
         moved[upper] = max(moved[upper], moved[lower] + gap)
     for lower, upper in reversed(list(pairwise(range(len(moved))))):
@@ -246,7 +246,7 @@ def _spread_labels(places: Sequence[float], gap: float, top: float) -> list[floa
 
 
 def _inline_svg(document: str) -> str:
-    """The SVG element alone, as wide as its place, its colours and letters left to the stylesheet."""
+    """Return the SVG element without its document. It fills the width; the stylesheet sets its colours and fonts."""
     element = document[document.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)

@@ -1,4 +1,4 @@
-"""What a page shows, already counted: a few dozen rows, however long the history."""
+"""The counted content of a page: a few dozen rows, independent of the length of the history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 Measures = Mapping[str, Any]
-"""The measures of a report by their names; what nothing was measured of is None."""
+"""The measures of a report by name; None where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A part of the time, by its beginning; `measures` None where nothing happened in it."""
+    """An interval of time, by its start; `measures` is None if nothing happened in it."""
 
     at: datetime
     measures: Measures | None
@@ -21,8 +21,8 @@ class Interval:
 class Summary:
     """A report about `queue`, or about all queues.
 
-    Each of `parts` is `width` seconds long. The last row of `queues` and `reasons` has None for a name where there are
-    more than are shown, and counts all of those. `first` and `last` are None where no message is known.
+    Each of `intervals` is `width` seconds long. If there are more `queues` or `reasons` than rows, the last row has
+    None for a name and sums up the rest. `first` and `last` are None if no message is known.
     """
 
     made_at: datetime
@@ -39,19 +39,19 @@ class Summary:
 
     @classmethod
     def empty(cls, made_at: datetime, queue: str | None) -> "Summary":
-        """A report about no message."""
+        """Return a report about no message."""
         return cls(made_at, queue, None, None, 1, {"sent": 0}, (), (), 0, (), ())
 
     @property
     def messages(self) -> int:
-        """How many messages are known."""
+        """The number of known messages."""
         return self.totals["sent"]
 
     def timeline(self) -> list[Interval]:
-        """The parts from the first to the last, with those between in which nothing happened."""
+        """Return all intervals from the first to the last, including those in which nothing happened."""
         if not self.intervals:
             return []
-        known = {part.at: part for part in self.intervals}
+        known = {interval.at: interval for interval in self.intervals}
         step, begins, ends = timedelta(seconds=self.width), min(known), max(known)
         every = [begins + step * number for number in range((ends - begins) // step + 1)]
         return [known.get(at, Interval(at, None)) for at in every]

@@ -1,4 +1,4 @@
-"""The Spark data source `peeklock`: the archive as a table or a stream, and a queue as somewhere to write to.
+"""The Spark data source `peeklock`: the archive as a table or a stream, and a queue as a sink.
 
 register(spark)
 spark.read.format("peeklock").option("database_url", ...).load()
@@ -6,7 +6,7 @@ spark.readStream.format("peeklock").option("database_url", ...).load()
 df.write.format("peeklock").options(url=..., queue=...).mode("append").save()
 df.writeStream.format("peeklock").options(url=..., queue=...).option("checkpointLocation", ...).start()
 
-Streams that read are best started by `begin`.
+Start reading streams with `begin`.
 """
 
 from pyspark.sql import SparkSession
@@ -19,19 +19,19 @@ from peeklock_pipeline.source.streaming import ArchiveStream, begin
 from peeklock_pipeline.source.writing import QueueStreamWriter, QueueWriter, open_sender
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark refuses a reader that takes filters unless this setting allows it, so register again after changing it."""
+"""Spark refuses a reader that accepts filters unless this setting allows it. Register again after changing it."""
 
 __all__ = ["PUSHDOWN", "PeeklockSource", "begin", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make this session know the format `peeklock`."""
+    """Register the format `peeklock` in this session."""
     allows_filters = spark.conf.get(PUSHDOWN, "false") == "true"
     spark.dataSource.register(FilteringSource if allows_filters else PeeklockSource)
 
 
 class PeeklockSource(DataSource):
-    """See `ReadOptions` and `WriteOptions` for what it is told."""
+    """The source. `ReadOptions` and `WriteOptions` describe its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,29 +39,29 @@ class PeeklockSource(DataSource):
         return "peeklock"
 
     def schema(self) -> StructType:
-        """The columns that are asked for; refuses with `BadOption`."""
+        """Return the requested columns; refuses with `BadOption`."""
         return ReadOptions.of(self.options).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Sealed batches of the archive, as they are now."""
+        """Return a reader of the batches that are sealed now."""
         return ArchiveReader(ReadOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> ArchiveStream:
-        """Sealed batches of the archive, as they come."""
+        """Return a reader of batches as they are sealed."""
         return ArchiveStream(ReadOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
-        """A queue to which rows are sent; refuses with `BadOption`, `BadColumns` and `ServerUnavailable`."""
+        """Return a writer to a queue; refuses with `BadOption`, `BadColumns` and `ServerUnavailable`."""
         return QueueWriter(open_sender(WriteOptions.of(self.options), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:
-        """A queue to which the rows of each micro-batch are sent; refuses as `writer` does."""
+        """Return a writer that sends the rows of each micro-batch; refuses as `writer` does."""
         return QueueStreamWriter(open_sender(WriteOptions.of(self.options), schema, overwrite))
 
 
 class FilteringSource(PeeklockSource):
-    """The same where the session lets readers see filters: batches that they exclude are not read at all."""
+    """The source for sessions that pass filters to readers. It does not read batches that the filters exclude."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Sealed batches of the archive, as they are now, without those that filters exclude."""
+        """Return a reader of the batches that are sealed now, without those that filters exclude."""
         return FilteringReader(ReadOptions.of(self.options), schema)

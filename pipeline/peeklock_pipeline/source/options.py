@@ -1,4 +1,4 @@
-"""What the data source is told, read once and refused with a sentence where it makes no sense."""
+"""The options of the data source, read once. Invalid options are refused with a sentence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from peeklock_pipeline.sending import Destination
 from peeklock_pipeline.table_specs import ARCHIVE
 
 UNSELECTED_BY_DEFAULT = ("body",)
-"""Columns that are read only by those who name them: most questions do without, and they are most of the bytes."""
+"""Columns that are read only by name, because most queries do not need them and they are most of the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """`database_url`; `columns` by commas, or `*`; `from_batch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
 
-    `from_batch` is the number of the first sealed batch to read; without it, the first that is still there.
+    `from_batch` is the number of the first sealed batch to read; without it, the first that is still in the archive.
     """
 
     database: Database
@@ -30,7 +30,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "ReadOptions":
-        """Read them. Refuses with `BadOption` and `BadDatabaseUrl`."""
+        """Parse the options. Refuses with `BadOption` and `BadDatabaseUrl`."""
         return cls(
             database=Database.from_url(_needed(options, "database_url")),
             columns=_columns(options.get("columns")),
@@ -40,25 +40,25 @@ class ReadOptions:
         )
 
     def schema(self) -> StructType:
-        """The columns as Spark knows them."""
+        """Return the columns as a Spark schema."""
         found = from_arrow_schema(ARCHIVE.schema)
         return StructType([found[name] for name in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`url` of the server, `queue` to send to, and `api_key` of one who may send to it and browse it."""
+    """`url` of the server, `queue` to send to, and an `api_key` with the rights to send to the queue and browse it."""
 
     destination: Destination
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "WriteOptions":
-        """Read them. Refuses with `BadOption`."""
+        """Parse the options. Refuses with `BadOption`."""
         return cls(Destination.from_url(_needed(options, "url"), _needed(options, "queue"), options.get("api_key")))
 
 
 def check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns, if the archive has them all. Refuses with `BadOption`."""
+    """Return these columns if the archive has all of them. Refuses with `BadOption`."""
     unknown_columns = [name for name in columns if name not in ARCHIVE.schema.names]
     if unknown_columns:
         raise BadOption(

@@ -29,12 +29,12 @@ CHUNK_ROWS = 10_000
 """Rows handed to Spark at a time."""
 
 NEEDS = {"date": "settled_at", "lock_token": "sequence_number"}
-"""Columns that are made with the help of another."""
+"""Columns that are computed from another column."""
 
 
 @dataclass(frozen=True)
 class BatchRange(InputPartition):
-    """Neighbouring batches that one task reads; `rows` is how many they hold, 0 for a share of nothing."""
+    """Neighbouring batches that one task reads; `rows` is the number of their messages, 0 for an empty range."""
 
     first: int
     last: int
@@ -42,15 +42,15 @@ class BatchRange(InputPartition):
 
 
 def batch_ranges(batches: Sequence[Batch]) -> list[BatchRange]:
-    """Batches by the tasks that read them; never an empty list, which Spark would replace by a share of its own."""
+    """Split batches into tasks. Never returns an empty list, because Spark replaces it with a range of its own."""
     found = [BatchRange(unit.first, unit.last, unit.rows) for unit in export_tasks(batches)]
     return found or [BatchRange(0, 0, 0)]
 
 
 def rows(database: Database, batch_range: BatchRange, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The messages of a share, in exactly the columns of a schema.
+    """Yield the messages of a range, in exactly the columns of a schema.
 
-    Refuses with `BatchesLost`, after the last of them, where some were removed since the share was cut.
+    Refuses with `BatchesLost`, after the last message, if batches of the range were removed since it was planned.
     """
     if not batch_range.rows:
         return
@@ -67,7 +67,7 @@ def rows(database: Database, batch_range: BatchRange, schema: StructType) -> Ite
 
 
 class ArchiveReader(DataSourceReader):
-    """All sealed batches that are still there, from `from_batch` on."""
+    """Reads all sealed batches that are still in the archive, from `from_batch` on."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(tuple(schema.fieldNames()))
@@ -75,11 +75,11 @@ class ArchiveReader(DataSourceReader):
         self.schema = schema
 
     def partitions(self) -> list[BatchRange]:
-        """What each task reads."""
+        """Return the range of each task."""
         return batch_ranges([batch for batch in self._sealed() if batch.removed_at is None and self._wants(batch)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one share; refuses as `rows` does."""
+        """Yield the messages of one range; refuses as `rows` does."""
         assert isinstance(partition, BatchRange)
         return rows(self.options.database, partition, self.schema)
 
@@ -91,14 +91,14 @@ class ArchiveReader(DataSourceReader):
 
 
 class FilteringReader(ArchiveReader):
-    """The same without batches in which no row can pass the filters; Spark still looks at every row that is read."""
+    """Skips batches in which no row can pass the filters. Spark still checks every row that is read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep filters in mind for `partitions`, and leave them all to Spark."""
+        """Store filters for `partitions`, and leave all of them to Spark."""
         self._filters = filters
         return filters
 
@@ -107,7 +107,7 @@ class FilteringReader(ArchiveReader):
 
 
 def may_match(one: Filter, batch: Batch) -> bool:
-    """Whether a row of this batch may pass a filter: its number is known, and it was sealed after all had settled."""
+    """Return whether a row of this batch may pass a filter: its settlements precede its sealing."""
     match one:
         case EqualTo(("export_batch",), number):
             return batch.number == number

@@ -1,7 +1,7 @@
 """`spark.readStream.format("peeklock")`: the archive as it is sealed; an offset is the number of a sealed batch.
 
-A sealed batch never changes, so that a micro-batch which is run again after a crash reads the same rows: with a
-checkpoint and a sink that forgets what it was given in vain, each message arrives exactly once.
+A sealed batch never changes, so a micro-batch that runs again after a crash reads the same rows. With a checkpoint and
+a sink that discards the output of failed attempts, each message arrives exactly once.
 """
 
 import time
@@ -24,18 +24,19 @@ from peeklock_pipeline.source.options import ReadOptions, check_columns
 from peeklock_pipeline.source.reading import BatchRange, batch_ranges, rows
 
 Offset = dict[str, int]
-"""`{"batch": n}`: everything up to and including sealed batch n is behind the stream."""
+"""`{"batch": n}`: the stream has processed every batch up to and including n."""
 
 POLL_SECONDS = 0.1
 
 WORKER_CONNECT_FAILURE = "Python worker failed to connect back"
-"""What a query ends with where the process that asks the source for offsets has not come up within ten seconds."""
+"""The error of a query if the process that asks the source for offsets has not started within ten seconds."""
 
 
 def begin(start: Callable[[], StreamingQuery], attempts: int = 5) -> StreamingQuery:
-    """Start a query of a stream; again where the machine was too busy for Spark, which waits ten seconds and no longer.
+    """Start a query of a stream, and start it again if its Python process came up too late.
 
-    Such a query has done nothing yet. Returns one that has begun, or that has ended for another reason.
+    Spark waits ten seconds for that process, too short for a busy machine; a query that fails so has done nothing.
+    Returns a query that has begun, or that has ended for another reason.
     """
     for _ in range(attempts - 1):
         query = start()
@@ -48,7 +49,7 @@ def begin(start: Callable[[], StreamingQuery], attempts: int = 5) -> StreamingQu
 
 
 class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Sealed batches in the order of their numbers, at most `maxBatchesPerTrigger` at a time."""
+    """Reads sealed batches in the order of their numbers, at most `maxBatchesPerTrigger` at a time."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(tuple(schema.fieldNames()))
@@ -57,7 +58,9 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Where a stream without a checkpoint begins: before `from_batch`, or before the first batch still there."""
+        """Return the first offset of a stream without a checkpoint.
+
+        It is before `from_batch`, or before the first batch still in the archive."""
         if self.options.from_batch is not None:
             return {"batch": self.options.from_batch - 1}
         before = 0
@@ -68,27 +71,29 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": before}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """At most so many batches; Spark's word for pieces of input that are only taken whole is files."""
+        """Return the limit of batches. Spark calls pieces of input that are read as a whole files."""
         most = self.options.max_batches
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is sealed now for all there is."""
+        """Fix the last batch: only what is sealed now is read."""
         self._end = self._last(self.options.database.batches())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """How far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         remaining = [batch for batch in self.options.database.batches(start["batch"]) if self._is_due(batch)]
         if isinstance(limit, ReadMaxFiles):
             remaining = remaining[: limit.max_files]
         return {"batch": max(start["batch"], self._last(remaining))}
 
     def reportLatestOffset(self) -> Offset | None:
-        """The last batch that is sealed."""
+        """Return the last sealed batch."""
         return {"batch": self._last(self.options.database.batches())}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[BatchRange]:
-        """What each task reads. Refuses with `BatchesLost` what was removed before it was read, unless told not to."""
+        """Return the range of each task.
+
+        Refuses with `BatchesLost` if batches were removed before they were read, unless `failOnDataLoss` is false."""
         if start["batch"] >= end["batch"]:
             return []
         remaining = [batch for batch in self.options.database.batches(start["batch"]) if batch.number <= end["batch"]]
@@ -96,7 +101,7 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if lost and self.options.refuses_loss:
             raise BatchesLost(
                 f"Batches {lost[0].number} to {lost[-1].number} with {sum(batch.rows for batch in lost)} messages were "
-                "removed from the archive before this stream had read them. Read them from the lake, and go on with "
+                "removed from the archive before this stream had read them. Read them from the lake, and continue with "
                 "the option failOnDataLoss=false; or keep the archive longer."
             )
         return batch_ranges([batch for batch in remaining if batch.removed_at is None])

@@ -1,9 +1,9 @@
 """`df.write` and `df.writeStream` to the format `peeklock`: rows become messages of a queue, each stored once.
 
-What makes it so are message ids and the queue's window for duplicates. A task that is repeated, or a micro-batch that
-is run again from its checkpoint, gives the same ids. Rows have them in the column `message_id`; those that do not get
-one made of the write, the task and what is in them (see `letters`), which takes the task some 150 bytes a row.
-A second `df.write` of the same rows is another write and sends them again: only ids of their own prevent that.
+Message ids and the queue's duplicate detection window ensure this. A repeated task, or a micro-batch that runs again
+from its checkpoint, gives the same ids. Rows have ids in the column `message_id`. A row without one gets an id derived
+from the write, the task and its content (see `message_json`), which takes about 150 bytes of the task's memory a row.
+A second `df.write` of the same rows is another write and sends them again. Only explicit ids prevent that.
 """
 
 from collections.abc import Iterator
@@ -25,31 +25,31 @@ from peeklock_pipeline.sending import Destination, Sender
 from peeklock_pipeline.source.options import WriteOptions
 
 QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""What Spark tells the tasks of a stream: its name in its checkpoint, and which micro-batch this is."""
+"""Properties that Spark sets for the tasks of a stream: its id in the checkpoint, and the number of the micro-batch."""
 
 
 @dataclass(frozen=True)
 class WriteResult(WriterCommitMessage):
-    """What one task has sent."""
+    """The number of messages that one task sent."""
 
     messages: int
     duplicates: int
 
 
 def open_sender(options: WriteOptions, schema: StructType, overwrite: bool) -> Destination:
-    """The destination, once it is known to take these rows and to store none twice.
+    """Return the destination, after checking that it accepts these rows and detects duplicates.
 
     Refuses with `BadOption`, `BadColumns`, `NoDuplicateDetection`, `SendRefused` and `ServerUnavailable`.
     """
     if overwrite:
-        raise BadOption("A queue is not overwritten: use mode('append').")
+        raise BadOption("A queue cannot be overwritten: use mode('append').")
     check_columns(schema)
     with Sender(options.destination) as sender:
         return options.destination.limited_to_window(sender.window())
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """Sends the rows of one `df.write`; what was sent before a failure stays in the queue."""
+    """Sends the rows of one `df.write`. Messages sent before a failure stay in the queue."""
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination

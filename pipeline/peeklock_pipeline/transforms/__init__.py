@@ -1,1 +1,1 @@
-"""Questions: pure functions from DataFrame to DataFrame."""
+"""Queries: pure functions from DataFrame to DataFrame."""

@@ -1,7 +1,8 @@
-"""What an audit asks: is each message where it should be, once, and nothing else?
+"""The queries of an audit: is each message in its place, once, and nothing else?
 
 A ledger counts by queue and day of sending: accepted = live + dead-lettered + completed + received + expired + purged +
-cancelled. The server counts what it accepts, so that a lost message is missing from the sum. A message is told from all others by its sequence number, which the database gives out once.
+cancelled. The server counts what it accepts, so a lost message is missing from the sum. The sequence number identifies
+a message, because the database assigns each number once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +16,17 @@ from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
 from peeklock_pipeline.transforms import digests
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
-"""Where an accepted message may be: in its queue, or in the archive with its outcome."""
+"""The possible states of an accepted message: in its queue, or in the archive with its outcome."""
 
 
 def archived_rows(archive: DataFrame) -> DataFrame:
-    """The rows of the lake's archive as `LOCATED_ROWS` has them."""
+    """Return the rows of the lake's archive with the columns of `LOCATED_ROWS`."""
     nothing = {name: F.lit(None).cast("string") for name in ("body_sha256", "content_found")}
     return with_digests(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
 
 
 def with_digests(rows: DataFrame) -> DataFrame:
-    """Rows of the lake, or of the database (`STORED_ROWS`), as `LOCATED_ROWS` has them: their digests taken again."""
+    """Return rows of the lake or the database (`STORED_ROWS`) with the columns of `LOCATED_ROWS`: computes digests."""
     own = digests.hexadecimal(F.col("content_digest"))
     found = F.coalesce("content_found", digests.content_digest())
     taken = {
@@ -37,25 +38,25 @@ def with_digests(rows: DataFrame) -> DataFrame:
 
 
 def unique_messages(placed: DataFrame, exported: int) -> DataFrame:
-    """Of these rows, those among which each message stands once: the archive's copies of exported batches are left out."""
+    """Return these rows without the archive's copies of exported batches, so that each message occurs once."""
     is_copy = (F.col("place") == "archive") & F.coalesce(F.col("export_batch") <= exported, F.lit(False))
     return placed.where(~is_copy)
 
 
 def duplicates(standings: DataFrame) -> DataFrame:
-    """Of these, those of messages that stand in more than one place, or in one place more than once.
+    """Return the rows of messages that occur more than once, in one place or in several.
 
-    Only the numbers of messages change places for that between executors.
+    Only sequence numbers are shuffled between executors.
     """
     numbers = standings.groupBy("sequence_number").count().where("count > 1").select("sequence_number")
     return standings.join(numbers, "sequence_number", "left_semi")
 
 
 def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
-    """By queue and day of sending: where messages are, `surplus`, what is counted twice, and `covered`.
+    """Count messages by queue and day of sending: each standing, `surplus` (counted twice) and `covered`.
 
-    That is how many the lake has, each once, of those with a digest of their content. `repeated` is what is `duplicates`
-    among them.
+    `covered` counts the distinct messages in the lake that have a digest of their content. `repeated` is the result of
+    `duplicates` for the same rows.
     """
     day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
@@ -70,7 +71,7 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
 
 
 def message_locations(repeated: DataFrame) -> DataFrame:
-    """The messages that are `duplicates`: how many times each is there, and as what."""
+    """Return each message of `duplicates`: how often it occurs, and with which standings."""
     return repeated.groupBy("sequence_number").agg(
         F.count("*").alias("times"),
         F.first("queue").alias("queue"),
@@ -80,11 +81,11 @@ def message_locations(repeated: DataFrame) -> DataFrame:
 
 
 def batches(rows: DataFrame, *by: str) -> DataFrame:
-    """What each batch is made of here: its messages, counted, and its digests as the server computes them.
+    """Return the message count of each batch, and its digests as the server computes them.
 
-    `numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed; `rows`
-    that over the digests of the rows, in the same order, each in hexadecimal and followed by a line feed. `changed` counts
-    messages that do not have the content that was accepted.
+    `numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed. `rows`
+    is the SHA-256 over the digests of the rows, in the same order, each in hexadecimal and followed by a line feed.
+    `changed` counts messages whose content is not the accepted one.
     """
     ascending = F.sort_array(F.collect_list(F.struct("sequence_number", "row_digest")))
     numbers = F.transform(ascending, lambda row: row["sequence_number"].cast("string"))
@@ -102,26 +103,26 @@ def _digest_of_lines(texts: Column) -> Column:
 
 
 def changed_contents(placed: DataFrame) -> DataFrame:
-    """Messages whose content is not what was accepted, by the digest that travels with it."""
+    """Return messages whose content is not the accepted one, by the digest that travels with it."""
     named = ("sequence_number", "place", "queue", "message_id", "export_batch")
     return placed.where(~F.col("is_as_accepted")).select(*named).orderBy("sequence_number", "place")
 
 
 def removed_by_batch(removed: DataFrame) -> DataFrame:
-    """How many messages of each batch the lake's retention has removed."""
+    """Count the messages of each batch that the lake's retention has removed."""
     return removed.groupBy(F.col("export_batch").alias("number")).agg(F.sum("messages").alias("messages"))
 
 
 def removed_by_day(removed: DataFrame) -> DataFrame:
-    """How many messages with digests the lake's retention has removed, by queue and day of sending."""
+    """Count the messages with digests that the lake's retention has removed, by queue and day of sending."""
     day = F.col("accepted_on").alias("date")
     return removed.where("covered > 0").groupBy("queue", day).agg(F.sum("covered").alias("messages"))
 
 
 def in_one_place_only(placed: DataFrame, both: Sequence[int], unexpected: Mapping[str, Sequence[int]]) -> DataFrame:
-    """Messages that either the lake or the archive has alone, of batches that `both` should have alike.
+    """Return messages that only the lake or only the archive has, of batches that `both` should have.
 
-    And every message that a place has of batches that are `unexpected` there.
+    Also returns every message of the batches that are `unexpected` in a place.
     """
     number, place = F.col("export_batch"), F.col("place")
     unmatched = [(place == name) & number.isin(*numbers) for name, numbers in unexpected.items() if numbers]
@@ -139,7 +140,7 @@ def _first() -> list[Column]:
 
 
 def differing_rows(lake: DataFrame, archive: DataFrame) -> DataFrame:
-    """Messages of which lake and archive have different rows, and in which columns."""
+    """Return messages whose rows differ between lake and archive, and the differing columns."""
     keys = ("export_batch", "sequence_number")
     names = [name for name in ARCHIVE.schema.names if name not in keys]
     other = archive.select(*keys, *(F.col(name).alias(f"other_{name}") for name in names))
@@ -150,5 +151,5 @@ def differing_rows(lake: DataFrame, archive: DataFrame) -> DataFrame:
 
 
 def missing(expected: DataFrame, there: DataFrame, *keys: str) -> DataFrame:
-    """Rows of one that the other has not, by these columns."""
+    """Return the rows of `expected` that are not in the other DataFrame, by these columns."""
     return expected.join(there, list(keys), "anti")

@@ -1,7 +1,7 @@
-"""The digests that the server takes of messages and of archived rows, taken again of the lake's columns.
+"""The server's digests of messages and of archived rows, computed again from the lake's columns.
 
-Both are SHA-256 over fields in a fixed order. A field is `-` where it is null, and else its length in octets in decimal, a
-colon, and its octets. Spark computes them without bringing a row to the driver.
+Both are SHA-256 over fields in a fixed order. A null field is `-`. Any other field is its length in octets in decimal,
+a colon, and its octets. Spark computes them without bringing a row to the driver.
 """
 
 from pyspark.sql import Column
@@ -27,25 +27,24 @@ CONTENT_HEX_DIGITS = 32
 
 
 def row_digest() -> Column:
-    """The digest of a row; null where its partition is not the day on which the message ended.
+    """Return the digest of a row; null if its partition is not the day on which the message ended.
 
-    Numbers are in decimal, times in microseconds since 1970, bytes in lower-case hexadecimal, and in the place of the
-    body stands its SHA-256 in hexadecimal, which a row may have as `body_sha256`. Of a lock token the digest covers the
-    secret.
+    Numbers are in decimal, times in microseconds since 1970, and bytes in lower-case hexadecimal. The body is replaced
+    by its SHA-256 in hexadecimal, which a row may have as `body_sha256`. A lock token is replaced by its secret.
     """
     digest = F.sha2(F.concat(*(framed(text(name)) for name in DIGESTED_COLUMNS)), 256)
     return F.when(F.col("date").eqNullSafe(F.to_date("settled_at")), digest)
 
 
 def content_digest() -> Column:
-    """The digest of a message's content, in hexadecimal, with its body as it is."""
+    """Return the digest of a message's content, in hexadecimal. The body enters it unchanged."""
     fields = F.concat(*(framed(text(name)) for name in CONTENT))
     octets = F.concat(fields.cast("binary"), _length(F.col("body")).cast("binary"), F.col("body"))
     return F.substring(F.sha2(octets, 256), 1, CONTENT_HEX_DIGITS)
 
 
 def text(name: str) -> Column:
-    """What stands in a digest for a column."""
+    """Return the text of a column in a digest."""
     column = F.col(name)
     if name in TIMES:
         return F.unix_micros(column).cast("string")
@@ -62,12 +61,12 @@ def text(name: str) -> Column:
 
 
 def hexadecimal(octets: Column) -> Column:
-    """Octets in lower-case hexadecimal; `lower` would ask the rules of all languages, at many times the cost."""
+    """Return octets in lower-case hexadecimal. `lower` applies Unicode rules and costs many times more."""
     return F.translate(F.hex(octets), "ABCDEF", "abcdef")
 
 
 def framed(field: Column) -> Column:
-    """A text as it stands among others, so that no two rows give the same octets."""
+    """Return a text with its length in front, so that two different rows never give the same octets."""
     return F.coalesce(F.concat(_length(field), field), F.lit("-"))
 
 
@@ -76,6 +75,6 @@ def _length(field: Column) -> Column:
 
 
 def _secret(token: Column) -> Column:
-    """The secret of a lock token; the whole token where it is not one of this message."""
+    """Return the secret of a lock token; the whole token if it is not one of this message."""
     own = F.concat(F.col("sequence_number").cast("string"), F.lit("."))
     return F.when(token.startswith(own), F.substring_index(token, ".", -1)).otherwise(token)

@@ -1,4 +1,4 @@
-"""What is replayed, in what pieces, and as which messages."""
+"""Selects the messages of a replay, counts them in pieces, and turns them into new messages."""
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -9,11 +9,11 @@ from peeklock_pipeline.refusals import BadExpression
 HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
 
 GRAINS = 4096
-"""Stretches of sequence numbers that are counted, however many messages there are."""
+"""Ranges of sequence numbers that are counted, independent of the number of messages."""
 
 
 def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
-    """The messages for which an expression over the archive's columns is true, of the batches up to `last_batch`.
+    """Return the messages of batches up to `last_batch` for which an expression over the archive's columns is true.
 
     Refuses with `BadExpression`.
     """
@@ -27,7 +27,7 @@ def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
 
 
 def grains(messages: DataFrame) -> DataFrame:
-    """How many messages there are in each stretch of sequence numbers, which are at most some thousands."""
+    """Count the messages in each of at most `GRAINS` ranges of sequence numbers, about."""
     number = fn.col("sequence_number")
     bounds = messages.agg(fn.min(number).alias("lowest"), fn.max(number).alias("highest"))
     width = fn.expr(f"(highest - lowest) div {GRAINS} + 1")
@@ -38,7 +38,7 @@ def grains(messages: DataFrame) -> DataFrame:
 
 
 def outgoing(messages: DataFrame, replay: str) -> DataFrame:
-    """Archived messages as they are sent again: with a message id of this replay, and where they come from."""
+    """Return archived messages as they are sent again, with a message id of this replay and their origin."""
     return messages.select(
         "sequence_number",
         fn.concat(fn.lit(f"replay:{replay}:"), fn.col("sequence_number").cast("string")).alias("message_id"),
@@ -52,7 +52,7 @@ def outgoing(messages: DataFrame, replay: str) -> DataFrame:
 
 
 def _properties(replay: str) -> Column:
-    """The sender's properties, and behind them the lineage, which takes the place of an earlier one."""
+    """Return the sender's properties, followed by the lineage, which replaces an earlier one."""
     lineage = fn.to_json(
         fn.struct(
             fn.col("queue").alias("replayed_from_queue"),
@@ -67,6 +67,6 @@ def _properties(replay: str) -> Column:
 
 
 def _error_text(error: AnalysisException | ParseException) -> str:
-    """The first sentence of Spark's complaint, without its code."""
+    """Return the first sentence of Spark's error, without its code."""
     first = str(error).strip().splitlines()[0]
     return first.partition("] ")[2].partition(" SQLSTATE")[0] or first

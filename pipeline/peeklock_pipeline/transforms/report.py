@@ -1,14 +1,14 @@
-"""What a report asks of history: how many, how often again, how long, and why not.
+"""The queries of a report: counts, redeliveries, durations and dead-letter reasons.
 
-What the archive tells, and what it cannot:
+What the archive shows and what it does not:
 
-- It has one row for each message, with counts and the first and last delivery, not one for each delivery. So every
-  number belongs to the hour in which its message ended, but for `sent`, which belongs to the hour of sending.
-- A redrive begins a message's counts anew and clears its reason, so what happened before it is not counted, except that
-  time from end to end still begins with the sending. A message counts for the queue in which it ended.
-- Messages that are still in their queues are known only from a snapshot, if there is one; messages of queues that keep
-  no archive are not known at all.
-- Of lock losses only the last failure of a message is known by its kind, so they lie between two bounds.
+- It has one row for each message, with counts and the first and last delivery, but no row for each delivery. So every
+  number belongs to the hour in which its message ended, except `sent`, which belongs to the hour of sending.
+- A redrive resets a message's counts and clears its reason, so deliveries before it are not counted. The end-to-end
+  time still begins with the sending. A message counts for the queue in which it ended.
+- Messages that are still in their queues are known only from a snapshot, if one exists. Messages of queues that keep no
+  archive are not known.
+- Only the last failure of a message is known by its kind, so the number of lock losses lies between two bounds.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TIMES = ("waiting", "processing", "end_to_end")
 
 ACCURACY = 10_000
-"""Quantiles come from Spark's percentile_approx: a value that occurred, whose rank among n is wrong by at most n /
-ACCURACY. Below ACCURACY values they are exact, by nearest rank; memory stays bounded above."""
+"""Quantiles come from Spark's percentile_approx: a value that occurred, and its rank among n is wrong by at most n /
+ACCURACY. Below ACCURACY values they are exact, by nearest rank. Above, memory stays bounded."""
 
 COUNTS = (
     "sent", "completed", "received", "dead_lettered", "expired", "purged", "cancelled",
@@ -56,7 +56,7 @@ REASONS = TableSpec(
         ]
     ),
 )
-"""Why messages were dead-lettered; `waiting` of them were still there at the snapshot."""
+"""The reasons of dead-lettered messages; `waiting` of them were still in the dead-letter queue at the snapshot."""
 
 GROUPS = TableSpec(
     "report_slowest_groups",
@@ -74,7 +74,7 @@ GROUPS = TableSpec(
 """The groups whose messages took longest from sending to completion."""
 
 MAX_GROUPS = 1000
-"""Groups that are kept of what may be as many as messages."""
+"""The number of groups in the table; there may be as many groups as messages."""
 
 NO_REASON = "(none given)"
 
@@ -82,18 +82,18 @@ HISTORY_COLUMNS = (
     "sequence_number", "queue", "group_id", "enqueued_at", "available_at", "first_delivered_at", "last_delivered_at",
     "delivery_count", "failure_count", "last_failure", "dead_letter_reason",
 )  # fmt: skip
-"""The columns that the archive and a snapshot of live messages share, as far as a report asks for them."""
+"""The columns that a report reads from both the archive and a snapshot of live messages."""
 
-# A retry delay or an edit writes another time into available_at, so it is when the message first could be delivered only
-# as long as it lies before the first delivery.
+# A retry delay or an edit overwrites available_at. So it is the time at which the message first became available only
+# if it lies before the first delivery.
 WAITING = """CASE WHEN available_at <= first_delivered_at
              THEN unix_micros(first_delivered_at) - unix_micros(available_at) END"""
 PROCESSING = "CASE WHEN ended = 'completed' THEN unix_micros(ended_at) - unix_micros(last_delivered_at) END"
 END_TO_END = "CASE WHEN ended IN ('completed', 'received') THEN unix_micros(ended_at) - unix_micros(enqueued_at) END"
 
-# Every loss of a lock writes 'lock_expired' over the last failure. Where that stands, at least one lock was lost, and at
-# most as many as there were failures; where another reason stands, the last failure was none; where nothing, none was.
-# A lock on a message in the dead-letter queue may be lost without counting as a failure.
+# Every lost lock overwrites the last failure with 'lock_expired'. With that value, at least one lock was lost and at
+# most as many as there were failures. With another reason, the last failure was not a lost lock. Without one, no lock
+# was lost. A lost lock on a message in the dead-letter queue may not count as a failure.
 MIN_LOCK_LOSSES = "CASE WHEN last_failure = 'lock_expired' THEN 1 ELSE 0 END"
 MAX_LOCK_LOSSES = """CASE WHEN last_failure IS NULL THEN 0
              WHEN last_failure = 'lock_expired' THEN greatest(failure_count, 1)
@@ -101,17 +101,18 @@ MAX_LOCK_LOSSES = """CASE WHEN last_failure IS NULL THEN 0
 
 
 def message_histories(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
-    """One row for each message that is known: when it was sent, how it ended, and how long each part of that took.
+    """Return one row for each known message: when it was sent, how it ended, and the duration of each part.
 
     `archive` has the columns of `ARCHIVE`; `messages`, a snapshot, those of `KNOWN`, `state` and `dead_lettered_at`. A
     message of the snapshot that has been archived since counts as archived. `ended` is one of: completed, received,
-    dead_lettered, expired, purged, cancelled; or null for what is in its queue. It is dead_lettered for what lies in
-    the dead-letter queue (since when) and for what left it by being received or purged (until when), if it was given a
-    reason. Times are seconds:
+    dead_lettered, expired, purged, cancelled; null for messages in their queue. It is dead_lettered for messages in the
+    dead-letter queue (since when), and for messages with a reason that left it by being received or purged (until
+    when). Times are seconds:
 
-    - `waiting`: from when it could be received to its first delivery; null where a retry delay has overwritten that.
-    - `processing`: from the last delivery to completion. How long failed deliveries took is not known.
-    - `end_to_end`: from sending to completion, with any delay its sender asked for.
+    - `waiting`: from the time it became available to its first delivery; null if a retry delay has overwritten that
+      time.
+    - `processing`: from the last delivery to completion. The duration of failed deliveries is not known.
+    - `end_to_end`: from sending to completion, including any delay that its sender requested.
     """
     ended = fn.expr("CASE WHEN dead_letter_reason IS NULL THEN outcome ELSE 'dead_lettered' END")
     histories = archive.select(*HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"))
@@ -138,17 +139,17 @@ def _live(messages: DataFrame) -> DataFrame:
 
 
 def sent_and_ended_times(histories: DataFrame) -> DataFrame:
-    """What `measures` counts, each `at` its time: the sending of every message, and the end of those that have ended."""
+    """Return the events that `measures` counts, each `at` its time: every sending, and every end."""
     sent = histories.select("queue", fn.col("enqueued_at").alias("at"), fn.lit(True).alias("is_sending"))
     ended = histories.where("ended IS NOT NULL").withColumns({"at": fn.col("ended_at"), "is_sending": fn.lit(False)})
     return ended.unionByName(sent, allowMissingColumns=True)
 
 
 def measures(of: DataFrame, *by: str) -> DataFrame:
-    """The columns `MEASURES` of moments, for each value of `by`; one row where that is nothing.
+    """Return the columns `MEASURES` of events for each value of `by`; one row without `by`.
 
-    `redelivered` of the `delivered` messages were handed out more than once (in their dead-letter queue, too), and
-    `redelivery_share` is their share; `deliveries_per_message` is over those delivered at all.
+    `redelivered` of the `delivered` messages were delivered more than once (also in their dead-letter queue), and
+    `redelivery_share` is their share. `deliveries_per_message` is over messages with a delivery.
     """
     counted = of.groupBy(*by).agg(*_counts(), *(_quantiles(time) for time in TIMES))
     shares = {
@@ -199,7 +200,7 @@ def reasons(histories: DataFrame) -> DataFrame:
 
 
 def slowest_groups(histories: DataFrame, limit: int = MAX_GROUPS) -> DataFrame:
-    """The table `GROUPS`: at most so many, the slowest first by `end_to_end_p95`."""
+    """The table `GROUPS`: at most `limit` groups, the slowest first by `end_to_end_p95`."""
     in_groups = histories.where("group_id IS NOT NULL AND end_to_end IS NOT NULL")
     times = fn.percentile_approx("end_to_end", [0.5, 0.95], ACCURACY)
     measured = in_groups.groupBy("queue", "group_id").agg(
@@ -212,17 +213,17 @@ def slowest_groups(histories: DataFrame, limit: int = MAX_GROUPS) -> DataFrame:
 
 
 def over_time(histories: DataFrame, width: int) -> DataFrame:
-    """The measures of all queues together for each `width` seconds, whose beginning is the column `at`."""
+    """Return the measures of all queues together for each interval of `width` seconds; `at` is its start."""
     beginning = fn.timestamp_seconds(fn.floor(fn.unix_seconds("at") / width) * width)
     return measures(sent_and_ended_times(histories).withColumn("at", beginning), "at").orderBy("at")
 
 
 def queue_names(histories: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The same messages with the queue null for all queues but these, so that the rest are measured as one."""
+    """Return the same messages with the queue null for all queues except these, so that the rest is measured as one."""
     return histories.withColumn("queue", fn.when(fn.col("queue").isin(list(names)), fn.col("queue")))
 
 
 def span(histories: DataFrame) -> DataFrame:
-    """One row: of how many queues messages are known, and the `first` and `last` moment; null where there is none."""
+    """Return one row: how many queues have known messages, and their `first` and `last` moment, else null."""
     at = sent_and_ended_times(histories)
     return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_distinct("queue").alias("queues"))

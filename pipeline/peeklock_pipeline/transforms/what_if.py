@@ -1,32 +1,33 @@
-"""What another policy would have done with the messages there were.
+"""Models the effect of another policy on the messages of the lake.
 
 The model, queue by queue. Every message that was delivered, and then completed or dead-lettered by a failure, is sent
-again at the time it was sent, waits for its first delivery as long as it did, and makes attempts until one succeeds, a
-receiver dead-letters it, or the limit of failures is reached.
+again at its original time and waits as long as it did for its first delivery. It then makes attempts until one
+succeeds, a receiver dead-letters it, or it reaches the limit of failures.
 
 Taken from history:
-- how many messages are poison, which fails at every attempt, and how probably an attempt at any other message fails.
-  The messages that ended before the limit tell how much rarer n + 1 failures are than n; as many of those that reached
-  the limit as this does not account for are poison;
-- the probability that an attempt which does not fail ends with dead-lettering by its receiver;
-- the share of failures that are lost locks, which is that of lost locks among last failures, apart for messages that
+- the number of poison messages, which fail at every attempt, and the probability that an attempt at another message
+  fails. The messages that ended before the limit show how much rarer n + 1 failures are than n. Messages that reached
+  the limit beyond this expectation are poison;
+- the probability that the receiver dead-letters a message in an attempt that does not fail;
+- the share of lost locks among failures. It is taken as their share among last failures, separately for messages that
   reached the limit and for the others;
-- how long attempts take, which is how long those took that completed a message;
-- how long a message waits for a delivery once it is available.
+- the duration of attempts, taken from attempts that completed a message;
+- the time that an available message waits for a delivery.
 
 Assumed:
 - An attempt that its receiver abandons takes as long as one that completes.
-- A lost lock takes the whole lock duration. Behind it stands a receiver that was slow and would have ended like any other
-  had the lock lasted, but for the share `crashed`, which no lock helps. How much longer slow ones take is found from the
-  slowest tenth of what is known: the end of an attempt is as probable in each further second, and attempts whose lock
-  was lost count as known to have lasted that long.
+- A lost lock takes the whole lock duration. Its receiver was slow, and with a longer lock would have ended like
+  any other. The share `crashed` is the exception: no lock duration helps it. The duration of slow attempts is estimated
+  from the slowest tenth of known attempts: an attempt ends with the same probability in each further second. An attempt
+  whose lock was lost counts as one that lasted at least that long.
 - With a shorter lock, an attempt is lost if it took longer than the new lock and no longer than the old one; one that
-  took longer than the old lock must have renewed, and goes on renewing.
-- Without a retry delay a message is at the head of its queue and delivered at once; after a delay it waits as any other.
+  took longer than the old lock must have renewed, and continues to renew.
+- Without a retry delay a message is at the head of its queue and delivered at once; after a delay it waits like any
+  other.
 - More or fewer attempts do not make receivers faster or slower.
 
-Attempts end by draws that follow from the seed, the message and the number of the attempt: the same lake, policies and
-seed give the same answer, and two policies are compared with the same luck.
+Random draws decide the attempts. They follow from the seed, the message and the number of the attempt: the same lake,
+policies and seed give the same result, and two policies are compared with the same draws.
 """
 
 import pyarrow as pa
@@ -37,10 +38,10 @@ from peeklock_pipeline.policy import Policy, Retry
 from peeklock_pipeline.table_specs import TableSpec
 
 STEPS = 200
-"""Into how many equal shares times are cut from which attempts are drawn."""
+"""The number of quantile steps from which durations of attempts are drawn."""
 
 TAIL_QUANTILE = 0.9
-"""Times above this quantile tell how much longer slow attempts take."""
+"""Durations above this quantile are the base of the estimate for slow attempts."""
 
 ACCURACY = 10_000
 MAX_DELIVERY_COUNT_REASON, TTL_EXPIRED_REASON, LOCK_EXPIRED = (
@@ -65,15 +66,15 @@ WHAT_IF = TableSpec(
         ]
     ),
 )
-"""What happened, what the model says of the policy that was in force, and what it says of the other; seconds."""
+"""What happened, the model of the policy that was in force, and the model of the other one; times in seconds."""
 
 HAPPENED, IN_FORCE, NOT_IN_HEADERS = "happened", "in_force", "otherwise"
 
 
 def modelled_messages(known: DataFrame) -> DataFrame:
-    """The messages whose attempts a policy decides about, of what `transforms.report.lives` makes.
+    """Return the messages of `transforms.report.message_histories` whose attempts a policy affects.
 
-    Those that expired, were purged, cancelled, or received and deleted at once are left out.
+    Messages that expired, were purged or cancelled, or were received and deleted in one step are left out.
     """
     by_attempt = f"ended = 'dead_lettered' AND dead_letter_reason <> '{TTL_EXPIRED_REASON}'"
     final = f"""CASE WHEN ended = 'completed' THEN 'completed'
@@ -93,12 +94,12 @@ def modelled_messages(known: DataFrame) -> DataFrame:
 
 
 def queue_profiles(messages: DataFrame, old_policy: Policy, crashed: float = 0.0) -> DataFrame:
-    """What history says of each queue under the policy that was in force; one row each.
+    """Return the profile of each queue under the policy that was in force; one row each.
 
-    `poison`: share of messages that fail at every attempt. `fails`: probability that an attempt at another one does.
-    `rejects`: that it is dead-lettered by its receiver if it does not. `lost` and `lost_by_poison`: shares of failures
-    that are lost locks. `times`, `waits`: `STEPS` + 1 quantiles in seconds. `ending`: probability per second that a slow
-    attempt ends.
+    `poison`: share of messages that fail at every attempt. `fails`: probability that an attempt at another message
+    fails. `rejects`: probability that its receiver dead-letters it in an attempt that does not fail. `lost`,
+    `lost_by_poison`: share of lost locks among failures. `times`, `waits`: `STEPS` + 1 quantiles in seconds. `ending`:
+    probability per second that a slow attempt ends.
     """
     levels, lock = [step / STEPS for step in range(STEPS + 1)], old_policy.lock
     in_time = fn.when(fn.col("processing") <= lock, fn.col("processing"))
@@ -113,7 +114,7 @@ def queue_profiles(messages: DataFrame, old_policy: Policy, crashed: float = 0.0
     known = counted.withColumn("fails", fn.least(_share("failed_once", "not_at_last"), fn.lit(1.0)))
     shaped = known.select(
         "queue", "slow", "failed", "fails",
-        # All others end before the limit but for the share that fails each time.
+        # All others end before the limit, except the share that fails each time.
         fn.expr(f"1 - least(coalesce(try_divide(ended, messages * (1 - power(fails, {old_policy.limit}))), 0D), 1D)").alias("poison"),
         _share("rejected", "ended").alias("rejects"),
         _share("lost_once", "failed_once").alias("lost"),
@@ -121,15 +122,17 @@ def queue_profiles(messages: DataFrame, old_policy: Policy, crashed: float = 0.0
         *(fn.coalesce(name, fn.array(fn.lit(0.0))).alias(name) for name in ("times", "waits")),
     )  # fmt: skip
     tail = _tail_exposure(messages.join(fn.broadcast(shaped.select("queue", "slow")), "queue"), lock)
-    # Attempts whose lock was lost are known to have lasted from `slow` to the lock's end.
+    # Attempts whose lock was lost lasted from `slow` to the end of the lock at least.
     lasted = fn.col("lost") * fn.col("failed") * (1 - crashed) * fn.greatest(lock - fn.col("slow"), fn.lit(0.0))
     ending = fn.coalesce(fn.try_divide(fn.col("endings"), fn.col("exposure") + lasted), fn.lit(0.0))
     return shaped.join(tail, "queue", "left").withColumn("ending", ending).drop("failed", "slow", "endings", "exposure")
 
 
 def _conditions(limit: int) -> dict[str, str]:
-    """What is counted of a queue's messages. Of those that ended otherwise than by the limit, of which n + 1 failures are
-    `fails` times as frequent as n, the ones with at least one failure are so to the ones with less than the most."""
+    """Return the conditions that are counted for a queue.
+
+    Among messages that did not reach the limit, n + 1 failures are `fails` times as frequent as n. So `fails` is the
+    number of messages with at least one failure, divided by the number with fewer failures than the most possible."""
     return {
         "ended": "final <> 'limit'",
         "failed_once": "final <> 'limit' AND failures > 0",
@@ -146,7 +149,7 @@ def _share(part: str, whole: str) -> Column:
 
 
 def _tail_exposure(messages: DataFrame, lock: float) -> DataFrame:
-    """Of each queue's completed attempts above `slow`: how many ended within the lock, and how long they were watched."""
+    """Return for each queue's completed attempts above `slow`: how many ended within the lock, and their time."""
     beyond = fn.col("processing") > fn.col("slow")
     watched = fn.least(fn.col("processing"), fn.lit(lock)) - fn.col("slow")
     return messages.groupBy("queue").agg(
@@ -156,10 +159,10 @@ def _tail_exposure(messages: DataFrame, lock: float) -> DataFrame:
 
 
 def with_policy(profiles: DataFrame, old_policy: Policy, policy: Policy, crashed: float = 0.0) -> DataFrame:
-    """The habits of queues with another lock duration, one row each, as `replay` needs them.
+    """Return the profiles of queues with another lock duration, one row each, as `replay` needs them.
 
-    `slow`: share of attempts keeping their lock that the old one would have cut off. `cut_from` and `cut`: the quantiles
-    of attempts that the new lock cuts off, where they begin and how many they are.
+    `slow`: share of attempts that keep their lock and that the old lock would have cut off. `cut_from` and `cut`: start
+    and width of the range of quantiles that the new lock cuts off.
     """
     low, high = min(policy.lock, old_policy.lock), old_policy.lock
     at_most = "size(filter(times, t -> t <= {0}D)) / size(times)"
@@ -168,7 +171,7 @@ def with_policy(profiles: DataFrame, old_policy: Policy, policy: Policy, crashed
     cut = cut.withColumn("cut", fn.expr(at_most.format(high)) - fn.col("cut_from"))
     losses = cut.withColumn("old", fn.col("fails") * fn.col("lost"))
     losses = losses.withColumn("new", fn.expr("old * kept + (1 - old) * cut"))
-    # What keeps its lock now ends as what kept its lock before.
+    # Attempts that keep their lock now end like those that kept it before.
     abandoned = "coalesce(try_divide((fails - old) * (1 - new), 1 - old), 0D)"
     failing = losses.withColumn("fails", fn.expr(f"new + {abandoned}"))
     return failing.select(
@@ -180,10 +183,10 @@ def with_policy(profiles: DataFrame, old_policy: Policy, policy: Policy, crashed
 
 
 def replay(messages: DataFrame, profiles: DataFrame, old_policy: Policy, policy: Policy, seed: int) -> DataFrame:
-    """Messages as the model has them end: how many `failures` and `lock_losses`, `final`, and `end_to_end` seconds."""
+    """Return how messages end in the model: `failures`, `lock_losses`, `final`, and `end_to_end` in seconds."""
     drawn = messages.select("sequence_number", "queue", "until_first").join(fn.broadcast(profiles), "queue")
     drawn = drawn.withColumn("is_poison", fn.expr(f"{_draw(seed, 'poison')} < poison"))
-    # At least n failures are as probable as n failures in a row.
+    # The probability of at least n failures is that of n failures in a row.
     failures = f"""CASE WHEN is_poison OR fails >= 1 THEN {policy.limit} WHEN fails <= 0 THEN 0
         ELSE int(least(ln(1 - {_draw(seed, "failures")}) / ln(fails), {policy.limit})) END"""
     drawn = drawn.withColumn("failures", fn.expr(failures))
@@ -204,14 +207,14 @@ def replay(messages: DataFrame, profiles: DataFrame, old_policy: Policy, policy:
 
 
 def actual_results(messages: DataFrame, profiles: DataFrame) -> DataFrame:
-    """Messages as they ended; `lock_losses` are the share of their failures that lost locks have in their queue."""
+    """Return messages as they ended. `lock_losses` is their failures times the share of lost locks in their queue."""
     shares = profiles.select("queue", "lost", "lost_by_poison")
     losses = fn.expr("failures * CASE WHEN final = 'limit' THEN lost_by_poison ELSE lost END").alias("lock_losses")
     return messages.join(fn.broadcast(shares), "queue").select("queue", "failures", "final", losses, "end_to_end")
 
 
 def measure(ended: DataFrame, scenario: str, *by: str) -> DataFrame:
-    """The measures of `WHAT_IF` of messages that ended so, for each value of `by`; completion is end to end."""
+    """Return the measures of `WHAT_IF` for each value of `by`; completion times are end to end."""
     deliveries = fn.expr("failures + int(final <> 'limit')")
     completed = fn.when(fn.col("final") == "completed", fn.col("end_to_end"))
     counted = ended.groupBy(*by).agg(
@@ -230,15 +233,15 @@ def measure(ended: DataFrame, scenario: str, *by: str) -> DataFrame:
 
 
 def _draw(seed: int, what: str, attempt: str = "0") -> str:
-    """A number in [0, 1) that follows from the seed, the message, the attempt and what is asked."""
+    """Return a number in [0, 1) that follows from the seed, the message, the attempt and the name of the draw."""
     return f"(pmod(xxhash64({seed}L, sequence_number, {attempt}, '{what}'), {2**53}L) / {float(2**53)}D)"
 
 
 def _time(seed: int, old_policy: Policy, policy: Policy, attempt: str) -> str:
-    """How long an attempt takes that keeps its lock: one of history that the new lock allows, or a slow one."""
+    """Return the duration of an attempt that keeps its lock: a known one that fits the new lock, or a slow one."""
     chance = _draw(seed, "time", attempt)
     longer = max(policy.lock - old_policy.lock, 0.0)
-    # A slow one ends between the old lock and the new: the inverse of an exponential distribution cut off there.
+    # A slow attempt ends between the old and the new lock: the inverse of an exponential distribution, truncated there.
     slower = f"""{old_policy.lock}D + CASE WHEN ending > 0
         THEN -ln(1 - {chance} * (1 - exp(-ending * {longer}D))) / ending ELSE 0D END"""
     allowed = f"({chance} * (1 - cut))"
@@ -252,7 +255,7 @@ def _quantile(values: str, chance: str) -> str:
 
 
 def _pause(seed: int, retry: Retry) -> str:
-    """From failure number i to the next delivery."""
+    """Return the seconds from failure number i to the next delivery."""
     if retry.listed:
         listed = ", ".join(f"{delay}D" for delay in retry.listed)
         delay = f"array({listed})[least(i, {len(retry.listed)}) - 1]"
