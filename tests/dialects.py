@@ -18,5 +18,5 @@ DIALECTS: Mapping[Engine, Dialect] = {
 
 
 def statements(engine: Engine) -> Mapping[str, Statement]:
-    """All statements of an engine by their names."""
+    """Return all statements of an engine by name."""
     return load(DIALECTS[engine])

@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL with floors of their own, under a clock that stands still until told."""
+"""Claims on PostgreSQL with `ScanFloors` of their own, under a clock that moves only when a test sets it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from tests.contract.store_fixture import PostgresqlFixture, bodies, claim
 
 
 class ClaimRecorder:
-    """Claims as of a process of its own, and how many index entries the last one went past in vain."""
+    """Claims like a separate process, and records how many index entries the last claim skipped."""
 
     def __init__(self, store_fixture: PostgresqlFixture) -> None:
         assert isinstance(store_fixture.store, PostgresqlStore)
@@ -23,7 +23,7 @@ class ClaimRecorder:
         self._pool = store_fixture.store._pool
 
     async def claim(self, queue: Queue, most: int) -> list[bytes]:
-        """The bodies of the next messages."""
+        """Return the bodies of the next messages."""
         (messages,) = await receiving.claim(self, self.scan_floors, SystemClock(), [claim(queue, most)])
         return bodies(messages)
 

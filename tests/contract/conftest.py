@@ -18,7 +18,7 @@ STORES = ["sqlite", "memory", "postgresql", "mariadb"]
 async def store_fixture(
     request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path
 ) -> AsyncIterator[StoreFixture]:
-    """A store with nothing in it."""
+    """An empty store."""
     store_fixture: StoreFixture
     match request.param:
         case "sqlite":
@@ -36,13 +36,13 @@ async def store_fixture(
 
 @pytest.fixture
 async def queue(store_fixture: StoreFixture) -> Queue:
-    """A queue with nothing in it and the usual settings."""
+    """An empty queue with the default settings."""
     return await store_fixture.queue()
 
 
 @pytest.fixture
 async def stores(store_fixture: StoreFixture) -> AsyncIterator[list[Store]]:
-    """The store, and the same database opened once more as by another process, where several may have it."""
+    """The store, and a second one on the same database as in another process, if the engine allows several."""
     other = await store_fixture.open_another()
     yield [store_fixture.store, other]
     if other is not store_fixture.store:

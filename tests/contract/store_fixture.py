@@ -1,4 +1,4 @@
-"""A store under test: its queues, its time, and a look at its tables from outside."""
+"""A store under test: its queues, its clock, and SQL access to its tables from outside."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ from tests.bounds import bounded
 from tests.virtual_clock import VirtualClock
 
 TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables if table.name != "broker"}
-"""The tables that tests fill and empty. The identity of a database is as lasting as the database."""
+"""The tables that tests fill and empty. The identity of a database lasts as long as the database."""
 TIME_COLUMNS = {
     table.name: times
     for table in TABLES.values()
@@ -41,21 +41,21 @@ LOCK_DURATION = 30 * SECOND
 
 
 class StoreFixture(ABC):
-    """One store, opened for one test, with nothing in it, and the clock of the process that uses it."""
+    """One empty store, opened for one test, and the clock of the process that uses it."""
 
     store: Store
     batch_sizes: list[int]
-    """How many callers each statement has served."""
+    """The number of callers of each run of each statement."""
 
     def record_batch(self, _statement: str, callers: int) -> None:
-        """Hear of a statement."""
+        """Record the callers of one statement."""
         self.batch_sizes.append(callers)
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
 
     async def open(self) -> None:
-        """Open the store; leave nothing of an earlier test in it."""
+        """Open the store and delete the rows of earlier tests."""
         self.batch_sizes = []
         for table in TABLES:
             await self.execute(f"DELETE FROM {table}")
@@ -67,28 +67,28 @@ class StoreFixture(ABC):
 
     @abstractmethod
     async def open_another(self) -> Store:
-        """Open the same database once more, as another process does; where one may have it, the store itself."""
+        """Open the same database again, as another process does. If only one process may have it, return the store."""
 
     @abstractmethod
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run SQL behind the store's back; the rows it gives."""
+        """Run SQL outside the store. Return its rows."""
 
     async def advance_time(self, seconds: float) -> None:
-        """Make everything stored that much older, which is what the passing of time is to a store."""
+        """Make every stored row that much older, which for a store is the passing of time."""
         await self.clock.advance(seconds)
         for table, names in TIME_COLUMNS.items():
             shifts = ", ".join(f"{name} = {name} - {round(seconds * SECOND)}" for name in names)
             await self.execute(f"UPDATE {table} SET {shifts}")
 
-    # ---- what most tests do ------------------------------------------------------------------------------------------
+    # ---- common steps ------------------------------------------------------------------------------------------------
 
     async def queue(self, settings: QueueSettings | None = None) -> Queue:
-        """A new queue."""
+        """Create a queue."""
         queue, _ = await self.store.queues.create(f"queue-{secrets.token_hex(4)}", settings or QueueSettings())
         return queue
 
     async def send(self, queue: Queue, *bodies: bytes, **fields: Any) -> list[int]:
-        """Send messages alike but for their bodies; their sequence numbers."""
+        """Send messages that differ only in their bodies. Return their sequence numbers."""
         receipts = await self.store.send([draft(queue, body, **fields) for body in bodies])
         return [receipt.sequence_number for receipt in receipts]
 
@@ -104,17 +104,17 @@ class StoreFixture(ABC):
         return message
 
     async def state(self, message: Message) -> MessageState | None:
-        """Where the message is now; None when it is in no queue."""
+        """Return the current state of the message, or None if it is in no queue."""
         found = await self.store.read(message.queue_id, message.sequence_number)
         return found and found.state
 
     async def archived(self, number: int, *columns: str) -> list[tuple[Any, ...]]:
-        """These columns of the message's row in the archive."""
+        """Return these columns of the message's row in the archive."""
         return await self.execute(f"SELECT {', '.join(columns)} FROM archive WHERE sequence_number = {number}")
 
 
 class SqliteFixture(StoreFixture):
-    """SQLite has the clock of its one process, which here is a virtual one."""
+    """SQLite uses the clock of its one process, which is virtual here."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -138,24 +138,24 @@ class SqliteFixture(StoreFixture):
 
 
 class ServerFixture(StoreFixture):
-    """A store on a database server, where other transactions may hold rows."""
+    """A store on a database server, where other transactions may lock rows."""
 
     @abstractmethod
     def open_transaction(self, *statements: str) -> AbstractAsyncContextManager[None]:
-        """Another transaction runs these statements and stays open until the block ends, when it is undone."""
+        """Run these statements in another transaction. It stays open until the block ends and is then rolled back."""
 
     async def wait_until_blocked(self) -> None:
-        """Return when a statement waits for what another transaction holds."""
+        """Return when a statement waits for a lock of another transaction."""
         for _ in bounded("a statement waits"):
             if await self.execute(self.blocked_query):
                 return
             await asyncio.sleep(0.01)
 
     blocked_query: ClassVar[str]
-    """A row for each statement in this database that waits."""
+    """A query with a row for each waiting statement in this database."""
 
     def attempt_statements(self, key: bytes) -> Sequence[str]:
-        """Statements of a transaction that makes this attempt and has not ended."""
+        """Statements of a transaction that has begun this attempt and has not ended."""
         name = self.literal(key)
         return [f"INSERT INTO attempt (attempt_key, fingerprint, remove_at) VALUES ({name}, {name}, 0)"]
 
@@ -165,7 +165,7 @@ class ServerFixture(StoreFixture):
 
     @abstractmethod
     def literal(self, value: bytes) -> str:
-        """These bytes as they stand in a statement."""
+        """Return these bytes as an SQL literal."""
 
 
 class PostgresqlFixture(ServerFixture):
@@ -182,7 +182,7 @@ class PostgresqlFixture(ServerFixture):
         await super().open()
 
     async def close(self) -> None:
-        """Close the store; whatever the test did, the depths that it keeps must be true."""
+        """Close the store. After every test, the depths that it keeps must be exact."""
         await super().close()
         wrong = await self.execute(WRONG_DEPTHS)
         await self._connection.close()
@@ -279,24 +279,24 @@ class MariadbFixture(ServerFixture):
             try:
                 yield
             finally:
-                # A connection that is only closed holds its rows until the server notices.
+                # After a mere close, the server keeps the connection's row locks until it notices.
                 connection.rollback()
 
     def literal(self, value: bytes) -> str:
         return f"X'{value.hex()}'"
 
 
-# ---- what is asked of a store ----------------------------------------------------------------------------------------
+# ---- requests to a store ---------------------------------------------------------------------------------------------
 
 
 def draft(queue: Queue, body: bytes = b"body", message_id: str | None = None, **fields: Any) -> Draft:
-    """A message on its way into the queue, with an id of its own unless told."""
+    """A draft for the queue, with an id of its own unless one is given."""
     fields.setdefault("envelope", Envelope(message_id or secrets.token_hex(8)))
     return Draft(queue.id, body=body, body_kind=BodyKind.BYTES, **fields)
 
 
 def claim(queue: Queue, most: int = 100, **fields: Any) -> Claim:
-    """A wish for messages of the queue."""
+    """A claim of messages of the queue."""
     return Claim(queue.id, most, **{"lock_duration": LOCK_DURATION} | fields)
 
 
@@ -307,45 +307,45 @@ def token(message: Message) -> LockToken:
 
 
 def completion(queue: Queue, message: Message, **fields: Any) -> Removal:
-    """The holder completes the message."""
+    """A removal: the receiver completes the message."""
     retention = queue.settings.archive_retention
     values = {"outcome": Outcome.COMPLETED, "retention": retention} | fields
     return Removal(token(message), queue.id, queue.name, **values)
 
 
 def abandonment(message: Message, **fields: Any) -> Move:
-    """The holder gives the message back to its old place, counted."""
+    """A move: the receiver abandons the message to its home state, and the delivery counts."""
     values = {"outcome": Outcome.ABANDONED, "state": MessageState.AVAILABLE, "failures": 1} | fields
     return Move(token(message), message.queue_id, **values)
 
 
 def expiry(message: Message, **fields: Any) -> Move:
-    """The sweeper frees the message because its lock has ended."""
+    """A move: the sweep releases the message because its lock has ended."""
     return abandonment(message, outcome=Outcome.LOCK_EXPIRED, **fields)
 
 
 def with_wrong_token(message: Message) -> Message:
-    """The message as somebody would have it who guessed at its token."""
+    """The message with a guessed token."""
     return replace(message, lock_token=secrets.token_bytes(16))
 
 
 def numbers(messages: Sequence[Message]) -> list[int]:
-    """Their sequence numbers, in order."""
+    """Return their sequence numbers, in order."""
     return [message.sequence_number for message in messages]
 
 
 def bodies(messages: Sequence[Message]) -> list[bytes]:
-    """Their bodies, in order."""
+    """Return their bodies, in order."""
     return [message.body for message in messages]
 
 
 def is_close(one: int | None, connection: int | None) -> bool:
-    """Whether two instants are the same but for the time that a test itself takes."""
+    """Return whether two instants differ only by the time that a test itself takes."""
     return one is not None and connection is not None and abs(one - connection) < 5 * SECOND
 
 
 def sqlite_in_memory() -> SqliteFixture:
-    """A store that is gone with its test."""
+    """A store that ends with its test."""
     return SqliteFixture("sqlite://")
 
 

@@ -1,4 +1,4 @@
-"""What a queue accepted on a day is counted by the statement that stores it, so that a lost row is missing from a sum."""
+"""The statement that stores a message also counts it as accepted, so that a lost row shows in the sum."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ COUNT_COLUMNS = "SUM(accepted), SUM(moved), SUM(unarchived)"
 
 
 async def counts(store_fixture: StoreFixture, queue: Queue) -> tuple[int, int, int]:
-    """Accepted, moved and unarchived messages of a queue."""
+    """Return the accepted, moved and unarchived messages of a queue."""
     ((accepted, moved, unarchived),) = await store_fixture.execute(
         f"SELECT {COUNT_COLUMNS} FROM accepted_count WHERE queue_id = {queue.id}"
     )
@@ -26,7 +26,7 @@ async def counts(store_fixture: StoreFixture, queue: Queue) -> tuple[int, int, i
 
 
 async def assert_nothing_is_missing(store_fixture: StoreFixture, *queues: Queue) -> None:
-    """For each queue and day there are as many messages as were accepted, and each row has the queue's name."""
+    """Assert that each queue and day has as many messages as were accepted, and that each row has the queue's name."""
     for queue in queues:
         queue_counts = f"WHERE queue_id = {queue.id}"
         found = await store_fixture.execute(f"""
@@ -42,7 +42,7 @@ async def assert_nothing_is_missing(store_fixture: StoreFixture, *queues: Queue)
         assert set(await store_fixture.execute(f"SELECT queue FROM accepted_count {queue_counts}")) <= {(queue.name,)}
 
 
-async def test_what_is_stored_counts_by_queue_and_day(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_stored_messages_count_by_queue_and_day(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     await store_fixture.store.send([draft(queue), draft(other), draft(queue, delay=HOUR)])
     await store_fixture.send(queue, b"another")
@@ -72,14 +72,14 @@ async def test_a_repeated_attempt_counts_once(store_fixture: StoreFixture, queue
 
 
 async def dead_letter(store_fixture: StoreFixture, queue: Queue) -> Sequence[int]:
-    """Dead-letter all messages of a queue; their numbers."""
+    """Dead-letter all messages of a queue. Return their numbers."""
     messages = await store_fixture.claim(queue)
     dead = [abandonment(message, state=MessageState.DEAD_LETTERED) for message in messages]
     assert all(await store_fixture.store.move(dead))
     return numbers(messages)
 
 
-async def test_a_redrive_to_another_queue_moves_what_was_accepted(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_redrive_to_another_queue_moves_accepted_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     await store_fixture.send(queue, b"1", b"2", b"3")
     first, second, third = await dead_letter(store_fixture, queue)
@@ -102,15 +102,17 @@ async def test_a_redrive_to_another_queue_moves_what_was_accepted(store_fixture:
     await assert_nothing_is_missing(store_fixture, queue, other)
 
 
-async def test_what_leaves_without_a_row_in_the_archive_is_counted(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_messages_that_leave_without_a_row_in_the_archive_are_counted(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     other = await store_fixture.queue()
     for one in (queue, other):
         await store_fixture.send(one, b"1", b"2", b"3", b"4")
-    kept, gone, *_ = await store_fixture.claim(queue, 2)
+    kept, unarchived, *_ = await store_fixture.claim(queue, 2)
     (elsewhere,) = await store_fixture.claim(other, 1)
     settlements = [
         completion(queue, kept),
-        completion(queue, gone, retention=0),
+        completion(queue, unarchived, retention=0),
         completion(other, elsewhere, retention=0),
     ]
     assert await store_fixture.store.remove(settlements) == [True] * 3
@@ -146,7 +148,7 @@ async def test_a_lost_row_is_missing_from_the_sum(store_fixture: StoreFixture, q
         await assert_nothing_is_missing(store_fixture, queue)
 
 
-async def test_counts_stay_when_their_queue_is_gone(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_counts_stay_when_their_queue_is_deleted(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"1", b"2")
     assert await store_fixture.store.queues.delete(queue)
     await store_fixture.store.delete_expired(100)
@@ -154,12 +156,12 @@ async def test_counts_stay_when_their_queue_is_gone(store_fixture: StoreFixture,
     assert [(name, int(accepted)) for name, accepted in found] == [(queue.name, 2)]
 
 
-async def test_changes_of_counts_are_added_up(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_changes_of_counts_are_folded(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     for _ in range(3):
         await store_fixture.send(queue, b"1", b"2")
         await store_fixture.send(other, b"1")
-    for _ in range(2):  # what is added up is added to
+    for _ in range(2):  # a folded row takes part in the next fold
         (message, *_) = await store_fixture.claim(queue, 1)
         await store_fixture.store.remove([completion(queue, message, retention=0)])
         await store_fixture.store.delete_expired(100)
@@ -169,29 +171,29 @@ async def test_changes_of_counts_are_added_up(store_fixture: StoreFixture, queue
 
 
 @pytest.mark.behaviour("S2.10")
-async def test_counts_are_exact_while_many_send_and_end_and_add_up(
+async def test_counts_are_exact_during_concurrent_sends_settlements_and_folds(
     store_fixture: StoreFixture, queue: Queue, stores: list[Store]
 ) -> None:
-    """No sender waits for another one's count, and none is lost between those who add them up."""
+    """No sender waits for another one's count, and concurrent folds lose none."""
     other = await store_fixture.queue()
 
-    def drafts(place: int) -> list[Draft]:
-        window = MINUTE if place % 2 else 0
-        queue_counts = [draft(one, message_id=f"{place % 5}", duplicate_window=window) for one in (queue, other)]
-        return queue_counts if place % 3 else queue_counts[::-1]
+    def drafts(index: int) -> list[Draft]:
+        window = MINUTE if index % 2 else 0
+        queue_counts = [draft(one, message_id=f"{index % 5}", duplicate_window=window) for one in (queue, other)]
+        return queue_counts if index % 3 else queue_counts[::-1]
 
-    async def work(place: int) -> None:
-        store = stores[place % len(stores)]
+    async def work(index: int) -> None:
+        store = stores[index % len(stores)]
         for turn in range(8):
-            await store.send(drafts(place + turn))
+            await store.send(drafts(index + turn))
             messages = await store_fixture.claim(queue, 1)
             retention = 0 if turn % 2 else queue.settings.archive_retention
             await store.remove([completion(queue, message, retention=retention) for message in messages])
-            if place == turn:
+            if index == turn:
                 await store.delete_expired(3)
 
-    # A sender whose message id another one holds tries again by the clock of its process.
-    await run_advancing(store_fixture.clock, asyncio.gather(*(work(place) for place in range(8))))
+    # A sender whose message id another transaction has locked retries by the clock of its process.
+    await run_advancing(store_fixture.clock, asyncio.gather(*(work(index) for index in range(8))))
     await assert_nothing_is_missing(store_fixture, queue, other)
     await asyncio.gather(*(store.delete_expired(100) for store in stores))
     await assert_nothing_is_missing(store_fixture, queue, other)

@@ -1,4 +1,4 @@
-"""Ended messages are sealed into batches, each once and for good; a batch goes as a whole, and only with good reason."""
+"""Ended messages are sealed into batches, once and for good. A batch is removed whole, on proof or when it expires."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ EVERYTHING = "sequence_number, queue, outcome, settled_at, remove_at, message_id
 
 
 async def archive_messages(store_fixture: StoreFixture, queue: Queue, count: int, retention: int = DAY) -> list[int]:
-    """Let so many messages of the queue go to its archive; their numbers."""
+    """Archive `count` messages of the queue. Return their numbers."""
     numbers = await store_fixture.send(queue, *[b"body"] * count)
     await store_fixture.store.withdraw([
         Withdrawal(UnlockedRow(number, queue.id, MessageState.AVAILABLE), queue.name, Outcome.PURGED, retention)
@@ -37,38 +37,40 @@ async def archive_messages(store_fixture: StoreFixture, queue: Queue, count: int
 
 
 async def seal(store: Store, bound: BatchLimits = DEFAULT_BATCH_LIMITS) -> ArchiveBatch | None:
-    """Seal what there is to seal first, with a digest of numbers, which stays true when tests let time pass for rows."""
+    """Seal the first batch, with a digest of numbers: it stays valid when a test moves the times of rows."""
     first = await store.archive.first_unsealed(0)
     return None if first is None else await store.archive.seal(first, bound, DigestVersion.NUMBERS)
 
 
 async def sealed(store: Store, bound: BatchLimits = DEFAULT_BATCH_LIMITS) -> ArchiveBatch:
-    """Seal what must be there."""
+    """Seal a batch that must exist."""
     batch = await seal(store, bound)
     assert batch is not None
     return batch
 
 
 async def numbers_in(store_fixture: StoreFixture, batch: ArchiveBatch) -> list[int]:
-    """The messages of a batch, ascending."""
+    """Return the messages of a batch, ascending."""
     sql = f"SELECT sequence_number FROM archive WHERE export_batch = {batch.number} ORDER BY sequence_number"
     return [number for (number,) in await store_fixture.execute(sql)]
 
 
 def digest(numbers: Sequence[int]) -> str:
-    """As whoever has a copy calculates it."""
+    """Compute the digest as the owner of a copy does."""
     return sha256("".join(f"{number}\n" for number in sorted(numbers)).encode()).hexdigest()
 
 
 def copy_of(batch: ArchiveBatch) -> CopiedBatch:
-    """What an honest copy says."""
+    """The claims of an honest copy."""
     return CopiedBatch(batch.number, batch.row_count, batch.digest)
 
 
 # ---- sealing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_has_ended_is_sealed_with_number_count_and_digest(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_ended_messages_are_sealed_with_number_count_and_digest(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     numbers = await archive_messages(store_fixture, queue, 5)
     batch = await sealed(store_fixture.store)
     assert (batch.number, batch.row_count, batch.digest) == (1, 5, digest(numbers))
@@ -86,7 +88,7 @@ async def test_an_empty_archive_has_nothing_to_seal(store_fixture: StoreFixture,
     assert await store_fixture.store.archive.list_batches(0, 10) == []
 
 
-async def test_batches_are_numbered_one_after_the_other_and_bounded(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_batches_have_consecutive_numbers_and_a_limited_size(store_fixture: StoreFixture, queue: Queue) -> None:
     numbers = await archive_messages(store_fixture, queue, 7)
     batches = [await sealed(store_fixture.store, BatchLimits(3)) for _ in range(3)]
     assert [batch.number for batch in batches] == [1, 2, 3]
@@ -106,9 +108,7 @@ async def test_a_sealed_batch_never_changes(store_fixture: StoreFixture, queue: 
     assert (await store_fixture.store.archive.list_batches(0, 1)) == [batch]
 
 
-async def test_a_batch_holds_what_is_to_be_removed_at_about_the_same_time(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_a_batch_has_messages_with_similar_removal_times(store_fixture: StoreFixture, queue: Queue) -> None:
     late = await archive_messages(store_fixture, queue, 2, retention=2 * DAY)
     soon = await archive_messages(store_fixture, queue, 2, retention=DAY)
     within_the_minute = await archive_messages(store_fixture, queue, 1, retention=DAY + 50 * SECOND)
@@ -117,7 +117,7 @@ async def test_a_batch_holds_what_is_to_be_removed_at_about_the_same_time(
     assert [await numbers_in(store_fixture, batch) for batch in batches] == [soon + within_the_minute, after_it, late]
 
 
-async def test_bodies_bound_a_batch_too(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_size_of_bodies_limits_a_batch(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 5)  # of four bytes each
     assert [(await sealed(store_fixture.store, BatchLimits(max_body_bytes=10))).row_count for _ in range(3)] == [
         2,
@@ -126,12 +126,12 @@ async def test_bodies_bound_a_batch_too(store_fixture: StoreFixture, queue: Queu
     ]
 
 
-async def test_a_message_too_large_for_any_batch_is_one_of_its_own(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_too_large_for_any_batch_has_its_own(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 2)
     assert [(await sealed(store_fixture.store, BatchLimits(max_body_bytes=3))).row_count for _ in range(2)] == [1, 1]
 
 
-async def test_the_walk_goes_on_behind_a_stretch(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_sealing_continues_after_a_gap_in_time(store_fixture: StoreFixture, queue: Queue) -> None:
     (soon,) = await archive_messages(store_fixture, queue, 1, retention=DAY)
     (late,) = await archive_messages(store_fixture, queue, 1, retention=2 * DAY)
     first = await store_fixture.store.archive.first_unsealed(0)
@@ -143,20 +143,20 @@ async def test_the_walk_goes_on_behind_a_stretch(store_fixture: StoreFixture, qu
     assert (second.sequence_number, is_close(second.age, 20 * SECOND)) == (late, True)
 
 
-async def test_what_somebody_else_has_sealed_meanwhile_is_left(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_batch_sealed_by_another_process_is_not_sealed_again(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 2)
-    seen = await store_fixture.store.archive.first_unsealed(0)
-    assert seen is not None
+    first = await store_fixture.store.archive.first_unsealed(0)
+    assert first is not None
     await sealed(store_fixture.store)
     await archive_messages(store_fixture, queue, 2)
-    assert await store_fixture.store.archive.seal(seen) is None
+    assert await store_fixture.store.archive.seal(first) is None
 
 
 @pytest.mark.behaviour("S2.10", "S2.11", "S2.32")
-async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
+async def test_messages_that_complete_during_sealing_are_in_exactly_one_batch(
     store_fixture: StoreFixture, queue: Queue, stores: list[Store]
 ) -> None:
-    """Eight writers and two who seal: no message is lost, none is in two batches, and numbers come in order."""
+    """With eight writers and two sealers no message is lost, none is in two batches, and numbers are in order."""
     writers, rounds, together = 8, 12, 5
 
     async def write(store: Store) -> list[int]:
@@ -165,7 +165,7 @@ async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
             await store.send([draft(queue) for _ in range(together)])
             messages = await store_fixture.claim(queue, together)
             done = await store.remove([completion(queue, message) for message in messages])
-            ended += [message.sequence_number for message, gone in zip(messages, done, strict=True) if gone]
+            ended += [message.sequence_number for message, removed in zip(messages, done, strict=True) if removed]
         return ended
 
     async def seal_until_done(store: Store) -> list[ArchiveBatch]:
@@ -177,7 +177,7 @@ async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
             assert [one.number for one in known] == list(range(1, len(known) + 1))
         return batches
 
-    writing = [asyncio.create_task(write(stores[place % 2])) for place in range(writers)]
+    writing = [asyncio.create_task(write(stores[index % 2])) for index in range(writers)]
     by_each = await asyncio.gather(*(seal_until_done(store) for store in stores))
     ended = sorted([number for task in writing for number in task.result()])
     batches = [batch for some in by_each for batch in some]
@@ -187,7 +187,7 @@ async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
             break
         batches.append(batch)
     batches.sort(key=lambda batch: batch.number)
-    assert len(ended) > writers * rounds  # a claim passes over what another one holds, so some may be left
+    assert len(ended) > writers * rounds  # a claim skips locked rows, so a few messages may remain
     assert await store_fixture.store.archive.list_batches(0, 1000) == batches
     assert sum(batch.row_count for batch in batches) == len(ended)
     assert sorted([number for batch in batches for number in await numbers_in(store_fixture, batch)]) == ended
@@ -198,7 +198,9 @@ async def test_what_completes_while_it_is_sealed_is_in_one_batch_each(
 
 
 @pytest.mark.behaviour("S2.11", "S4.17")
-async def test_a_batch_goes_as_a_whole_when_its_last_message_may(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_batch_is_removed_whole_when_its_last_message_expires(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     await archive_messages(store_fixture, queue, 2, retention=HOUR)
     await archive_messages(store_fixture, queue, 2, retention=HOUR + 40 * SECOND)
     batch = await sealed(store_fixture.store)
@@ -207,14 +209,14 @@ async def test_a_batch_goes_as_a_whole_when_its_last_message_may(store_fixture: 
     await store_fixture.advance_time(30)
     assert await store_fixture.store.archive.delete_expired(1) == 4
     assert await store_fixture.execute("SELECT sequence_number FROM archive") == []
-    (gone,) = await store_fixture.store.archive.list_batches(0, 10)
-    assert (gone.number, gone.removal) == (batch.number, RemovalCause.EXPIRED)
-    assert is_close(gone.removed_at, await store_fixture.store.now())
+    (removed,) = await store_fixture.store.archive.list_batches(0, 10)
+    assert (removed.number, removed.removal) == (batch.number, RemovalCause.EXPIRED)
+    assert is_close(removed.removed_at, await store_fixture.store.now())
     assert await store_fixture.store.archive.delete_expired(1) == 0
-    assert (await store_fixture.store.archive.list_batches(0, 10)) == [gone]
+    assert (await store_fixture.store.archive.list_batches(0, 10)) == [removed]
 
 
-async def test_what_was_not_sealed_stays_however_old(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_unsealed_messages_stay_at_any_age(store_fixture: StoreFixture, queue: Queue) -> None:
     numbers = await archive_messages(store_fixture, queue, 2, retention=SECOND)
     await store_fixture.advance_time(3600)
     assert await store_fixture.store.archive.delete_expired(100) == 0
@@ -222,7 +224,7 @@ async def test_what_was_not_sealed_stays_however_old(store_fixture: StoreFixture
     assert await store_fixture.store.archive.delete_expired(100) == 2
 
 
-async def test_several_batches_go_at_once_up_to_what_was_asked_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_several_batches_are_removed_at_once_up_to_the_limit(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 8, retention=SECOND)
     for _ in range(4):
         await sealed(store_fixture.store, BatchLimits(2))
@@ -232,7 +234,7 @@ async def test_several_batches_go_at_once_up_to_what_was_asked_for(store_fixture
     assert await store_fixture.store.archive.delete_expired(3) == 2
 
 
-async def test_a_removed_batch_is_remembered_for_a_year_and_its_number_for_ever(
+async def test_a_removed_batch_is_recorded_for_a_year_and_its_number_never_reused(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await archive_messages(store_fixture, queue, 4, retention=SECOND)
@@ -250,7 +252,7 @@ async def test_a_removed_batch_is_remembered_for_a_year_and_its_number_for_ever(
     assert (await sealed(store_fixture.store)).number == 3
 
 
-async def test_a_token_is_known_for_an_hour_whatever_becomes_of_its_batch(
+async def test_a_token_is_known_for_an_hour_even_after_its_batch_is_removed(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)
@@ -267,7 +269,7 @@ async def test_a_token_is_known_for_an_hour_whatever_becomes_of_its_batch(
 
 
 @pytest.mark.behaviour("S4.18")
-async def test_a_batch_goes_once_a_copy_of_it_is_proven(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_batch_is_trimmed_once_a_copy_is_proven(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 3)
     kept = await archive_messages(store_fixture, queue, 1, retention=2 * DAY)
     batch = await sealed(store_fixture.store)
@@ -275,13 +277,16 @@ async def test_a_batch_goes_once_a_copy_of_it_is_proven(store_fixture: StoreFixt
     await store_fixture.advance_time(3700)
     assert await store_fixture.store.archive.trim(copy_of(batch)) is TrimResult.TRIMMED
     assert await store_fixture.execute("SELECT sequence_number FROM archive") == [(kept[0],)]
-    gone, other = await store_fixture.store.archive.list_batches(0, 10)
-    assert (gone.removal, is_close(gone.removed_at, await store_fixture.store.now())) == (RemovalCause.TRIMMED, True)
+    removed, other = await store_fixture.store.archive.list_batches(0, 10)
+    assert (removed.removal, is_close(removed.removed_at, await store_fixture.store.now())) == (
+        RemovalCause.TRIMMED,
+        True,
+    )
     assert (other.removal, other.removed_at) == (None, None)
     assert await store_fixture.store.archive.trim(copy_of(batch)) is TrimResult.ALREADY_REMOVED
 
 
-async def test_nothing_goes_on_the_word_of_a_copy_that_differs(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_copy_that_differs_trims_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
     numbers = await archive_messages(store_fixture, queue, 3)
     batch = await sealed(store_fixture.store)
     await store_fixture.advance_time(3700)
@@ -295,7 +300,9 @@ async def test_nothing_goes_on_the_word_of_a_copy_that_differs(store_fixture: St
     assert await numbers_in(store_fixture, batch) == numbers
 
 
-async def test_the_rows_are_asked_and_not_what_was_noted_of_them(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_trim_checks_the_rows_and_not_only_the_record_of_the_batch(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     numbers = await archive_messages(store_fixture, queue, 3)
     batch = await sealed(store_fixture.store)
     await store_fixture.advance_time(3700)
@@ -304,7 +311,7 @@ async def test_the_rows_are_asked_and_not_what_was_noted_of_them(store_fixture: 
     assert await numbers_in(store_fixture, batch) == numbers[1:]
 
 
-async def test_a_batch_that_never_was_is_unknown(store_fixture: StoreFixture) -> None:
+async def test_a_batch_that_never_existed_is_unknown(store_fixture: StoreFixture) -> None:
     assert await store_fixture.store.archive.trim(CopiedBatch(1, 0, digest([]))) is TrimResult.UNKNOWN
 
 
@@ -325,7 +332,7 @@ async def test_messages_that_ended_within_the_hour_stay_as_tombstones(
     assert await store_fixture.store.archive.trim(copy_of(batch)) is TrimResult.TRIMMED
 
 
-async def test_of_several_who_remove_a_batch_one_does(
+async def test_of_concurrent_removals_of_a_batch_one_succeeds(
     store_fixture: StoreFixture, queue: Queue, stores: list[Store]
 ) -> None:
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""An attempt takes effect once, however often and however closely it is repeated."""
+"""An attempt takes effect once, even if it is repeated often or concurrently."""
 
 import asyncio
 import secrets
@@ -32,17 +32,17 @@ Answer = TypeVar("Answer")
 
 
 def attempt(keep: int = HOUR) -> Attempt:
-    """An attempt that nobody has made."""
+    """A new attempt."""
     return Attempt(secrets.token_bytes(32), secrets.token_bytes(32), keep)
 
 
 def with_other_fingerprint(first: Attempt) -> Attempt:
-    """The same key with something else behind it."""
+    """The same key with another request."""
     return Attempt(first.key, secrets.token_bytes(32), first.retention)
 
 
 async def retry_until_answered(action: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask again, as a client does, while another one's try is under way."""
+    """Retry, as a client does, while another try of the attempt is running."""
     for _ in bounded("the attempt is answered"):
         with suppress(RequestInProgress):
             return await action()
@@ -52,7 +52,7 @@ async def retry_until_answered(action: Callable[[], Awaitable[Answer]]) -> Answe
 # ---- sending ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_repeated_send_hears_the_first_answer_and_stores_nothing(
+async def test_a_repeated_send_gets_the_first_answer_and_stores_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     drafts = [draft(queue, b"a"), draft(queue, b"b", delay=HOUR), draft(queue, b"c", "id", duplicate_window=MINUTE)]
@@ -85,7 +85,7 @@ async def test_a_key_with_another_payload_is_refused_and_stores_nothing(
     assert len(await store_fixture.claim(queue)) == 1
 
 
-async def test_a_look_at_a_key_refuses_another_payload_and_changes_nothing(
+async def test_a_check_of_a_key_refuses_another_payload_and_changes_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     one = attempt()
@@ -100,9 +100,7 @@ async def test_a_look_at_a_key_refuses_another_payload_and_changes_nothing(
     await store_fixture.store.check_attempt(with_other_fingerprint(one))
 
 
-async def test_a_send_that_was_answered_can_be_asked_for_until_it_is_forgotten(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_the_answer_of_a_send_can_be_read_until_it_expires(store_fixture: StoreFixture, queue: Queue) -> None:
     one = attempt()
     assert await store_fixture.store.find_send_result(one) is None
     once = await store_fixture.store.send_once([draft(queue), draft(queue, delay=HOUR)], one)
@@ -113,7 +111,7 @@ async def test_a_send_that_was_answered_can_be_asked_for_until_it_is_forgotten(
     assert await store_fixture.store.find_send_result(one) is None
 
 
-async def test_a_refused_attempt_spoils_nothing_beside_it(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_refused_attempt_affects_no_other_request(store_fixture: StoreFixture, queue: Queue) -> None:
     one = attempt()
     await store_fixture.store.send_once([draft(queue)], one)
     sends = [store_fixture.store.send([draft(queue)]) for _ in range(4)]
@@ -148,12 +146,12 @@ async def test_an_attempt_is_forgotten_after_its_time(store_fixture: StoreFixtur
     assert len(await store_fixture.claim(queue)) == 2
 
 
-async def test_of_many_who_make_one_send_at_once_one_takes_effect(
+async def test_of_concurrent_tries_of_one_send_one_takes_effect(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for _ in range(5):
         one = attempt()
-        sends = (partial(stores[place % 2].send_once, [draft(queue)], one) for place in range(12))
+        sends = (partial(stores[index % 2].send_once, [draft(queue)], one) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, sends)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({once.result[0].sequence_number for once in answers}) == 1
@@ -163,7 +161,7 @@ async def test_of_many_who_make_one_send_at_once_one_takes_effect(
 # ---- receiving -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_repeated_receive_gets_the_same_messages_by_the_same_tokens(
+async def test_a_repeated_receive_gets_the_same_messages_with_the_same_tokens(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"low", b"second", priority=1)
@@ -182,7 +180,9 @@ async def test_a_repeated_receive_gets_the_same_messages_by_the_same_tokens(
     assert len(await store_fixture.claim(queue)) == 1
 
 
-async def test_a_repeat_gets_only_what_is_still_locked_for_it(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_repeated_receive_gets_only_messages_that_its_locks_still_hold(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     await store_fixture.send(queue, b"done", b"given back", b"held")
     one = attempt()
     first = await store_fixture.store.claim_once(claim(queue), one)
@@ -198,9 +198,7 @@ async def test_a_repeat_gets_only_what_is_still_locked_for_it(store_fixture: Sto
     assert late.result == []
 
 
-async def test_an_attempt_that_found_nothing_may_still_find_something(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_a_repeat_of_an_empty_receive_may_find_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     one = attempt()
     empty = await store_fixture.store.claim_once(claim(queue), one)
     assert (empty.result, empty.replayed) == ([], False)
@@ -221,13 +219,13 @@ async def test_a_receive_with_the_key_of_another_is_refused_and_locks_nothing(
     assert len(await store_fixture.claim(queue)) == 1
 
 
-async def test_of_many_who_make_one_receive_at_once_all_get_the_same(
+async def test_concurrent_tries_of_one_receive_get_the_same_messages(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for _ in range(5):
         await store_fixture.send(queue, *[b"body"] * 6)
         one = attempt()
-        claims = (partial(stores[place % 2].claim_once, claim(queue, 3), one) for place in range(12))
+        claims = (partial(stores[index % 2].claim_once, claim(queue, 3), one) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, claims)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({tuple(token(message) for message in once.result) for once in answers}) == 1

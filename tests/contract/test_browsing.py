@@ -1,4 +1,4 @@
-"""Looking at messages touches nothing and shows everything; counts are exact."""
+"""Browsing changes nothing and shows every message. Counts are exact."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.contract.store_fixture import StoreFixture, abandonment, claim, compl
 
 
 async def message_in_each_state(store_fixture: StoreFixture, queue: Queue) -> dict[MessageState, int]:
-    """A message in every state, by state."""
+    """Create a message in every state. Return their numbers by state."""
     states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED, MessageState.LOCKED]
     sent = await store_fixture.send(queue, *[b"body"] * 3)
     moved = await store_fixture.store.claim_by_number(claim(queue), sent[:2])
@@ -31,7 +31,7 @@ async def test_every_state_is_shown_by_number(store_fixture: StoreFixture, queue
     assert {message.state: message.sequence_number for message in shown} == by_state
 
 
-async def test_outlines_tell_of_messages_all_but_their_bodies(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_metadata_has_every_field_except_the_body(store_fixture: StoreFixture, queue: Queue) -> None:
     await message_in_each_state(store_fixture, queue)
     (long,) = await store_fixture.send(
         queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", "type", properties=b'{"a":1}')
@@ -48,38 +48,36 @@ async def test_outlines_tell_of_messages_all_but_their_bodies(store_fixture: Sto
     assert [one.sequence_number for one in half] == [long]
 
 
-async def test_messages_are_read_by_number_where_they_are_still_in_the_queue(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_messages_still_in_the_queue_are_read_by_number(store_fixture: StoreFixture, queue: Queue) -> None:
     by_state = await message_in_each_state(store_fixture, queue)
     (elsewhere,) = await store_fixture.send(await store_fixture.queue(), b"body")
-    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
-    assert numbers(await store_fixture.store.read_many(queue.id, asked)) == sorted(by_state.values())
+    requested = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    assert numbers(await store_fixture.store.read_many(queue.id, requested)) == sorted(by_state.values())
     assert await store_fixture.store.read_many(queue.id, []) == []
 
 
-async def test_outlines_are_read_by_number_where_messages_are_still_in_the_queue(
+async def test_metadata_of_messages_still_in_the_queue_is_read_by_number(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     by_state = await message_in_each_state(store_fixture, queue)
     (elsewhere,) = await store_fixture.send(await store_fixture.queue(), b"body")
-    asked = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
-    found = await store_fixture.store.read_metadata(queue.id, asked)
+    requested = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
+    found = await store_fixture.store.read_metadata(queue.id, requested)
     assert found == await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
     assert {one.state: one.sequence_number for one in found} == by_state
     assert await store_fixture.store.read_metadata(queue.id, []) == []
 
 
-async def test_the_newest_number_is_that_of_the_message_sent_last(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_last_sequence_number_belongs_to_the_last_message_sent(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     assert await store_fixture.store.last_sequence_number() == 0
     first, last = await store_fixture.send(queue, b"1", b"2")
     assert await store_fixture.store.last_sequence_number() == last > first
 
 
 @pytest.mark.parametrize("state", list(MessageState))
-async def test_only_the_states_asked_for_are_shown(
-    store_fixture: StoreFixture, queue: Queue, state: MessageState
-) -> None:
+async def test_only_requested_states_are_shown(store_fixture: StoreFixture, queue: Queue, state: MessageState) -> None:
     by_state = await message_in_each_state(store_fixture, queue)
     assert numbers(await store_fixture.store.browse(queue.id, [state], 0, 100)) == [by_state[state]]
     others = [other for other in MessageState if other is not state]
@@ -87,23 +85,23 @@ async def test_only_the_states_asked_for_are_shown(
     assert numbers(shown) == sorted(by_state[other] for other in others)
 
 
-async def test_pages_follow_each_other_without_gap_or_repeat(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_pages_have_no_gaps_and_no_repeats(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     sent: list[int] = []
-    for place in range(12):
-        sent += await store_fixture.send(queue, b"body", delay=HOUR if place % 3 else None, priority=place % 10)
+    for index in range(12):
+        sent += await store_fixture.send(queue, b"body", delay=HOUR if index % 3 else None, priority=index % 10)
         await store_fixture.send(other, b"body")
-    seen: list[int] = []
+    listed: list[int] = []
     for _ in bounded("a page is empty", len(sent)):
-        page = await store_fixture.store.browse(queue.id, list(MessageState), seen[-1] if seen else 0, 5)
+        page = await store_fixture.store.browse(queue.id, list(MessageState), listed[-1] if listed else 0, 5)
         assert len(page) <= 5
         if not page:
             break
-        seen += numbers(page)
-    assert seen == sent
+        listed += numbers(page)
+    assert listed == sent
 
 
-async def test_looking_changes_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_browsing_changes_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
     await message_in_each_state(store_fixture, queue)
     before = await store_fixture.execute("SELECT * FROM message ORDER BY sequence_number")
     shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
@@ -115,7 +113,7 @@ async def test_looking_changes_nothing(store_fixture: StoreFixture, queue: Queue
     assert await store_fixture.execute("SELECT * FROM message ORDER BY sequence_number") == before
 
 
-async def test_what_is_not_there_is_not_shown(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_missing_message_is_not_shown(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.remove([completion(queue, message)])
     assert await store_fixture.store.read(queue.id, message.sequence_number) is None
@@ -139,7 +137,7 @@ async def test_counts_are_exact_and_per_queue(store_fixture: StoreFixture, queue
     assert [await store_fixture.store.queues.total(one.id) for one in (queue, other, empty)] == [7, 1, 0]
 
 
-async def test_the_oldest_available_message_tells_how_long_it_has_waited(
+async def test_the_waiting_time_of_the_oldest_available_message_is_reported(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"oldest", priority=0)
@@ -152,7 +150,7 @@ async def test_the_oldest_available_message_tells_how_long_it_has_waited(
     assert (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available is None
 
 
-async def test_a_message_that_came_before_the_clock_was_set_back_has_not_waited(
+async def test_a_message_stored_before_the_clock_was_set_back_has_waited_zero(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"body")

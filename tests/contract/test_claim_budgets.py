@@ -1,4 +1,4 @@
-"""The messages of one answer weigh no more than its budget, unless it is one message; the rest stays where it is."""
+"""The messages of one response weigh at most its budget, unless it is a single message. The rest stays in the queue."""
 
 import asyncio
 import secrets
@@ -23,7 +23,7 @@ async def _is_untouched(store_fixture: StoreFixture, queue: Queue, sent: list[in
         assert (message.state, message.lock_token) == (state, None)
 
 
-async def test_a_claim_takes_what_its_budget_has_room_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_claim_locks_what_fits_its_budget(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 7)
     first = await store_fixture.claim(queue, 100, max_bytes=THREE)
     assert numbers(first) == sent[:3]
@@ -34,14 +34,14 @@ async def test_a_claim_takes_what_its_budget_has_room_for(store_fixture: StoreFi
     assert {(message.delivery_count, len(message.body)) for message in first + rest} == {(1, BODY)}
 
 
-async def test_a_message_larger_than_the_budget_comes_alone(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_larger_than_the_budget_is_delivered_alone(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, b"small", b"x" * BODY, b"small", b"small")
     assert numbers(await store_fixture.claim(queue, 100, max_bytes=10 * KIB)) == sent[:1]
     assert numbers(await store_fixture.claim(queue, 100, max_bytes=10 * KIB)) == sent[1:2]
     assert numbers(await store_fixture.claim(queue, 100, max_bytes=10 * KIB)) == sent[2:]
 
 
-async def test_properties_count_and_come_whole(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_properties_count_and_are_delivered_whole(store_fixture: StoreFixture, queue: Queue) -> None:
     properties = b'{"p":"%s"}' % (b"\xc3\xa9" * 10 * KIB)
     envelopes = [Envelope(secrets.token_hex(8), properties=properties) for _ in range(4)]
     await store_fixture.store.send([draft(queue, b"tiny", envelope=envelope) for envelope in envelopes])
@@ -50,9 +50,7 @@ async def test_properties_count_and_come_whole(store_fixture: StoreFixture, queu
     assert [message.body for message in messages] == [b"tiny"] * 2
 
 
-async def test_a_claim_of_dead_letters_takes_what_its_budget_has_room_for(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_a_claim_of_dead_letters_locks_what_fits_its_budget(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 5)
     await _set_aside(store_fixture, queue, MessageState.DEAD_LETTERED, Outcome.DEAD_LETTERED)
     dead = claim(queue, 100, source=MessageState.DEAD_LETTERED, max_bytes=THREE)
@@ -61,7 +59,7 @@ async def test_a_claim_of_dead_letters_takes_what_its_budget_has_room_for(
     assert numbers(await store_fixture.store.claim(dead)) == sent[3:]
 
 
-async def test_a_claim_by_numbers_takes_what_its_budget_has_room_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_claim_by_number_locks_what_fits_its_budget(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 5)
     await _set_aside(store_fixture, queue, MessageState.DEFERRED, Outcome.DEFERRED)
     deferred = claim(queue, 100, source=MessageState.DEFERRED, max_bytes=THREE)
@@ -70,7 +68,7 @@ async def test_a_claim_by_numbers_takes_what_its_budget_has_room_for(store_fixtu
     await _is_untouched(store_fixture, queue, [sent[1], sent[2]], MessageState.DEFERRED)
 
 
-async def test_an_attempt_answers_the_same_messages_within_the_budget_again(
+async def test_a_repeated_receive_gets_the_same_messages_within_the_budget(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 5)
@@ -81,7 +79,7 @@ async def test_an_attempt_answers_the_same_messages_within_the_budget_again(
     await _is_untouched(store_fixture, queue, sent[3:], MessageState.AVAILABLE)
 
 
-async def test_claims_of_one_moment_share_one_budget_and_none_is_left_without_a_message(
+async def test_concurrent_claims_share_one_budget_and_each_gets_a_message(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     other = await store_fixture.queue()
@@ -95,7 +93,9 @@ async def test_claims_of_one_moment_share_one_budget_and_none_is_left_without_a_
     assert sorted(taken) == sorted(sent)
 
 
-async def test_small_messages_behind_large_ones_come_together_again(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_small_messages_after_large_ones_are_claimed_together_again(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     await store_fixture.send(queue, *[b"x" * BODY] * 4)
     small = await store_fixture.send(queue, *[b"small"] * 100)
     assert len(await store_fixture.claim(queue, 3, max_bytes=BODY)) == 1
@@ -103,7 +103,7 @@ async def test_small_messages_behind_large_ones_come_together_again(store_fixtur
     assert numbers(await store_fixture.claim(queue, 100, max_bytes=THREE)) == small
 
 
-async def test_messages_of_any_size_are_taken_as_the_rule_says(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_messages_of_any_size_are_claimed_by_the_rule(store_fixture: StoreFixture, queue: Queue) -> None:
     sizes = [0, 5, 30, 200, 7, 90, 90, 90, 1, 1, 1, 400, 2, 64, 64, 64, 64, 8]
     sent = await store_fixture.send(queue, *[b"x" * size * KIB for size in sizes])
     while sizes:
@@ -113,7 +113,7 @@ async def test_messages_of_any_size_are_taken_as_the_rule_says(store_fixture: St
         sizes, sent = sizes[count:], sent[count:]
 
 
-async def test_a_thousand_small_messages_come_in_one_answer(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_thousand_small_messages_are_delivered_at_once(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, *[b"x" * KIB] * 1000)
     assert numbers(await store_fixture.claim(queue, 1000)) == sent
 

@@ -1,4 +1,4 @@
-"""A claim locks the next messages in order for one receiver, and nobody else gets them meanwhile."""
+"""A claim locks the next messages in order for one receiver. No other receiver gets them while they are locked."""
 
 import asyncio
 from collections import Counter
@@ -46,7 +46,7 @@ async def test_a_claimed_message_carries_its_lock(store_fixture: StoreFixture, q
 
 
 @pytest.mark.behaviour("S3.13", "S3.16")
-async def test_a_locked_message_is_hidden_and_others_come_instead(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_locked_message_is_hidden_and_others_are_delivered(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"first", b"second", b"third")
     assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
     assert bodies(await store_fixture.claim(queue, 1)) == [b"second"]
@@ -54,12 +54,12 @@ async def test_a_locked_message_is_hidden_and_others_come_instead(store_fixture:
     assert await store_fixture.claim(queue) == []
 
 
-async def test_a_claim_takes_at_most_what_it_asks_for(store_fixture: StoreFixture, queue: Queue) -> None:
-    await store_fixture.send(queue, *(b"%d" % place for place in range(7)))
+async def test_a_claim_locks_at_most_what_it_requests(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.send(queue, *(b"%d" % index for index in range(7)))
     assert [len(await store_fixture.claim(queue, most)) for most in (3, 100, 1)] == [3, 4, 0]
 
 
-async def test_every_claim_gets_tokens_of_its_own(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_every_claim_gets_its_own_tokens(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, *[b"body"] * 20)
     first = await store_fixture.claim(queue)
     await store_fixture.store.move([abandonment(message) for message in first])
@@ -68,7 +68,7 @@ async def test_every_claim_gets_tokens_of_its_own(store_fixture: StoreFixture, q
     assert {message.delivery_count for message in second} == {2}
 
 
-async def test_only_what_is_available_is_claimed(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_only_available_messages_are_claimed(store_fixture: StoreFixture, queue: Queue) -> None:
     set_aside = await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(set_aside, outcome=Outcome.DEFERRED, state=MessageState.DEFERRED)])
     await store_fixture.send(queue, b"scheduled", delay=10 * SECOND)
@@ -98,8 +98,8 @@ async def test_a_clock_that_is_set_back_hides_no_available_message(
         case "claim_once":
             found = (await store.claim_once(one_claim, Attempt(b"k" * 32, b"f" * 32, HOUR))).result
         case _:
-            seen = await store.candidates(queue.id, MessageState.AVAILABLE, START_POSITION, 10)
-            found = await store.claim_by_number(one_claim, [one.sequence_number for one in seen])
+            listed = await store.candidates(queue.id, MessageState.AVAILABLE, START_POSITION, 10)
+            found = await store.claim_by_number(one_claim, [one.sequence_number for one in listed])
     assert bodies(found) == [b"body"]
 
 
@@ -122,7 +122,7 @@ async def test_dead_letters_are_claimed_by_number_and_return_there(store_fixture
     assert await store_fixture.claim(queue, source=MessageState.DEAD_LETTERED) == []
 
 
-async def test_first_and_last_delivery_are_noted(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_times_of_first_and_last_delivery_are_recorded(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.advance_time(20)
     assert await store_fixture.store.move([abandonment(message)]) == [True]
@@ -137,7 +137,7 @@ async def test_first_and_last_delivery_are_noted(store_fixture: StoreFixture, qu
 
 
 @pytest.mark.behaviour("S3.25")
-async def test_chosen_messages_come_in_the_order_asked_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_claim_by_number_returns_the_requested_order(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, b"a", b"b", b"c", b"d")
     await store_fixture.store.move(
         [
@@ -153,7 +153,7 @@ async def test_chosen_messages_come_in_the_order_asked_for(store_fixture: StoreF
     assert bodies(await store_fixture.store.claim_by_number(deferred, sent)) == [b"b", b"d"]
 
 
-async def test_what_is_not_there_is_left_out_of_the_chosen(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_claim_by_number_leaves_out_missing_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     available, locked, short = await store_fixture.send(queue, b"available", b"locked", b"short")
     (elsewhere,) = await store_fixture.send(other, b"elsewhere")
@@ -166,7 +166,7 @@ async def test_what_is_not_there_is_left_out_of_the_chosen(store_fixture: StoreF
     assert await store_fixture.store.claim_by_number(claim(queue), []) == []
 
 
-async def test_the_chosen_are_at_most_what_the_claim_asks_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_claim_by_number_locks_at_most_what_it_requests(store_fixture: StoreFixture, queue: Queue) -> None:
     first, *rest = await store_fixture.send(queue, b"a", b"b", b"c")
     await store_fixture.store.claim_by_number(claim(queue), [first])
     assert bodies(await store_fixture.store.claim_by_number(claim(queue, 1), [first, *rest])) == [b"b"]
@@ -176,31 +176,33 @@ async def test_the_chosen_are_at_most_what_the_claim_asks_for(store_fixture: Sto
 
 
 @pytest.mark.behaviour("S2.25", "S3.13")
-async def test_receivers_side_by_side_never_hold_the_same_message(
+async def test_concurrent_receivers_never_lock_the_same_message(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
-    sent = await store_fixture.send(queue, *(b"%d" % place for place in range(300)))
+    sent = await store_fixture.send(queue, *(b"%d" % index for index in range(300)))
     received: list[Message] = []
 
-    async def receive(place: int) -> None:
+    async def receive(index: int) -> None:
         for _ in bounded("a claim finds nothing", len(sent) + 1):
-            messages = await stores[place % 2].claim(claim(queue, 1 + place % 7))
+            messages = await stores[index % 2].claim(claim(queue, 1 + index % 7))
             if not messages:
                 break
             received.extend(messages)
 
-    await asyncio.gather(*(receive(place) for place in range(64)))
-    # A claim may come back empty while others hold what it looked at; another look finds the rest.
+    await asyncio.gather(*(receive(index) for index in range(64)))
+    # A claim may be empty while others hold the rows that it scanned. Another claim finds the rest.
     received.extend(await store_fixture.claim(queue, 1000))
     assert Counter(numbers(received)) == Counter(sent)
     assert len({message.lock_token for message in received}) == 300
 
 
-async def test_claims_of_several_queues_at_once_keep_apart(store_fixture: StoreFixture, stores: list[Store]) -> None:
+async def test_concurrent_claims_of_several_queues_stay_separate(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
     queues = [await store_fixture.queue() for _ in range(8)]
     for queue in queues:
         await store_fixture.send(queue, *(b"%d" % queue.id for _ in range(10)))
-    claims = [(queue, stores[place % 2].claim(claim(queue, 2))) for place in range(3) for queue in queues]
+    claims = [(queue, stores[index % 2].claim(claim(queue, 2))) for index in range(3) for queue in queues]
     answers = await asyncio.gather(*(answer for _, answer in claims))
     for (queue, _), messages in zip(claims, answers, strict=True):
         assert {message.queue_id for message in messages} <= {queue.id}
@@ -210,9 +212,7 @@ async def test_claims_of_several_queues_at_once_keep_apart(store_fixture: StoreF
 
 
 @pytest.mark.behaviour("S3.28")
-async def test_what_nobody_waits_for_any_more_is_given_back_uncounted(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_messages_of_a_cancelled_claim_are_released_uncounted(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, *[b"body"] * 40)
     for turns in range(40):
         claiming = asyncio.ensure_future(store_fixture.claim(queue, 1))
@@ -229,18 +229,18 @@ async def test_what_nobody_waits_for_any_more_is_given_back_uncounted(
     assert {message.failure_count for message in messages} == {0}
 
 
-async def test_each_message_that_a_store_gives_back_by_itself_is_announced(
+async def test_each_message_that_a_store_releases_for_a_cancelled_claim_is_notified(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     given_back: list[int] = []
     notified = asyncio.Event()
     kept: set[int] = set()
 
-    def hear(moves: Sequence[Move], effective: Sequence[bool]) -> None:
+    def record_releases(moves: Sequence[Move], effective: Sequence[bool]) -> None:
         given_back.extend(move.token.sequence_number for move in compress(moves, effective))
         notified.set()
 
-    store_fixture.store.on_moved = hear
+    store_fixture.store.on_moved = record_releases
     await store_fixture.send(queue, *[b"body"] * 40)
     for turns in range(40):
         claiming = asyncio.ensure_future(store_fixture.claim(queue, 1))
@@ -253,14 +253,14 @@ async def test_each_message_that_a_store_gives_back_by_itself_is_announced(
     messages = await _everything(store_fixture, queue, 40 - len(kept))
     expected = Counter({message.sequence_number: message.delivery_count - 1 for message in messages})
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        # The store's own caller may be a moment behind the commit that its messages were claimed after.
+        # The store may notify a moment after the commit of a release.
         while Counter(number for number in given_back if number not in kept) != expected:
             notified.clear()
             await notified.wait()
 
 
 async def _everything(store_fixture: StoreFixture, queue: Queue, count: int) -> list[Message]:
-    """Receive until there are so many, since a store gives back behind its callers' backs."""
+    """Receive until `count` messages have arrived: a store releases those of cancelled claims in the background."""
     messages: list[Message] = []
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while len(messages) < count:
@@ -269,11 +269,11 @@ async def _everything(store_fixture: StoreFixture, queue: Queue, count: int) -> 
     return messages
 
 
-async def test_the_lock_of_a_claim_is_seen_by_others(
+async def test_another_process_sees_the_lock_of_a_claim(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)
-    (held,) = await stores[1].locked_messages([token(message)])
-    assert held is not None
-    assert held.locked_until == message.locked_until
-    assert is_close(held.locked_until, await store_fixture.store.now() + LOCK_DURATION)
+    (locked,) = await stores[1].locked_messages([token(message)])
+    assert locked is not None
+    assert locked.locked_until == message.locked_until
+    assert is_close(locked.locked_until, await store_fixture.store.now() + LOCK_DURATION)

@@ -1,4 +1,4 @@
-"""Changes of counts are added up until none is left, however many there are."""
+"""One pass folds all changes of counts, however many exist."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def fold_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_FOLD_ROWS", 2)
 
 
-async def test_one_pass_adds_up_all_changes_of_accepted_messages(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_one_pass_folds_all_changes_of_accepted_counts(store_fixture: StoreFixture, queue: Queue) -> None:
     for _ in range(CHANGES):
         await store_fixture.send(queue, b"body")
     await store_fixture.store.delete_expired(10)
     assert await store_fixture.execute("SELECT accepted, first_number FROM accepted_count") == [(CHANGES, 0)]
 
 
-async def test_one_pass_adds_up_all_changes_of_depths(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_one_pass_folds_all_changes_of_depths(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     for _ in range(CHANGES):
         await store_fixture.send(queue, b"body")

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is stored where no queue is: not by an id that was remembered, and not beside a deletion."""
+"""No acknowledged message is stored in a deleted queue: not through a cached id, and not during the deletion."""
 
 import asyncio
 import secrets
@@ -30,7 +30,7 @@ NEW_MESSAGE = NewMessage(Envelope(""))
 
 
 def attempt() -> Attempt:
-    """An attempt that nobody has made."""
+    """A new attempt."""
     return Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
 
 
@@ -46,7 +46,7 @@ async def deleted_queue(store_fixture: StoreFixture) -> Queue:
 
 
 @pytest.mark.parametrize("window", [0, MINUTE])
-async def test_nothing_is_stored_in_a_queue_that_is_gone(
+async def test_nothing_is_stored_in_a_deleted_queue(
     store_fixture: StoreFixture, queue: Queue, deleted_queue: Queue, window: int
 ) -> None:
     lost = draft(deleted_queue, duplicate_window=window)
@@ -62,7 +62,7 @@ async def test_nothing_is_stored_in_a_queue_that_is_gone(
 
 
 @pytest.mark.parametrize("window", [0, MINUTE])
-async def test_a_queue_that_is_gone_fails_no_neighbour(
+async def test_a_deleted_queue_fails_no_other_send_of_the_statement(
     store_fixture: StoreFixture, queue: Queue, deleted_queue: Queue, window: int
 ) -> None:
     """Callers at the same moment share a statement."""
@@ -80,7 +80,7 @@ async def dead_letter(store_fixture: StoreFixture, queue: Queue) -> UnlockedRow:
     return UnlockedRow(message.sequence_number, queue.id, MessageState.DEAD_LETTERED)
 
 
-async def test_nothing_is_redriven_into_a_queue_that_is_gone_or_out_of_one(
+async def test_nothing_is_redriven_into_or_out_of_a_deleted_queue(
     store_fixture: StoreFixture, queue: Queue, deleted_queue: Queue
 ) -> None:
     row = await dead_letter(store_fixture, queue)
@@ -94,12 +94,12 @@ async def test_nothing_is_redriven_into_a_queue_that_is_gone_or_out_of_one(
     assert await store_fixture.execute(f"SELECT sequence_number FROM message WHERE queue_id = {other.id}") == []
 
 
-# ---- a replica that remembers the id ---------------------------------------------------------------------------------
+# ---- a replica with a cached id --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
-    """A process that makes no queues by itself, over the store."""
+    """A process that does not create queues automatically, over the store."""
     broker = build_broker(store_fixture.store, VirtualClock(), auto_create=False)
     yield broker
     await broker.volatile_buffer.close()
@@ -107,7 +107,7 @@ async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
 
 
 async def cached_queue(broker: Broker, store: Store) -> Queue:
-    """A queue that the process has looked up and another process has deleted since."""
+    """A queue that this process has cached and another process has deleted since."""
     queue, _ = await store.queues.create(f"queue-{secrets.token_hex(4)}", QueueSettings())
     assert await broker.queue_cache.by_name(queue.name) == queue
     assert await store.queues.delete(queue)
@@ -115,18 +115,18 @@ async def cached_queue(broker: Broker, store: Store) -> Queue:
 
 
 async def recreated(broker: Broker, store: Store) -> tuple[Queue, Queue]:
-    """A queue that the process remembers, and the one that has its name now."""
+    """A queue that the process has cached, and the queue that has its name now."""
     before = await cached_queue(broker, store)
     after, _ = await store.queues.create(before.name, QueueSettings())
     return before, after
 
 
 async def queue_messages(store_fixture: StoreFixture, queue: Queue) -> int:
-    """How many messages can be received from a queue."""
+    """Return how many messages can be received from a queue."""
     return len(await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100))
 
 
-async def test_a_send_goes_to_the_queue_that_was_made_again(store_fixture: StoreFixture, broker: Broker) -> None:
+async def test_a_send_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
     before, after = await recreated(broker, store_fixture.store)
     await send(broker, before, [NEW_MESSAGE, NEW_MESSAGE])
     assert await queue_messages(store_fixture, after) == 2
@@ -135,7 +135,7 @@ async def test_a_send_goes_to_the_queue_that_was_made_again(store_fixture: Store
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_an_attempt_goes_to_the_queue_that_was_made_again(store_fixture: StoreFixture, broker: Broker) -> None:
+async def test_an_attempt_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
     before, after = await recreated(broker, store_fixture.store)
     once = attempt()
     for replayed in (False, True):
@@ -143,9 +143,7 @@ async def test_an_attempt_goes_to_the_queue_that_was_made_again(store_fixture: S
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_volatile_messages_go_to_the_queue_that_was_made_again(
-    store_fixture: StoreFixture, broker: Broker
-) -> None:
+async def test_volatile_messages_go_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
     other = await store_fixture.queue()
     before, after = await recreated(broker, store_fixture.store)
     for queue in (before, other, before):
@@ -154,9 +152,7 @@ async def test_volatile_messages_go_to_the_queue_that_was_made_again(
     assert (await queue_messages(store_fixture, after), await queue_messages(store_fixture, other)) == (2, 1)
 
 
-async def test_a_redrive_goes_to_the_queue_that_was_made_again(
-    store_fixture: StoreFixture, broker: Broker, queue: Queue
-) -> None:
+async def test_a_redrive_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker, queue: Queue) -> None:
     before, after = await recreated(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
@@ -164,9 +160,7 @@ async def test_a_redrive_goes_to_the_queue_that_was_made_again(
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_a_send_into_a_queue_that_is_gone_is_told_so(
-    store_fixture: StoreFixture, broker: Broker, queue: Queue
-) -> None:
+async def test_a_send_to_a_deleted_queue_is_refused(store_fixture: StoreFixture, broker: Broker, queue: Queue) -> None:
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
         await send(broker, before, [NEW_MESSAGE])
@@ -183,23 +177,23 @@ async def test_a_send_into_a_queue_that_is_gone_is_told_so(
     assert await store_fixture.execute("SELECT sequence_number FROM message WHERE state = 1") == []
 
 
-# ---- what a deleted queue held ---------------------------------------------------------------------------------------
+# ---- messages of a deleted queue -------------------------------------------------------------------------------------
 
 
 async def archived(store_fixture: StoreFixture) -> list[tuple[object, ...]]:
-    """The archive's messages: their number, queue, outcome, and how long each is kept."""
+    """Return the archive's messages: number, queue, outcome, and how long each is kept."""
     kept = "sequence_number, queue, outcome, remove_at - settled_at"
     return await store_fixture.execute(f"SELECT {kept} FROM archive ORDER BY sequence_number")
 
 
 async def run_retention(*stores: Store) -> None:
-    """Let passes of these processes archive what is left of deleted queues."""
+    """Run the background loops of these processes that archive the rest of deleted queues."""
     while sum(await asyncio.gather(*(store.delete_expired(2) for store in stores))):
         pass
 
 
 async def every_state(store_fixture: StoreFixture, queue: Queue) -> list[int]:
-    """A message in each state, the locked one last; their numbers."""
+    """Create a message in each state, the locked one last. Return their numbers."""
     (dead, deferred) = (await store_fixture.locked(queue), await store_fixture.locked(queue))
     for message, state in ((dead, MessageState.DEAD_LETTERED), (deferred, MessageState.DEFERRED)):
         assert await store_fixture.store.move([abandonment(message, state=state)]) == [True]
@@ -208,7 +202,7 @@ async def every_state(store_fixture: StoreFixture, queue: Queue) -> list[int]:
     return [dead.sequence_number, deferred.sequence_number, locked.sequence_number, *others]
 
 
-async def test_the_archive_knows_every_message_of_a_deleted_queue(
+async def test_the_archive_has_every_message_of_a_deleted_queue(
     store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
     queue = await store_fixture.queue(QueueSettings(archive_retention=3 * HOUR))
@@ -235,7 +229,7 @@ async def test_a_deleted_queue_without_an_archive_leaves_counts(store_fixture: S
     ]
 
 
-async def test_the_holder_of_a_lock_of_a_deleted_queue_finds_that_it_was_purged(store_fixture: StoreFixture) -> None:
+async def test_a_settlement_in_a_deleted_queue_reports_that_it_was_purged(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     message = await store_fixture.locked(queue)
     assert await store_fixture.store.queues.delete(queue)
@@ -246,7 +240,7 @@ async def test_the_holder_of_a_lock_of_a_deleted_queue_finds_that_it_was_purged(
     assert (stone.queue_id, stone.outcome) == (queue.id, Outcome.PURGED)
 
 
-async def test_a_queue_that_an_older_server_deleted_has_the_name_of_its_counts(store_fixture: StoreFixture) -> None:
+async def test_a_queue_deleted_by_an_older_server_takes_its_name_from_the_counts(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     (number,) = await store_fixture.send(queue, b"body")
     await store_fixture.execute(f"DELETE FROM queue WHERE id = {queue.id}")
@@ -254,7 +248,7 @@ async def test_a_queue_that_an_older_server_deleted_has_the_name_of_its_counts(s
     assert await archived(store_fixture) == [(number, queue.name, "purged", QueueSettings().archive_retention)]
 
 
-async def test_messages_of_a_queue_that_nothing_is_known_of_are_archived_without_a_name(
+async def test_messages_of_an_unknown_queue_are_archived_without_its_name(
     store_fixture: StoreFixture,
 ) -> None:
     queue = await store_fixture.queue()
@@ -265,7 +259,7 @@ async def test_messages_of_a_queue_that_nothing_is_known_of_are_archived_without
     assert await archived(store_fixture) == [(number, "", "purged", QueueSettings().archive_retention)]
 
 
-async def test_what_is_known_of_a_deleted_queue_is_kept_as_long_as_a_message_of_it(store_fixture: StoreFixture) -> None:
+async def test_the_record_of_a_deleted_queue_is_kept_as_long_as_its_messages(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     await store_fixture.send(queue, b"body")
     assert await store_fixture.store.queues.delete(queue)
@@ -279,7 +273,7 @@ async def test_what_is_known_of_a_deleted_queue_is_kept_as_long_as_a_message_of_
 
 
 async def send_during(store: Store, queue: Queue, action: Callable[[], Awaitable[None]]) -> list[Receipt]:
-    """Send, with something done between the statement that stores and its commit."""
+    """Send, and run an action between the statement that stores and its commit."""
     assert isinstance(store, PostgresqlStore | MysqlStore)
 
     async def work(session: Any) -> list[Receipt]:
@@ -309,32 +303,32 @@ async def test_a_send_that_commits_after_its_queue_is_deleted_is_archived(
 
 
 @pytest.mark.behaviour("S2.10")
-async def test_what_is_sent_beside_a_deletion_is_refused_or_accounted_for(
+async def test_a_send_during_a_deletion_is_refused_or_archived(
     store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
-    """Senders, receivers and redrives go on while their queue is deleted: what was acknowledged is in the archive."""
+    """Senders, receivers and redrives run during the deletion. The archive has every acknowledged message."""
     source = await store_fixture.queue()
     for _ in range(4):
         queue = await store_fixture.queue()
         acknowledged: list[int] = []
         enough = asyncio.Event()
 
-        async def work(place: int, queue: Queue, acknowledged: list[int], enough: asyncio.Event) -> None:
-            store, window = stores[place % len(stores)], MINUTE if place % 2 else 0
+        async def work(index: int, queue: Queue, acknowledged: list[int], enough: asyncio.Event) -> None:
+            store, window = stores[index % len(stores)], MINUTE if index % 2 else 0
             while True:
                 try:
                     receipts = await store.send([draft(queue, duplicate_window=window) for _ in range(3)])
                     acknowledged += [receipt.sequence_number for receipt in receipts]
                     if len(acknowledged) > 30:
                         enough.set()
-                    row = await dead_letter(store_fixture, source) if place == 0 else None
+                    row = await dead_letter(store_fixture, source) if index == 0 else None
                     if row and await store.redrive([Redrive(row, queue.id)]) == [True]:
                         acknowledged.append(row.sequence_number)
                 except QueueGone:
                     return
                 await store_fixture.store.claim(claim(queue, 1))
 
-        working = [asyncio.create_task(work(place, queue, acknowledged, enough)) for place in range(6)]
+        working = [asyncio.create_task(work(index, queue, acknowledged, enough)) for index in range(6)]
         await enough.wait()
         assert await store_fixture.store.queues.delete(queue)
         await asyncio.gather(*working)

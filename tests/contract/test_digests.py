@@ -1,4 +1,4 @@
-"""Digests of messages and of sealed rows: every engine takes the same, and so does a reader who knows only the columns."""
+"""Every engine computes the same digests of messages and rows, and so does a reader who knows only the columns."""
 
 import secrets
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ COLUMNS = (
     "message_id", "group_id", "receiver_id", "lock_token", "headers", "properties", "body_kind", "body",
     "dead_letter_reason", "dead_letter_description", "content_digest",
 )  # fmt: skip
-"""What the digest of a row covers, in its order, written down here by hand."""
+"""The columns that the digest of a row covers, in order, written down here by hand."""
 
 
 def framed(octets: bytes | None) -> bytes:
-    """A field as it stands in a digest."""
+    """Return a field as it is encoded in a digest."""
     return b"-" if octets is None else str(len(octets)).encode() + b":" + octets
 
 
 def digest_bytes(name: str, value: Any) -> bytes | None:
-    """The value of a column as it stands in the digest of its row."""
+    """Return the value of a column as it is encoded in the digest of its row."""
     if value is None:
         return None
     if name == "body":
@@ -42,18 +42,18 @@ def digest_bytes(name: str, value: Any) -> bytes | None:
 
 
 def digest_of_row(row: Mapping[str, Any]) -> str:
-    """As a reader of a copy calculates it."""
+    """Compute the digest as the reader of a copy does."""
     return sha256(b"".join(framed(digest_bytes(name, row[name])) for name in COLUMNS)).hexdigest()
 
 
 def digest_of_batch(rows: list[Mapping[str, Any]]) -> str:
-    """As a reader of a copy calculates it."""
+    """Compute the digest as the reader of a copy does."""
     ascending = sorted(rows, key=lambda row: row["sequence_number"])
     return sha256("".join(f"{digest_of_row(row)}\n" for row in ascending).encode()).hexdigest()
 
 
 async def sealed(store_fixture: StoreFixture) -> ArchiveBatch:
-    """Seal what there is to seal first, with a digest of rows."""
+    """Seal the first batch, with a digest of rows."""
     first = await store_fixture.store.archive.first_unsealed(0)
     assert first is not None
     batch = await store_fixture.store.archive.seal(first, version=DigestVersion.ROWS)
@@ -62,13 +62,13 @@ async def sealed(store_fixture: StoreFixture) -> ArchiveBatch:
 
 
 async def rows_of(store_fixture: StoreFixture, batch: ArchiveBatch) -> list[Mapping[str, Any]]:
-    """The rows of a batch, as a copy has them."""
+    """Return the rows of a batch, as a copy has them."""
     found = await store_fixture.execute(f"SELECT {', '.join(COLUMNS)} FROM archive WHERE export_batch = {batch.number}")
     return [dict(zip(COLUMNS, row, strict=True)) for row in found]
 
 
 async def content_digests(store_fixture: StoreFixture, table: str) -> list[bytes]:
-    """What is kept in a table, by sequence number."""
+    """Return the content digests in a table, by sequence number."""
     found = await store_fixture.execute(f"SELECT content_digest FROM {table} ORDER BY sequence_number")
     return [bytes(digest) for (digest,) in found]
 
@@ -106,7 +106,7 @@ async def test_an_accepted_message_has_the_digest_of_its_content(
     assert await content_digests(store_fixture, "message") == [expected(*new_message) for new_message in MESSAGES]
 
 
-async def test_the_digest_goes_with_a_message_to_the_archive(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_digest_of_a_message_is_copied_to_the_archive(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     (number,) = await store_fixture.send(queue, b"body")
     (before,) = await content_digests(store_fixture, "message")
@@ -121,7 +121,9 @@ async def test_the_digest_goes_with_a_message_to_the_archive(store_fixture: Stor
     assert await content_digests(store_fixture, "archive") == [before]
 
 
-async def test_the_digest_goes_with_a_message_that_is_withdrawn(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_digest_of_a_withdrawn_message_is_copied_to_the_archive(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     (number,) = await store_fixture.send(queue, b"body")
     (before,) = await content_digests(store_fixture, "message")
     message = await store_fixture.store.read(queue.id, number)
@@ -138,8 +140,8 @@ async def archive_hostile_messages(store_fixture: StoreFixture) -> Queue:
     settings = QueueSettings(max_message_bytes=2 * MEBIBYTE, archive_retention=2 * HOUR)
     queue, _ = await store_fixture.store.queues.create("orders", settings)
     bodies = [b"", b"\x00", b"body\x00'\\\xff" * 9, bytes(range(256)) * (MEBIBYTE // 256)]
-    for place, body in enumerate(bodies):
-        await store_fixture.store.send([draft(queue, body, message_id=f"-'\\{place} ", ttl=(place and HOUR) or None)])
+    for index, body in enumerate(bodies):
+        await store_fixture.store.send([draft(queue, body, message_id=f"-'\\{index} ", ttl=(index and HOUR) or None)])
     for envelope, body, kind in MESSAGES:
         await store_fixture.store.send([Draft(queue.id, envelope, body, kind, priority=9)])
     (worst, *others) = await store_fixture.claim(queue, 5, receiver_id="receiver 😀 ")
@@ -151,12 +153,12 @@ async def archive_hostile_messages(store_fixture: StoreFixture) -> Queue:
     return queue
 
 
-async def test_the_digest_of_a_batch_is_that_of_its_rows(store_fixture: StoreFixture) -> None:
+async def test_the_digest_of_a_batch_is_computed_from_its_rows(store_fixture: StoreFixture) -> None:
     await archive_hostile_messages(store_fixture)
     batch = await sealed(store_fixture)
     rows = await rows_of(store_fixture, batch)
     assert (batch.digest_version, batch.row_count, len(rows)) == (2, 7, 7)
-    for name in COLUMNS:  # or the rows would prove nothing about it
+    for name in COLUMNS:  # or the rows would prove nothing about the column
         assert any(row[name] is not None for row in rows), name
     assert batch.digest == digest_of_batch(rows)
     assert await store_fixture.store.archive.list_batches(0, 10) == [batch]
@@ -199,7 +201,7 @@ CHANGES = {
 } | {name: f"COALESCE({name}, 0) + 1" for name in COLUMNS if name.endswith(("_at", "_count", "priority", "_kind"))}  # fmt: skip
 
 
-async def test_a_batch_of_which_any_column_was_changed_is_not_trimmed(store_fixture: StoreFixture) -> None:
+async def test_a_batch_with_any_changed_column_is_not_trimmed(store_fixture: StoreFixture) -> None:
     """The copy is unchanged, so the trim must not remove the archived rows that differ from it."""
     assert set(CHANGES) == set(COLUMNS)
     await archive_hostile_messages(store_fixture)
@@ -222,7 +224,7 @@ async def test_a_batch_of_which_any_column_was_changed_is_not_trimmed(store_fixt
     assert await store_fixture.store.archive.trim(copy) is TrimResult.TRIMMED
 
 
-async def test_a_batch_is_not_trimmed_where_copy_and_rows_were_changed_after_the_seal(
+async def test_a_batch_is_not_trimmed_if_copy_and_rows_changed_after_the_seal(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)

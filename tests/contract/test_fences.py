@@ -1,4 +1,4 @@
-"""Every statement that acts on a lock or on a message that was seen stands behind a fence, and each part of it holds."""
+"""Every statement that acts on a lock or on an expected message has a fence, and each condition of the fence counts."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from tests.contract.store_fixture import (
 )
 
 Action = Callable[[StoreFixture, Queue, Message, Fence], Awaitable[bool]]
-"""Try to act on a lock of this queue; whether it took effect."""
+"""Acts on a lock of this queue. Returns whether it took effect."""
 
 
 async def remove(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
@@ -50,7 +50,7 @@ async def extend(store_fixture: StoreFixture, queue: Queue, message: Message, fe
 
 
 async def release(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
-    """Free by the time or by evidence."""
+    """Release by time or by an expired generation."""
     return (await store_fixture.store.release([replace(expiry(message), queue_id=queue.id, fence=fence)]))[0]
 
 
@@ -60,7 +60,7 @@ AFTER_LOCK_SECONDS = LOCK_DURATION // SECOND + 1
 
 
 async def renewed_message(store_fixture: StoreFixture, queue: Queue, times: int) -> Message:
-    """A received message whose lock was renewed so many times."""
+    """A received message whose lock was renewed `times` times."""
     message = await store_fixture.locked(queue)
     for _ in range(times):
         await store_fixture.store.extend([Extension(token(message), queue.id, LOCK_DURATION, NO_EXPIRED_GENERATION)])
@@ -68,7 +68,7 @@ async def renewed_message(store_fixture: StoreFixture, queue: Queue, times: int)
 
 
 async def actionable_message(store_fixture: StoreFixture, queue: Queue, action: Action) -> Message:
-    """A locked message on which the act would take effect."""
+    """A locked message on which the action would take effect."""
     message = await store_fixture.locked(queue)
     if action is release:
         await store_fixture.advance_time(AFTER_LOCK_SECONDS)
@@ -110,7 +110,7 @@ async def test_another_queue_has_no_effect(store_fixture: StoreFixture, queue: Q
 
 @pytest.mark.behaviour("S3.26", "S0.5")
 @pytest.mark.parametrize("action", HOLDER_ACTIONS)
-async def test_an_ended_lock_is_settled_and_renewed_no_more(
+async def test_an_ended_lock_is_neither_settled_nor_renewed(
     store_fixture: StoreFixture, queue: Queue, action: Action
 ) -> None:
     message = await store_fixture.locked(queue)
@@ -121,8 +121,10 @@ async def test_an_ended_lock_is_settled_and_renewed_no_more(
 
 
 @pytest.mark.parametrize("action", ALL_ACTIONS)
-async def test_a_row_that_is_not_locked_is_let_alone(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
-    # Nobody writes such a row: the state is a second fence should a token ever outlive its lock.
+async def test_a_row_that_is_not_locked_is_not_changed(
+    store_fixture: StoreFixture, queue: Queue, action: Action
+) -> None:
+    # No statement writes such a row. The state is a second fence should a token ever outlive its lock.
     message = await actionable_message(store_fixture, queue, action)
     await store_fixture.execute(f"UPDATE message SET state = 1 WHERE sequence_number = {message.sequence_number}")
     assert not await action(store_fixture, queue, message, NEVER_RENEWED)
@@ -143,7 +145,7 @@ async def test_the_token_of_an_earlier_delivery_has_no_effect(
 
 
 @pytest.mark.parametrize("action", [remove, move])
-async def test_a_renewed_lock_is_settled_only_once_the_lock_store_was_asked(
+async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
     store_fixture: StoreFixture, queue: Queue, action: Action
 ) -> None:
     message = await renewed_message(store_fixture, queue, 1)
@@ -156,7 +158,7 @@ async def test_a_renewed_lock_is_settled_only_once_the_lock_store_was_asked(
 @pytest.mark.parametrize(
     ("evidence", "effective"), [(NO_EXPIRED_GENERATION, True), (0, True), (1, True), (2, False), (3, False)]
 )
-async def test_evidence_counts_against_its_own_and_earlier_generations(
+async def test_an_expired_generation_ends_itself_and_earlier_generations(
     store_fixture: StoreFixture, queue: Queue, action: Action, evidence: int, effective: bool
 ) -> None:
     message = await renewed_message(store_fixture, queue, 2)
@@ -164,7 +166,7 @@ async def test_evidence_counts_against_its_own_and_earlier_generations(
 
 
 @pytest.mark.parametrize(("up_to", "effective"), [(1, False), (2, True), (MAX_GENERATION, True)])
-async def test_a_generation_above_the_fence_is_let_alone(
+async def test_a_generation_above_the_fence_is_not_settled(
     store_fixture: StoreFixture, queue: Queue, up_to: int, effective: bool
 ) -> None:
     message = await renewed_message(store_fixture, queue, 2)
@@ -174,18 +176,18 @@ async def test_a_generation_above_the_fence_is_let_alone(
 @pytest.mark.parametrize(
     ("evidence", "effective"), [(NO_EXPIRED_GENERATION, False), (0, False), (1, False), (2, True), (3, False)]
 )
-async def test_a_living_lock_is_freed_only_on_evidence_of_its_very_generation(
+async def test_a_live_lock_is_released_only_if_exactly_its_generation_expired(
     store_fixture: StoreFixture, queue: Queue, evidence: int, effective: bool
 ) -> None:
     message = await renewed_message(store_fixture, queue, 2)
     assert await release(store_fixture, queue, message, fence_above(evidence)) is effective
 
 
-# ---- messages that nobody holds --------------------------------------------------------------------------------------
+# ---- unlocked messages -----------------------------------------------------------------------------------------------
 
 
 def unlocked_row(message: Message, state: MessageState, queue: Queue | None = None) -> UnlockedRow:
-    """The row as somebody saw it."""
+    """The row as a reader expects it."""
     return UnlockedRow(message.sequence_number, queue.id if queue else message.queue_id, state)
 
 
@@ -195,7 +197,7 @@ async def withdraw(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) 
 
 
 async def expire(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) -> bool:
-    """Archive what is past its time to live."""
+    """Archive a message past its time to live."""
     return (await store_fixture.store.expire([Withdrawal(row, queue.name, Outcome.EXPIRED, HOUR)]))[0]
 
 
@@ -205,7 +207,7 @@ async def dead_letter(store_fixture: StoreFixture, _queue: Queue, row: UnlockedR
 
 
 async def redrive(store_fixture: StoreFixture, queue: Queue, row: UnlockedRow) -> bool:
-    """Make dead letters available anew."""
+    """Redrive dead letters."""
     return (await store_fixture.store.redrive([Redrive(row, queue.id)]))[0]
 
 
@@ -223,7 +225,7 @@ UNLOCKED_ACTIONS = [
 
 
 @pytest.mark.parametrize(("action", "state"), UNLOCKED_ACTIONS)
-async def test_an_unlocked_message_is_acted_on_only_as_it_was_seen(
+async def test_an_unlocked_message_is_changed_only_if_unchanged_since_read(
     store_fixture: StoreFixture, queue: Queue, action: Callable[..., Awaitable[bool]], state: MessageState
 ) -> None:
     other = await store_fixture.queue()
@@ -245,7 +247,7 @@ async def test_an_unlocked_message_is_acted_on_only_as_it_was_seen(
 
 
 @pytest.mark.parametrize(("action", "state"), UNLOCKED_ACTIONS)
-async def test_of_two_acts_on_one_message_the_first_takes_effect(
+async def test_of_two_actions_on_one_message_the_first_takes_effect(
     store_fixture: StoreFixture, queue: Queue, action: Callable[..., Awaitable[bool]], state: MessageState
 ) -> None:
     message = await store_fixture.locked(queue)
@@ -265,7 +267,7 @@ async def test_of_two_acts_on_one_message_the_first_takes_effect(
 
 
 @pytest.mark.parametrize("number", ["1", "1000000", "9" * 18])
-async def test_tokens_of_no_message_are_nothing_to_anybody(
+async def test_tokens_of_no_message_have_no_effect_anywhere(
     store_fixture: StoreFixture, queue: Queue, number: str
 ) -> None:
     nobody = LockToken.parse(f"{number}.{'00' * 16}")
@@ -276,6 +278,6 @@ async def test_tokens_of_no_message_are_nothing_to_anybody(
     ]
 
 
-def test_a_token_with_a_number_that_no_store_can_hold_is_none() -> None:
+def test_a_token_with_a_number_out_of_range_is_invalid() -> None:
     with pytest.raises(MessageNotFound):
         LockToken.parse(f"{'9' * 19}.{'00' * 16}")

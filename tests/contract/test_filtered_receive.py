@@ -1,4 +1,4 @@
-"""A receive through a filter gets what matches, whoever else receives, on every store."""
+"""A receive through a filter gets every matching message on every store, even with other receivers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
     return [NewMessage(Envelope("", subject=store_fixture), priority=priority) for store_fixture in subjects]
 
 
-async def test_receivers_side_by_side_are_all_served_while_anything_matches(broker: Broker, queue: Queue) -> None:
+async def test_concurrent_receivers_are_all_served_while_messages_match(broker: Broker, queue: Queue) -> None:
     await send(broker, queue, new_messages(*"s" * 300))
     received: list[Message] = []
 
@@ -44,7 +44,7 @@ async def test_receivers_side_by_side_are_all_served_while_anything_matches(brok
     assert len(set(numbers(received))) == len(received) == 50
 
 
-async def test_what_matches_comes_in_the_order_of_delivery(
+async def test_matching_messages_are_delivered_in_order(
     broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
@@ -58,7 +58,7 @@ async def test_what_matches_comes_in_the_order_of_delivery(
     assert numbers(alike) == sorted(numbers(alike))
 
 
-async def test_dead_letters_that_match_come_by_number(
+async def test_matching_dead_letters_are_delivered_by_number(
     broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)

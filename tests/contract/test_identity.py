@@ -1,4 +1,4 @@
-"""A database is told from every other one by an identity that never changes."""
+"""A database has a unique identity that never changes."""
 
 import re
 
@@ -13,7 +13,7 @@ async def test_every_process_sees_the_same_identity(store_fixture: StoreFixture,
     assert re.fullmatch("[0-9a-f]{32}", identity)
 
 
-async def test_databases_that_were_made_apart_have_identities_of_their_own() -> None:
+async def test_separately_created_databases_have_different_identities() -> None:
     one, other = await open_store("sqlite://", VirtualClock()), await open_store("sqlite://", VirtualClock())
     assert await one.database_id() != await other.database_id()
     for store in (one, other):

@@ -1,4 +1,4 @@
-"""API keys are kept without their secrets, at most so many live ones for a principal, until they end."""
+"""API keys are kept without their secrets until they end. A principal has a limited number of live keys."""
 
 import asyncio
 import secrets
@@ -36,7 +36,7 @@ async def test_every_key_is_listed_oldest_first(store_fixture: StoreFixture) -> 
     assert [one.id for one in await store_fixture.store.keys.list_all()] == ["c", "b", "a"]
 
 
-async def test_a_principal_has_at_most_so_many_live_keys(store_fixture: StoreFixture) -> None:
+async def test_a_principal_has_a_limited_number_of_live_keys(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
     one, two, three = [await key(store_fixture, name) for name in ("1", "2", "3")]
     assert [await keys.add(one, 2), await keys.add(two, 2), await keys.add(three, 2)] == [True, True, False]
@@ -46,7 +46,7 @@ async def test_a_principal_has_at_most_so_many_live_keys(store_fixture: StoreFix
     assert await keys.add(three, 2)
 
 
-async def test_an_expired_key_makes_room(store_fixture: StoreFixture) -> None:
+async def test_an_expired_key_does_not_count(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
     assert await keys.add(await key(store_fixture, "1", lives_for=MINUTE), 1)
     assert not await keys.add(await key(store_fixture, "2"), 1)
@@ -54,8 +54,10 @@ async def test_an_expired_key_makes_room(store_fixture: StoreFixture) -> None:
     assert await keys.add(await key(store_fixture, "2"), 1)
 
 
-async def test_of_many_keys_added_at_once_so_many_are_stored(store_fixture: StoreFixture, stores: list[Store]) -> None:
-    keys_to_add = [await key(store_fixture, f"{place}") for place in range(10)]
+async def test_of_concurrently_added_keys_only_the_limit_is_stored(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
+    keys_to_add = [await key(store_fixture, f"{index}") for index in range(10)]
     stored = await asyncio.gather(*(stores[p % 2].keys.add(key_to_add, 2) for p, key_to_add in enumerate(keys_to_add)))
     assert sum(stored) == 2
     assert {one.id for one in await store_fixture.store.keys.list_all()} == {
@@ -63,7 +65,7 @@ async def test_of_many_keys_added_at_once_so_many_are_stored(store_fixture: Stor
     }
 
 
-async def test_a_revoked_key_stays_and_is_dead(store_fixture: StoreFixture) -> None:
+async def test_a_revoked_key_is_kept_and_not_live(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
     one = await key(store_fixture, "1")
     await keys.add(one, 2)
@@ -78,13 +80,13 @@ async def test_a_revoked_key_stays_and_is_dead(store_fixture: StoreFixture) -> N
     assert (await keys.by_hash(one.secret_hash)) == revoked
 
 
-async def test_an_expired_key_is_revoked_no_more(store_fixture: StoreFixture) -> None:
+async def test_an_expired_key_cannot_be_revoked(store_fixture: StoreFixture) -> None:
     await store_fixture.store.keys.add(await key(store_fixture, "1", lives_for=MINUTE), 2)
     await store_fixture.advance_time(61)
     assert not await store_fixture.store.keys.revoke("1")
 
 
-async def test_use_is_noted(store_fixture: StoreFixture) -> None:
+async def test_the_last_use_is_recorded(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
     for name in ("1", "2", "3"):
         await keys.add(await key(store_fixture, name, name), 2)
@@ -96,7 +98,7 @@ async def test_use_is_noted(store_fixture: StoreFixture) -> None:
     assert by_id["2"] is None
 
 
-async def test_whether_any_key_lives(store_fixture: StoreFixture) -> None:
+async def test_has_live_reports_whether_a_live_key_exists(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
     assert not await keys.has_live()
     await keys.add(await key(store_fixture, "1", lives_for=MINUTE), 2)
@@ -108,11 +110,9 @@ async def test_whether_any_key_lives(store_fixture: StoreFixture) -> None:
     assert not await keys.has_live()
 
 
-async def test_one_secret_added_by_several_at_once_is_stored_once(
-    store_fixture: StoreFixture, stores: list[Store]
-) -> None:
+async def test_a_secret_added_concurrently_is_stored_once(store_fixture: StoreFixture, stores: list[Store]) -> None:
     secret = secrets.token_bytes(32)
-    keys_to_add = [replace(await key(store_fixture, f"{place}"), secret_hash=secret) for place in range(6)]
+    keys_to_add = [replace(await key(store_fixture, f"{index}"), secret_hash=secret) for index in range(6)]
     assert all(
         await asyncio.gather(*(stores[p % 2].keys.add(key_to_add, 1) for p, key_to_add in enumerate(keys_to_add)))
     )

@@ -1,4 +1,4 @@
-"""What is left of a lock is counted by the clock of the process, from before the store was asked, and never too long."""
+"""The rest of a lock is counted by the process's clock, from before the statement was sent, so it is never too long."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ from tests.contract.store_fixture import (
 ATTEMPT = Attempt(b"key".ljust(32), b"payload".ljust(32), HOUR)
 
 ClaimMethod = Callable[[StoreFixture, Queue, int], Awaitable[list[Message]]]
-"""A way to lock the one message of a queue, of which it is told the number."""
+"""Locks the one message of a queue, given its number."""
 
 
 async def next_one(store_fixture: StoreFixture, queue: Queue, _number: int) -> list[Message]:
@@ -47,7 +47,7 @@ CLAIM_METHODS = [next_one, dead_letter, by_number, with_attempt]
 
 
 async def send(store_fixture: StoreFixture, queue: Queue, claim_method: ClaimMethod) -> int:
-    """Send a message to where it is taken from; its number."""
+    """Send a message to the source that the method claims from. Return its number."""
     if claim_method is dead_letter:
         message = await store_fixture.locked(queue)
         assert await store_fixture.store.move([abandonment(message, state=MessageState.DEAD_LETTERED)]) == [True]
@@ -57,14 +57,14 @@ async def send(store_fixture: StoreFixture, queue: Queue, claim_method: ClaimMet
 
 
 def remaining_lock(store_fixture: StoreFixture, message: Message) -> Duration:
-    """What the message's holder is told now."""
+    """Return the remaining time that the receiver gets now."""
     remaining = message.lock_remaining(store_fixture.clock.monotonic())
     assert remaining is not None
     return remaining
 
 
 @pytest.mark.parametrize("claim_method", CLAIM_METHODS)
-async def test_time_that_an_answer_takes_is_gone_from_the_lock(
+async def test_the_time_of_the_statement_is_subtracted_from_the_lock(
     store_fixture: StoreFixture, queue: Queue, claim_method: ClaimMethod
 ) -> None:
     (message,) = await claim_method(store_fixture, queue, await send(store_fixture, queue, claim_method))
@@ -76,7 +76,7 @@ async def test_time_that_an_answer_takes_is_gone_from_the_lock(
     assert remaining_lock(store_fixture, message) == 0
 
 
-async def test_a_repeated_receive_hears_what_is_left_by_then(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_repeated_receive_gets_the_remaining_lock_time(store_fixture: StoreFixture, queue: Queue) -> None:
     number = await send(store_fixture, queue, with_attempt)
     (first,) = await with_attempt(store_fixture, queue, number)
     await store_fixture.advance_time(5)
@@ -85,7 +85,9 @@ async def test_a_repeated_receive_hears_what_is_left_by_then(store_fixture: Stor
     assert LOCK_DURATION - 10 * SECOND < remaining_lock(store_fixture, again) <= LOCK_DURATION - 5 * SECOND
 
 
-async def test_a_renewal_is_counted_from_before_the_store_was_asked(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_renewal_is_counted_from_before_the_request_to_the_store(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.clock.advance(5)
     (extended,) = await store_fixture.store.extend(
@@ -95,19 +97,19 @@ async def test_a_renewal_is_counted_from_before_the_store_was_asked(store_fixtur
     assert extended.read_started_at == store_fixture.clock.monotonic()
 
 
-async def test_what_is_only_looked_at_promises_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_that_is_only_read_promises_no_lock(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
-    seen = await store_fixture.store.read(queue.id, message.sequence_number)
-    assert seen is not None
-    assert seen.lock_remaining(store_fixture.clock.monotonic()) is None
+    read_message = await store_fixture.store.read(queue.id, message.sequence_number)
+    assert read_message is not None
+    assert read_message.lock_remaining(store_fixture.clock.monotonic()) is None
 
 
-# ---- statements that take long ---------------------------------------------------------------------------------------
+# ---- slow statements -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[ServerFixture]:
-    """A store whose statements another transaction can hold up."""
+    """A store whose statements another transaction can delay."""
     kinds = {"postgresql": (PostgresqlFixture, "postgres_url"), "mariadb": (MariadbFixture, "mariadb_url")}
     kind, url = kinds[request.param]
     store_fixture = kind(request.getfixturevalue(url))
@@ -120,7 +122,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[ServerFixture]
 async def test_a_lock_is_counted_from_before_its_statement_was_sent(
     server: ServerFixture, claim_method: ClaimMethod
 ) -> None:
-    """When the lock began within its statement is not known here. Counted from an earlier moment, it promises too little."""
+    """The process does not know when during its statement the lock began. An earlier start promises too little."""
     queue = await server.queue()
     number = await send(server, queue, claim_method)
     async with server.open_transaction(TABLE_LOCK[type(server)]):
@@ -149,4 +151,4 @@ TABLE_LOCK: dict[type[StoreFixture], str] = {
     PostgresqlFixture: "LOCK TABLE message",
     MariadbFixture: "LOCK TABLES message WRITE",
 }
-"""How another transaction keeps everybody else from the messages."""
+"""How another transaction blocks all access to the messages."""

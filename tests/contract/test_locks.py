@@ -1,4 +1,4 @@
-"""Locks are prolonged by their holders, end by themselves, by evidence or by an administrator, and always leave a trace."""
+"""Locks are renewed by receivers. They end by time, expired generation or revocation, and leave a tombstone."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ ENDED = LOCK_DURATION // SECOND + 1
 def extension(
     queue: Queue, message: Message, by: int = LOCK_DURATION, evidence: int = NO_EXPIRED_GENERATION
 ) -> Extension:
-    """The holder renews the lock."""
+    """An extension: the receiver renews the lock."""
     return Extension(token(message), queue.id, by, evidence)
 
 
@@ -52,9 +52,9 @@ async def test_a_renewed_lock_ends_later(store_fixture: StoreFixture, queue: Que
     assert extended.generation == 1
     assert is_close(extended.locked_until, now + LOCK_DURATION)
     assert is_close(extended.read_at, now)
-    (held,) = await store_fixture.store.locked_messages([token(message)])
-    assert held is not None
-    assert (held.locked_until, held.lock_generation) == (extended.locked_until, 1)
+    (locked,) = await store_fixture.store.locked_messages([token(message)])
+    assert locked is not None
+    assert (locked.locked_until, locked.lock_generation) == (extended.locked_until, 1)
     await store_fixture.advance_time(20)
     assert await store_fixture.store.expired_locks(10) == []
     assert await store_fixture.store.remove(
@@ -76,7 +76,7 @@ async def test_a_renewal_never_shortens_a_lock_and_counts_each_time(store_fixtur
     assert (shorter.previous_locked_until, longer.previous_locked_until) == (first.locked_until, shorter.locked_until)
 
 
-async def test_of_renewals_at_once_each_knows_how_far_those_before_it_went(
+async def test_each_concurrent_renewal_knows_the_result_of_the_earlier_ones(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)
@@ -89,10 +89,10 @@ async def test_of_renewals_at_once_each_knows_how_far_those_before_it_went(
     ]  # fmt: skip
 
 
-async def test_renewals_of_one_call_are_answered_in_order(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_renewals_of_one_request_are_answered_in_order(store_fixture: StoreFixture, queue: Queue) -> None:
     one, two = await store_fixture.locked(queue), await store_fixture.locked(queue)
-    asked = [extension(queue, two, MINUTE), extension(queue, with_wrong_token(one)), extension(queue, one)]
-    first, none, second = await store_fixture.store.extend(asked)
+    extensions = [extension(queue, two, MINUTE), extension(queue, with_wrong_token(one)), extension(queue, one)]
+    first, none, second = await store_fixture.store.extend(extensions)
     assert none is None
     assert first is not None
     assert second is not None
@@ -100,13 +100,15 @@ async def test_renewals_of_one_call_are_answered_in_order(store_fixture: StoreFi
     assert first.locked_until > second.locked_until
 
 
-async def test_a_renewal_that_a_proxy_doubled_is_no_lost_lock(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_renewal_repeated_by_a_proxy_loses_no_lock(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     calls = [store_fixture.store.extend([extension(queue, message)] * 2) for _ in range(4)]
     assert all(answer is not None for answers in await asyncio.gather(*calls) for answer in answers)
 
 
-async def test_a_message_abandoned_after_renewal_begins_anew(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_abandoned_after_renewal_starts_with_a_new_lock(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.extend([extension(queue, message)])
     await store_fixture.store.move([replace(abandonment(message), fence=fence_above(NO_EXPIRED_GENERATION))])
@@ -115,18 +117,18 @@ async def test_a_message_abandoned_after_renewal_begins_anew(store_fixture: Stor
     assert await store_fixture.store.remove([completion(queue, again)]) == [True]
 
 
-# ---- ending by themselves --------------------------------------------------------------------------------------------
+# ---- expiry ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("S2.20", "S3.23", "S0.21", "S2.23")
-async def test_an_ended_lock_is_found_and_its_message_freed(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_an_ended_lock_is_found_and_its_message_released(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     assert await store_fixture.store.expired_locks(10) == []
     await store_fixture.advance_time(ENDED)
     assert await store_fixture.claim(queue) == []
-    (held,) = await store_fixture.store.expired_locks(10)
-    assert held.token == token(message)
-    assert not held.is_live
+    (locked,) = await store_fixture.store.expired_locks(10)
+    assert locked.token == token(message)
+    assert not locked.is_live
     assert await store_fixture.store.release([expiry(message, last_failure=LOCK_EXPIRED_REASON)]) == [True]
     assert await store_fixture.store.expired_locks(10) == []
     (again,) = await store_fixture.claim(queue)
@@ -143,9 +145,7 @@ async def test_an_ended_lock_leaves_a_tombstone(store_fixture: StoreFixture, que
     assert (tombstone.outcome, tombstone.state) == (Outcome.LOCK_EXPIRED, MessageState.AVAILABLE)
 
 
-async def test_the_tombstone_says_when_the_lock_ended_not_when_that_was_seen(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_a_tombstone_has_the_time_when_the_lock_ended(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     assert message.locked_until is not None
     late = 3600
@@ -153,11 +153,11 @@ async def test_the_tombstone_says_when_the_lock_ended_not_when_that_was_seen(
     await store_fixture.store.release([expiry(message)])
     (tombstone,) = await store_fixture.store.tombstones([token(message)])
     assert tombstone is not None
-    # What is an instant of the past on a clock that tests move, is one shifted back on a clock that they do not.
+    # SQLite's clock moves forward. On a server the test moves the rows back instead.
     assert tombstone.settled_at in (message.locked_until, message.locked_until - late * SECOND)
 
 
-async def test_the_tombstone_of_a_lock_that_evidence_ended_says_when_that_was_acted_upon(
+async def test_a_tombstone_of_an_expired_generation_has_the_time_of_its_release(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue, lock_duration=HOUR)
@@ -169,7 +169,7 @@ async def test_the_tombstone_of_a_lock_that_evidence_ended_says_when_that_was_ac
     assert is_close(tombstone.settled_at, now)
 
 
-async def test_ended_locks_come_oldest_first_and_bounded(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_expired_locks_are_listed_oldest_first_up_to_the_limit(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, b"a", b"b", b"c")
     taken = [
         (await store_fixture.claim(queue, 1, lock_duration=length))[0]
@@ -178,12 +178,12 @@ async def test_ended_locks_come_oldest_first_and_bounded(store_fixture: StoreFix
     assert numbers(taken) == sent
     await store_fixture.advance_time(40)
     ended = await store_fixture.store.expired_locks(2)
-    assert [held.token.sequence_number for held in ended] == [sent[1], sent[2]]
+    assert [locked.token.sequence_number for locked in ended] == [sent[1], sent[2]]
     assert len(await store_fixture.store.expired_locks(10)) == 3
 
 
 @pytest.mark.behaviour("S2.8", "S3.18")
-async def test_a_lock_may_end_in_a_delay_or_among_the_dead_letters(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_released_message_may_be_delayed_or_dead_lettered(store_fixture: StoreFixture, queue: Queue) -> None:
     waits, dies = await store_fixture.locked(queue), await store_fixture.locked(queue)
     await store_fixture.advance_time(ENDED)
     effective = await store_fixture.store.release(
@@ -214,13 +214,13 @@ async def test_a_lock_may_end_in_a_delay_or_among_the_dead_letters(store_fixture
     assert numbers(await store_fixture.claim(queue)) == [waits.sequence_number]
 
 
-async def test_many_sweepers_free_a_message_once(
+async def test_concurrent_sweeps_release_a_message_once(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     sent = await store_fixture.send(queue, *[b"body"] * 20)
     messages = await store_fixture.claim(queue)
     await store_fixture.advance_time(ENDED)
-    sweeps = [stores[place % 2].release([expiry(message) for message in messages]) for place in range(6)]
+    sweeps = [stores[index % 2].release([expiry(message) for message in messages]) for index in range(6)]
     effective = await asyncio.gather(*sweeps)
     assert [sum(effects) for effects in zip(*effective, strict=True)] == [1] * 20
     again = await store_fixture.claim(queue)
@@ -229,7 +229,7 @@ async def test_many_sweepers_free_a_message_once(
 
 
 @pytest.mark.behaviour("S0.23", "S0.24")
-async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
+async def test_of_a_completion_and_a_release_by_expired_generation_one_takes_effect(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for _ in range(15):
@@ -250,10 +250,10 @@ async def test_of_a_completion_and_a_release_on_evidence_one_takes_effect(
 
 
 @pytest.mark.behaviour("S0.20", "S0.21", "S0.22")
-async def test_a_message_ends_unlocked_when_an_abandonment_and_a_release_meet(
+async def test_a_concurrent_abandonment_and_release_leave_the_message_unlocked(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
-    """Each of them comes first some of the time, so each wins."""
+    """Each of the two runs first in some rounds, so each wins in some."""
     outcomes: set[Outcome] = set()
     for first in ("abandonment", "release", "both") * 5:
         message = await store_fixture.locked(queue)
@@ -280,18 +280,18 @@ async def test_a_message_ends_unlocked_when_an_abandonment_and_a_release_meet(
     assert outcomes == {Outcome.ABANDONED, Outcome.LOCK_EXPIRED}
 
 
-# ---- taken away ------------------------------------------------------------------------------------------------------
+# ---- revocation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("S3.33")
-async def test_an_administrator_takes_the_locks_of_one_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_locks_of_one_queue_are_revoked(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.locked(await store_fixture.queue())
     living, ended = await store_fixture.locked(queue, lock_duration=MINUTE), await store_fixture.locked(queue)
     await store_fixture.store.extend([extension(queue, living, MINUTE)])
     await store_fixture.advance_time(ENDED)
     now = await store_fixture.store.now()
-    held = await store_fixture.store.locks_of_queue(queue.id, now, 10)
-    assert [one.token for one in held] == [token(living), token(ended)]
+    locked = await store_fixture.store.locks_of_queue(queue.id, now, 10)
+    assert [one.token for one in locked] == [token(living), token(ended)]
     assert len(await store_fixture.store.locks_of_queue(queue.id, now, 1)) == 1
     assert await store_fixture.store.locks_of_queue(queue.id, now - (ENDED + 60) * SECOND, 10) == []
     fence = fence_above(NO_EXPIRED_GENERATION)
@@ -307,7 +307,7 @@ async def test_an_administrator_takes_the_locks_of_one_queue(store_fixture: Stor
     assert bodies(await store_fixture.claim(queue)) == [b"body"] * 2
 
 
-async def test_a_purge_of_locks_counts_where_it_has_removed_anything(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_purge_of_locks_counts_if_it_removed_a_message(store_fixture: StoreFixture, queue: Queue) -> None:
     messages = [await store_fixture.locked(queue) for _ in range(2)]
     for removals, count in [
         ([completion(queue, with_wrong_token(message)) for message in messages], 0),

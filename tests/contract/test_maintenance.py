@@ -1,4 +1,4 @@
-"""What background passes and administrators do to messages that nobody holds."""
+"""What background loops and administrators do to unlocked messages."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.contract.store_fixture import StoreFixture, abandonment, bodies, clai
 
 
 async def set_aside(store_fixture: StoreFixture, queue: Queue, state: MessageState, **fields: object) -> UnlockedRow:
-    """A message that was received and put into this state."""
+    """A message that was received and moved into this state."""
     message = await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(message, state=state, **fields)])
     return UnlockedRow(message.sequence_number, queue.id, state)
@@ -29,7 +29,7 @@ def count_by_queue(promoted: Promoted) -> dict[int, int]:
 
 
 @pytest.mark.behaviour("S2.9")
-async def test_due_messages_become_available_and_the_next_is_foretold(store_fixture: StoreFixture) -> None:
+async def test_due_messages_become_available_and_the_next_due_time_is_returned(store_fixture: StoreFixture) -> None:
     one, two = await store_fixture.queue(), await store_fixture.queue()
     await store_fixture.store.send([draft(one, b"a", delay=10 * SECOND), draft(one, b"b", delay=20 * SECOND)])
     await store_fixture.store.send([draft(two, b"c", delay=15 * SECOND), draft(two, b"d", delay=MINUTE)])
@@ -44,26 +44,26 @@ async def test_due_messages_become_available_and_the_next_is_foretold(store_fixt
     assert bodies(await store_fixture.claim(two)) == [b"c"]
 
 
-async def test_what_is_due_is_taken_in_batches_earliest_first(store_fixture: StoreFixture, queue: Queue) -> None:
-    await store_fixture.store.send([draft(queue, b"%d" % place, delay=(5 - place) * SECOND) for place in range(5)])
+async def test_due_messages_are_promoted_in_batches_earliest_first(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.store.send([draft(queue, b"%d" % index, delay=(5 - index) * SECOND) for index in range(5)])
     await store_fixture.advance_time(10)
     batch = await store_fixture.store.promote(2)
     assert (count_by_queue(batch), batch.next_due_in) == ({queue.id: 2}, 0)
     assert bodies(await store_fixture.claim(queue)) == [b"4", b"3"]
 
 
-async def test_with_nothing_scheduled_there_is_nothing_to_wait_for(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_without_scheduled_messages_no_due_time_is_returned(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"available")
     promoted = await store_fixture.store.promote(10)
     assert (dict(promoted.by_queue), promoted.next_due_in) == ({}, None)
 
 
-async def test_many_who_look_at_the_schedule_awaken_a_message_once(
+async def test_concurrent_promotions_promote_a_message_once(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     await store_fixture.store.send([draft(queue, delay=SECOND) for _ in range(30)])
     await store_fixture.advance_time(2)
-    promotions = await asyncio.gather(*(stores[place % 2].promote(20) for place in range(6)))
+    promotions = await asyncio.gather(*(stores[index % 2].promote(20) for index in range(6)))
     assert sum(len(promotion.by_queue.get(queue.id, [])) for promotion in promotions) == 30
     assert len(await store_fixture.claim(queue)) == 30
 
@@ -71,7 +71,7 @@ async def test_many_who_look_at_the_schedule_awaken_a_message_once(
 # ---- time to live ----------------------------------------------------------------------------------------------------
 
 
-async def test_overdue_is_what_has_outlived_itself_and_nobody_holds(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_unlocked_messages_past_their_time_to_live_are_expired(store_fixture: StoreFixture, queue: Queue) -> None:
     short = {"ttl": 10 * SECOND}
     sent = await store_fixture.send(queue, b"available", b"locked", b"deferred", b"dead", **short)
     _, locked, deferred, dead = sent
@@ -105,16 +105,16 @@ async def test_a_withdrawn_message_is_in_the_archive_without_a_token(
     assert remove_at == settled_at + DAY
 
 
-async def test_messages_withdrawn_together_go_each_their_way(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_messages_withdrawn_together_have_separate_outcomes(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue(QueueSettings(archive_retention=0))
     mine = [
         await set_aside(store_fixture, queue, state) for state in (MessageState.DEFERRED, MessageState.DEAD_LETTERED)
     ]
     (theirs,) = await store_fixture.send(other, b"body")
-    gone = UnlockedRow(10**15, queue.id, MessageState.AVAILABLE)
+    missing = UnlockedRow(10**15, queue.id, MessageState.AVAILABLE)
     withdrawals = [
         Withdrawal(mine[0], queue.name, Outcome.PURGED, DAY),
-        Withdrawal(gone, queue.name, Outcome.PURGED, DAY),
+        Withdrawal(missing, queue.name, Outcome.PURGED, DAY),
         Withdrawal(UnlockedRow(theirs, other.id, MessageState.AVAILABLE), other.name, Outcome.EXPIRED, 0),
         Withdrawal(mine[1], queue.name, Outcome.CANCELLED, DAY),
     ]
@@ -125,7 +125,7 @@ async def test_messages_withdrawn_together_go_each_their_way(store_fixture: Stor
     assert await store_fixture.store.withdraw([]) == []
 
 
-async def test_a_buried_message_says_why(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_dead_lettered_message_has_its_reason(store_fixture: StoreFixture, queue: Queue) -> None:
     (number,) = await store_fixture.send(queue, b"body", ttl=SECOND)
     row = UnlockedRow(number, queue.id, MessageState.AVAILABLE)
     await store_fixture.advance_time(2)
@@ -140,14 +140,14 @@ async def test_a_buried_message_says_why(store_fixture: StoreFixture, queue: Que
     assert await store_fixture.store.dead_letter([], "nothing") == []
 
 
-async def test_an_edit_outlives_a_sweeper_that_looked_before_it(store_fixture: StoreFixture, queue: Queue) -> None:
-    """A process may stop between its look and what it does about it."""
+async def test_an_edit_survives_a_sweep_that_read_before_it(store_fixture: StoreFixture, queue: Queue) -> None:
+    """A process may stop between its read and its write."""
     (number,) = await store_fixture.send(queue, b"body", ttl=MINUTE)
     await store_fixture.advance_time(61)
     overdue = await store_fixture.store.expired_messages(10)
-    seen = await store_fixture.store.read(queue.id, number)
-    assert seen is not None
-    edited = await store_fixture.store.edit(Edit(seen, delay=0))
+    message = await store_fixture.store.read(queue.id, number)
+    assert message is not None
+    edited = await store_fixture.store.edit(Edit(message, delay=0))
     assert edited is not None
     assert await expire_messages(build_broker(store_fixture.store, store_fixture.clock), overdue) == 0
     after = await store_fixture.store.read(queue.id, number)
@@ -155,7 +155,7 @@ async def test_an_edit_outlives_a_sweeper_that_looked_before_it(store_fixture: S
     assert (after.state, after.expires_at) == (MessageState.AVAILABLE, edited.expires_at)
 
 
-async def test_a_redrive_outlives_a_sweeper_that_looked_before_it(store_fixture: StoreFixture) -> None:
+async def test_a_redrive_survives_a_sweep_that_read_before_it(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue(QueueSettings(dead_letter_on_expiry=True))
     broker = build_broker(store_fixture.store, store_fixture.clock)
     (number,) = await store_fixture.send(queue, b"body", ttl=MINUTE)
@@ -173,7 +173,7 @@ async def test_a_redrive_outlives_a_sweeper_that_looked_before_it(store_fixture:
 # ---- redrive ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_redriven_message_starts_anew_at_the_end(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_redriven_message_starts_again_at_the_end(store_fixture: StoreFixture, queue: Queue) -> None:
     envelope = Envelope("id", properties=b'{"a":1}')
     await store_fixture.store.send([Draft(queue.id, envelope, b"dead", BodyKind.JSON, ttl=10 * SECOND)])
     (message,) = await store_fixture.claim(queue)
@@ -194,7 +194,7 @@ async def test_a_redriven_message_starts_anew_at_the_end(store_fixture: StoreFix
     assert bodies(await store_fixture.claim(queue)) == [b"waits already", b"dead"]
 
 
-async def test_dead_letters_may_go_to_another_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_dead_letters_may_be_redriven_to_another_queue(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     rows = [await set_aside(store_fixture, queue, MessageState.DEAD_LETTERED) for _ in range(3)]
     redrives = [Redrive(rows[0], other.id), Redrive(rows[1], queue.id), Redrive(rows[2], other.id)]
@@ -204,7 +204,7 @@ async def test_dead_letters_may_go_to_another_queue(store_fixture: StoreFixture,
     assert await store_fixture.store.redrive([]) == []
 
 
-async def test_the_tombstones_of_earlier_deliveries_outlive_a_redrive(
+async def test_the_tombstones_of_earlier_deliveries_survive_a_redrive(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)

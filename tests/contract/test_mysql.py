@@ -1,4 +1,4 @@
-"""What only MariaDB and MySQL have to get right: literals, packets, numbering, waiting, and servers set up for others."""
+"""Particular to MariaDB and MySQL: literals, packets, numbering, lock waits, and servers with unusual settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ UNUSUAL_SETTINGS = (
     "--binlog-format=ROW",
     "--sync-binlog=0",
 )
-"""Settings that no default has, each of which would break a store that took its own for granted."""
+"""Settings that no default has. Each would break a store that relied on the default."""
 
 SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M"
 LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
@@ -62,7 +62,7 @@ SPECIAL_TEXT = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name
 
 @pytest.fixture(scope="module")
 def unusual_url(run_resources: RunResources, require_server: Callable[[str], str]) -> Iterator[str]:
-    """A database on a server that was set up for something else."""
+    """A database on a server with unusual settings."""
     require_server(MariaServer.kind)
     server = MariaServer(run_resources.new_directory(), *UNUSUAL_SETTINGS)
     server.start()
@@ -79,7 +79,7 @@ async def store_fixture(mariadb_url: str) -> AsyncIterator[MariadbFixture]:
 
 @pytest.fixture
 async def unusual_fixture(unusual_url: str) -> AsyncIterator[MariadbFixture]:
-    """A store on the other server."""
+    """A store on the server with unusual settings."""
     async for store_fixture in opened_fixture(MariadbFixture(unusual_url)):
         yield store_fixture
 
@@ -91,14 +91,14 @@ async def opened_fixture(store_fixture: MariadbFixture) -> AsyncIterator[Mariadb
 
 
 def with_tables(server: ServerProcess) -> str:
-    """A new database on the server, with today's tables."""
+    """A new database on the server, with the current tables."""
     url = DRIVERS["mariadb"].create(server.url, "peeklock")
     migrate(url)
     return url
 
 
 def admin_connection(url: str) -> closing[pymysql.Connection]:
-    """A connection of somebody else, who begins a transaction with the first statement."""
+    """A foreign connection that begins a transaction with its first statement."""
     parts = urlsplit(url)
     return closing(
         pymysql.connect(
@@ -108,7 +108,7 @@ def admin_connection(url: str) -> closing[pymysql.Connection]:
 
 
 async def wait_for_rows(store_fixture: MariadbFixture, question: str) -> None:
-    """Return once the server has a row to answer with."""
+    """Return once the query yields a row."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             if await store_fixture.execute(question):
@@ -117,7 +117,7 @@ async def wait_for_rows(store_fixture: MariadbFixture, question: str) -> None:
 
 
 async def run_on_session(url: str, work: Callable[[MysqlSession], Awaitable[None]]) -> None:
-    """Do the work on a connection of its own."""
+    """Run the work on a connection of its own."""
     session = await Connector(url)()
     try:
         await work(session)
@@ -134,7 +134,7 @@ async def run_on_session(url: str, work: Callable[[MysqlSession], Awaitable[None
     blobs=st.lists(st.binary(), max_size=20),
     integers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
 )
-def test_a_literal_is_read_as_the_value_it_was(
+def test_a_literal_is_read_as_the_same_value(
     unusual_url: str, texts: list[str], blobs: list[bytes], integers: list[int]
 ) -> None:
     values = [None, SPECIAL_TEXT, b"\x00'\\\xff%", *texts, *blobs, *integers]
@@ -146,15 +146,15 @@ def test_a_literal_is_read_as_the_value_it_was(
     asyncio.run(run_on_session(unusual_url, work))
 
 
-def test_what_has_no_literal_is_refused() -> None:
+def test_a_value_without_a_literal_is_refused() -> None:
     with pytest.raises(TypeError, match="float"):
         literal(0.5)
 
 
-# ---- servers set up for others ---------------------------------------------------------------------------------------
+# ---- unusual servers -------------------------------------------------------------------------------------------------
 
 
-async def test_every_character_is_kept_whatever_the_database_would_make_of_it(unusual_fixture: MariadbFixture) -> None:
+async def test_every_character_is_kept_in_a_database_with_another_charset(unusual_fixture: MariadbFixture) -> None:
     queue = await unusual_fixture.queue()
     envelope = Envelope(
         SPECIAL_TEXT, subject=SPECIAL_TEXT, group_id=SPECIAL_TEXT, properties=b'{"key": "\xe6\xb6\x88 \\" \'"}'
@@ -179,14 +179,14 @@ async def test_every_character_is_kept_whatever_the_database_would_make_of_it(un
 
 async def test_receipts_name_the_numbers_that_the_server_gave(unusual_fixture: MariadbFixture) -> None:
     queue = await unusual_fixture.queue()
-    receipts = await unusual_fixture.store.send([draft(queue, message_id=f"{place}") for place in range(20)])
+    receipts = await unusual_fixture.store.send([draft(queue, message_id=f"{index}") for index in range(20)])
     stored = await unusual_fixture.execute("SELECT sequence_number, message_id FROM message ORDER BY sequence_number")
     assert [(receipt.sequence_number, receipt.message_id) for receipt in receipts] == stored
 
 
-async def test_a_call_larger_than_a_packet_is_stored_whole_and_in_order(unusual_fixture: MariadbFixture) -> None:
+async def test_a_send_larger_than_a_packet_is_stored_whole_and_in_order(unusual_fixture: MariadbFixture) -> None:
     queue = await unusual_fixture.queue()
-    bodies = [bytes([65 + place]) * 200_000 for place in range(20)]
+    bodies = [bytes([65 + index]) * 200_000 for index in range(20)]
     receipts = await unusual_fixture.store.send([draft(queue, body) for body in bodies])
     order = [receipt.sequence_number for receipt in receipts]
     messages = await unusual_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100)
@@ -194,7 +194,7 @@ async def test_a_call_larger_than_a_packet_is_stored_whole_and_in_order(unusual_
     assert [message.body for message in messages] == bodies
 
 
-async def test_a_message_larger_than_a_packet_is_refused_and_spoils_nothing_beside_it(
+async def test_a_message_larger_than_a_packet_is_refused_and_affects_no_other(
     unusual_fixture: MariadbFixture,
 ) -> None:
     queue = await unusual_fixture.queue()
@@ -210,11 +210,11 @@ async def test_a_message_larger_than_a_packet_is_refused_and_spoils_nothing_besi
     assert sorted(message.body for message in await unusual_fixture.claim(queue)) == [b"good", b"other"]
 
 
-async def test_the_clock_knows_no_time_zone(unusual_fixture: MariadbFixture) -> None:
+async def test_the_clock_ignores_the_time_zone(unusual_fixture: MariadbFixture) -> None:
     assert abs(await unusual_fixture.store.now() - time.time_ns() // 1_000) < 5 * SECOND
 
 
-async def test_weak_promises_of_the_server_are_told(
+async def test_unsafe_server_settings_are_reported(
     unusual_fixture: MariadbFixture, store_fixture: MariadbFixture
 ) -> None:
     assert await unusual_fixture.store.acquire_exclusive() == list(UNSAFE_SETTINGS.values())
@@ -224,21 +224,21 @@ async def test_weak_promises_of_the_server_are_told(
 @pytest.mark.parametrize(
     "version", ["8.0.11", "9.4.0", "10.8.2-MariaDB", "5.5.5-10.11.6-MariaDB-log", "11.4.2-MariaDB"]
 )
-def test_a_server_of_these_days_is_taken(version: str) -> None:
+def test_a_supported_server_version_is_accepted(version: str) -> None:
     check_version(version)
 
 
 @pytest.mark.parametrize("version", ["5.7.44-log", "10.6.21-MariaDB", "5.5.5-10.5.28-MariaDB", "5.5.68-MariaDB"])
-def test_a_server_without_what_is_needed_is_refused(version: str) -> None:
+def test_a_server_that_is_too_old_is_refused(version: str) -> None:
     with pytest.raises(ServerTooOld, match="at least"):
         check_version(version)
 
 
-def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
+def test_an_unknown_url_option_is_refused() -> None:
     known = driver_options(f"mysql://me:p%40ss@db:3307/queues?ssl_ca={__file__}&ssl_check_hostname=false")
     assert (known["password"], known["port"]) == ("p@ss", 3307)
     assert known["ssl"] == {"ca": __file__, "check_hostname": False}
-    # No port stands for the usual one, and a transaction begins only where a statement says so.
+    # Without a port the driver uses the default one. A transaction begins only when a statement says so.
     assert (driver_options("mysql://db/queues")["port"], known["autocommit"]) == (0, True)
     with pytest.raises(ValueError, match=r"cannot be read: ssl_ca=/nowhere/ca\.pem"):
         driver_options("mysql://db/queues?ssl_ca=/nowhere/ca.pem")
@@ -246,12 +246,10 @@ def test_an_option_of_the_url_that_is_not_known_is_refused() -> None:
         driver_options("mysql://db/queues?tls_mode=verify")
 
 
-# ---- waiting for others ----------------------------------------------------------------------------------------------
+# ---- lock waits ------------------------------------------------------------------------------------------------------
 
 
-async def test_transactions_that_wait_for_each_other_both_come_to_their_end(
-    store_fixture: MariadbFixture, mariadb_url: str
-) -> None:
+async def test_deadlocked_transactions_both_complete(store_fixture: MariadbFixture, mariadb_url: str) -> None:
     queue = await store_fixture.queue()
     first, second = await store_fixture.send(queue, b"first", b"second")
     pool = Pool(Connector(mariadb_url), 2)
@@ -273,7 +271,7 @@ async def test_transactions_that_wait_for_each_other_both_come_to_their_end(
     assert len(tries) == 3
 
 
-async def test_a_caller_that_goes_in_mid_statement_leaves_no_connection_in_disorder(
+async def test_a_caller_cancelled_during_a_statement_leaves_no_broken_connection(
     store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
     pool = Pool(Connector(mariadb_url), 1)
@@ -289,7 +287,7 @@ async def test_a_caller_that_goes_in_mid_statement_leaves_no_connection_in_disor
 # ---- plans -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_reads_no_more_entries_than_it_takes(store_fixture: MariadbFixture, mariadb_url: str) -> None:
+async def test_a_claim_reads_only_the_entries_that_it_locks(store_fixture: MariadbFixture, mariadb_url: str) -> None:
     queue = await store_fixture.queue()
     await store_fixture.send(queue, *[b""] * 1000)
     columns = ", ".join(column for column in ARCHIVED_COLUMNS if column != "sequence_number")
@@ -319,7 +317,7 @@ ANY_VALUE = {
     "queue_ids": [1, 2, 3],
 }
 MAY_SCAN = {"promote", "dead_letter", "redrive", "delete_messages", "archive_messages"}
-"""Statements of background passes, which may read all of a table that has hardly a row."""
+"""Statements of background loops that may read all of a small table."""
 
 
 @pytest.mark.parametrize("messages", [0, 2000])
@@ -347,16 +345,16 @@ async def test_every_plan_finds_messages_by_an_index(
 
 
 def is_full_scan(row: Row) -> bool:
-    """Whether a line of a plan reads a whole table or sorts what it reads."""
+    """Return whether a row of a plan reads a whole table or sorts its input."""
     return row[3] in ("ALL", "index") or "filesort" in (row[9] or "") or "join buffer" in (row[9] or "")
 
 
-# ---- who serves a database -------------------------------------------------------------------------------------------
+# ---- lock on the database --------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[MysqlStore]:
-    """The database once more, as by another process."""
+    """Open the database once more, as another process does."""
     store = await open_store(url, SystemClock())
     assert isinstance(store, MysqlStore)
     try:
@@ -365,7 +363,7 @@ async def opened(url: str) -> AsyncIterator[MysqlStore]:
         await store.close()
 
 
-async def test_one_process_without_redis_has_the_database_for_itself(mariadb_url: str) -> None:
+async def test_one_process_without_redis_locks_the_database_exclusively(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
         assert await one.acquire_exclusive() == []
         with pytest.raises(DatabaseInUse, match="Redis"):
@@ -374,7 +372,7 @@ async def test_one_process_without_redis_has_the_database_for_itself(mariadb_url
             await other.acquire_shared()
 
 
-async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(mariadb_url: str) -> None:
+async def test_processes_with_redis_share_the_database_but_not_with_one_without(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other, opened(mariadb_url) as third:
         await one.acquire_shared()
         await other.acquire_shared()
@@ -382,7 +380,7 @@ async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(
             await third.acquire_exclusive()
 
 
-async def test_a_lost_place_is_taken_again(store_fixture: MariadbFixture, mariadb_url: str) -> None:
+async def test_a_lost_lock_on_the_database_is_taken_again(store_fixture: MariadbFixture, mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
         await one.acquire_exclusive()
         await end_connections(store_fixture)
@@ -391,7 +389,7 @@ async def test_a_lost_place_is_taken_again(store_fixture: MariadbFixture, mariad
             await eventually(other.acquire_exclusive)
 
 
-async def test_whose_place_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(
+async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(
     store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
     async with opened(mariadb_url) as one:
@@ -405,14 +403,14 @@ async def test_whose_place_was_taken_meanwhile_answers_nothing_until_the_other_h
 
 
 async def end_connections(store_fixture: MariadbFixture) -> None:
-    """Let the server cut every connection but that of whoever asks it to."""
+    """Let the server end every connection except the one that requests it."""
     others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
     for (connection,) in await store_fixture.execute(others):
         await store_fixture.execute(f"KILL {connection}")
 
 
 async def eventually(action: Callable[[], Awaitable[object]]) -> None:
-    """Ask until the connections that were cut have been noticed."""
+    """Retry until the lost connections have been noticed."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
@@ -450,7 +448,7 @@ async def test_a_full_disk_loses_nothing_and_heals(
     await store.close()
 
 
-async def test_a_server_that_takes_no_writes_is_unavailable_until_it_does(
+async def test_a_read_only_server_is_unavailable_until_it_accepts_writes(
     unusual_fixture: MariadbFixture, unusual_url: str
 ) -> None:
     parts = urlsplit(unusual_url)

@@ -1,4 +1,4 @@
-"""Names and ids with hostile characters: every store answers alike, keeps what it accepts, and never fails."""
+"""Names and ids with hostile characters: every store responds alike, keeps what it accepts, and never fails."""
 
 import json
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "filter": ("/queues/orders/purge", {"filter": None}),
 }
 NAMES = {"to_queue", "pattern of a key", "filter"}
-"""No hostile text is one of these."""
+"""Fields that accept none of the hostile texts."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def api(store_fixture: StoreFixture) -> AsyncIterator[ApiServer]:
     broker = build_broker(store_fixture.store, clock)
     await store_fixture.store.queues.create("orders", QueueSettings())
     api = ApiServer(broker, clock, None)
-    # A server without keys lets a request make or revoke one only with this header.
+    # Without keys, a server lets a request create or revoke one only with this header.
     api.http.headers["Peeklock-Local-Admin"] = "true"
     async with api.http:
         yield api
@@ -56,7 +56,7 @@ async def api(store_fixture: StoreFixture) -> AsyncIterator[ApiServer]:
 
 
 def with_text(shape: Any, text: str) -> Any:
-    """The shape with the text in the place of None."""
+    """Replace None in the shape by the text."""
     match shape:
         case None:
             return text
@@ -69,7 +69,7 @@ def with_text(shape: Any, text: str) -> Any:
 
 
 def expected(entry: str, text: str) -> int:
-    """The status, by rules that are the same for every store."""
+    """Return the status, by rules that are the same for every store."""
     if text == "half a surrogate pair" or entry in NAMES:
         return 422
     if text == "NUL" and entry != "value of a property":
@@ -80,13 +80,13 @@ def expected(entry: str, text: str) -> int:
 
 
 async def send_json(api: ApiServer, method: str, path: str, body: Any) -> httpx.Response:
-    """A request whose JSON escapes what UTF-8 cannot carry."""
+    """Send a request whose JSON escapes what UTF-8 cannot encode."""
     headers = {"content-type": "application/json"}
     return await api.request(method, path, content=json.dumps(body).encode(), headers=headers)
 
 
 async def stored_text(api: ApiServer, entry: str) -> Any:
-    """What the server gives back of what it was sent."""
+    """Return the text as the server stored it."""
     if entry == "principal":
         return (await api.request_json("GET", "/keys"))["items"][0]["principal"]
     if entry == "description of a queue":
@@ -141,12 +141,12 @@ async def test_a_queue_in_a_path_has_a_valid_name(api: ApiServer, encoded_name: 
 
 
 @pytest.mark.parametrize("cursor", ["%00", "orders%20", "1%20", "%F0%9F%92%A9", "%ED%A0%80", "9" * 200])
-async def test_a_cursor_that_no_list_gave_is_refused(api: ApiServer, cursor: str) -> None:
+async def test_a_foreign_cursor_is_refused(api: ApiServer, cursor: str) -> None:
     for path in ("/keys", "/queues/orders/messages", "/archive/batches"):
         assert pointers(await api.request("GET", f"{path}?cursor={cursor}")) == ["#/query/cursor"]
     assert pointers(await api.request("GET", f"/queues/orders/messages?state={cursor}")) == ["#/query/state/0"]
     if cursor != "9" * 200:
-        # No digits: as many of them could be the name of a queue.
+        # No digits: many of them could be the name of a queue.
         assert pointers(await api.request("GET", f"/queues?cursor={cursor}")) == ["#/query/cursor"]
 
 

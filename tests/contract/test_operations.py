@@ -1,4 +1,4 @@
-"""The verbs keep their promises over every store together with every lock store."""
+"""The verbs keep their promises on every store with every lock store."""
 
 import asyncio
 import secrets
@@ -40,7 +40,7 @@ RECEIVERS = 16
 
 @dataclass
 class BrokerFixture:
-    """A broker over a store and a lock store, and time for both."""
+    """A broker over a store and a lock store, with control of the time of both."""
 
     broker: Broker
     clock: VirtualClock
@@ -80,7 +80,7 @@ async def broker_fixture(request: pytest.FixtureRequest, store_fixture: StoreFix
 
 
 @pytest.mark.behaviour("S0.5", "S0.6", "S0.7", "S3.20", "S2.35")
-async def test_a_completion_takes_effect_once_and_its_repeat_hears_so(
+async def test_a_completion_takes_effect_once_and_its_repeat_reports_that(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
@@ -93,7 +93,7 @@ async def test_a_completion_takes_effect_once_and_its_repeat_hears_so(
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_every_ending_leaves_the_message_where_it_says(
+async def test_every_settlement_leaves_the_message_in_its_state(
     broker_fixture: BrokerFixture, queue: Queue, renewed: bool
 ) -> None:
     expected: list[tuple[str, MessageState | None]] = [
@@ -117,7 +117,7 @@ async def test_every_ending_leaves_the_message_where_it_says(
 
 
 @pytest.mark.behaviour("S2.25", "S3.13", "S3.16")
-async def test_receivers_at_once_never_hold_the_same_message(broker_fixture: BrokerFixture, queue: Queue) -> None:
+async def test_concurrent_receives_never_lock_the_same_message(broker_fixture: BrokerFixture, queue: Queue) -> None:
     await send(broker_fixture.broker, queue, [NewMessage(Envelope("")) for _ in range(3 * RECEIVERS)])
     taken = await asyncio.gather(*(broker_fixture.receive(queue, 3) for _ in range(RECEIVERS)))
     numbers = [token.sequence_number for tokens in taken for token in tokens]
@@ -127,7 +127,9 @@ async def test_receivers_at_once_never_hold_the_same_message(broker_fixture: Bro
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_of_endings_at_once_one_takes_effect(broker_fixture: BrokerFixture, queue: Queue, renewed: bool) -> None:
+async def test_of_concurrent_settlements_one_takes_effect(
+    broker_fixture: BrokerFixture, queue: Queue, renewed: bool
+) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
         await renew(broker_fixture.broker, queue, token)
@@ -145,7 +147,7 @@ async def test_of_endings_at_once_one_takes_effect(broker_fixture: BrokerFixture
 
 @pytest.mark.behaviour("S3.23", "S3.26", "S3.34")
 @pytest.mark.parametrize("renewals", [0, 1, 3])
-async def test_a_lock_that_ran_out_is_lost_to_its_holder_and_the_message_free(
+async def test_an_expired_lock_is_lost_and_its_message_is_available(
     broker_fixture: BrokerFixture, queue: Queue, renewals: int
 ) -> None:
     token = await broker_fixture.receive_one(queue)
@@ -173,7 +175,7 @@ async def test_a_lock_that_is_renewed_in_time_is_kept(broker_fixture: BrokerFixt
 
 
 class RenewsAfterRead:
-    """A store in which another renewal happens right after a row was looked at, once."""
+    """A store in which another renewal happens once, right after a row was read."""
 
     def __init__(self, store: Any, renewal: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -191,7 +193,7 @@ class RenewsAfterRead:
 
 
 class DelayedLocks:
-    """A lock store whose records are written when they are let go."""
+    """A lock store that writes its records only when the test flushes them."""
 
     def __init__(self, locks: Any) -> None:
         self._locks = locks
@@ -211,7 +213,7 @@ class DelayedLocks:
 @pytest.mark.behaviour("S3.15")
 @pytest.mark.parametrize("delayed", [False, True])
 @pytest.mark.parametrize("long", [True, False])
-async def test_of_two_renewals_at_once_the_longer_promise_holds(
+async def test_of_two_concurrent_renewals_the_longer_promise_holds(
     broker_fixture: BrokerFixture, queue: Queue, long: bool, delayed: bool
 ) -> None:
     token = await broker_fixture.receive_one(queue)
@@ -232,7 +234,9 @@ async def test_of_two_renewals_at_once_the_longer_promise_holds(
 
 
 @pytest.mark.behaviour("S3.33")
-async def test_a_change_of_what_holders_rely_on_takes_their_locks(broker_fixture: BrokerFixture, queue: Queue) -> None:
+async def test_a_change_of_settings_that_locks_depend_on_revokes_them(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
     token = await broker_fixture.receive_one(queue)
     await renew(broker_fixture.broker, queue, token)
     await change_queue(broker_fixture.broker, queue, lambda settings: replace(settings, max_delivery_count=3))
@@ -243,7 +247,7 @@ async def test_a_change_of_what_holders_rely_on_takes_their_locks(broker_fixture
 
 
 @pytest.mark.behaviour("S3.33")
-async def test_locks_are_taken_although_whoever_changed_the_queue_has_died(
+async def test_locks_are_revoked_even_if_the_process_that_changed_the_queue_crashed(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
@@ -263,7 +267,7 @@ async def test_locks_are_taken_although_whoever_changed_the_queue_has_died(
 
 
 class CrashesBeforeRead:
-    """A store of a process that dies before it looks which locks a change takes."""
+    """A store of a process that crashes before it reads which locks a change revokes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -275,7 +279,7 @@ class CrashesBeforeRead:
         raise StoreUnavailable
 
 
-async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(broker_fixture: BrokerFixture, queue: Queue) -> None:
+async def test_a_purge_of_locked_messages_leaves_nothing_to_renew(broker_fixture: BrokerFixture, queue: Queue) -> None:
     token = await broker_fixture.receive_one(queue)
     await renew(broker_fixture.broker, queue, token)
     assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
@@ -284,7 +288,7 @@ async def test_a_purge_of_what_is_locked_leaves_nothing_to_renew(broker_fixture:
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
-async def test_a_purge_of_what_is_locked_is_no_change_of_the_queue(broker_fixture: BrokerFixture, queue: Queue) -> None:
+async def test_a_purge_of_locked_messages_keeps_the_queue_version(broker_fixture: BrokerFixture, queue: Queue) -> None:
     """The ETag of the queue names the same settings before and after it."""
     await broker_fixture.receive_one(queue)
     assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
@@ -298,7 +302,7 @@ class ProcessCrash(Exception):
 
 
 class CrashingLocks:
-    """A lock store whose process dies before it can drop a record."""
+    """A lock store whose process crashes before it can delete a record."""
 
     def __init__(self, locks: Any) -> None:
         self._locks = locks
@@ -310,7 +314,9 @@ class CrashingLocks:
         raise ProcessCrash
 
 
-async def test_a_purge_whose_process_dies_leaves_nothing_to_renew(broker_fixture: BrokerFixture, queue: Queue) -> None:
+async def test_a_purge_whose_process_crashes_leaves_nothing_to_renew(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
     token = await broker_fixture.receive_one(queue)
     await renew(broker_fixture.broker, queue, token)
     crashing: Any = CrashingLocks(broker_fixture.broker.lock_store)
@@ -326,13 +332,13 @@ async def test_a_purge_whose_process_dies_leaves_nothing_to_renew(broker_fixture
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_a_purge_of_what_is_locked_takes_locks_that_have_ended_and_are_not_swept(
+async def test_a_purge_of_locked_messages_includes_expired_unswept_locks(
     broker_fixture: BrokerFixture, queue: Queue, renewed: bool
 ) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
         await renew(broker_fixture.broker, queue, token)
-    # Longer than any lead, so that the message store itself says that the lock has ended.
+    # Longer than any lead, so that the message store itself decides that the lock has ended.
     await broker_fixture.advance_time(MINUTE // SECOND + 1, token)
     live = await broker_fixture.receive_one(queue)
     assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.AVAILABLE], MatchAll())) == 0
@@ -349,10 +355,10 @@ async def test_a_purge_of_what_is_locked_takes_locks_that_have_ended_and_are_not
 @pytest.mark.behaviour("S2.3", "S2.27")
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
-async def test_a_message_that_kills_its_receivers_is_dead_lettered_at_the_limit(
+async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limit(
     broker_fixture: BrokerFixture, store_fixture: StoreFixture, limit: int, keyed: bool
 ) -> None:
-    """Each receiver dies in silence, every second one after it has renewed its lock."""
+    """Each receiver crashes silently, every second one after it has renewed its lock."""
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=limit))
     await send(broker_fixture.broker, queue, [NewMessage(Envelope("killer"))])
     for death in range(limit):
@@ -367,7 +373,7 @@ async def test_a_message_that_kills_its_receivers_is_dead_lettered_at_the_limit(
     assert (dead.failure_count, dead.dead_letter_reason) == (limit, MAX_DELIVERY_COUNT_REASON)
 
 
-async def test_a_repeated_receive_promises_what_a_renewed_lock_keeps(
+async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     await send(broker_fixture.broker, queue, [NewMessage(Envelope(""))])

@@ -1,4 +1,4 @@
-"""The order of delivery that SQL restates is the one that the rules say."""
+"""The order of delivery in SQL is the order of the rules."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ from tests.contract.store_fixture import StoreFixture, abandonment, bodies, clai
 
 @dataclass(frozen=True)
 class MessageHistory:
-    """What befalls one message before the order is looked at."""
+    """The events of one message before its order is tested."""
 
     priority: int
-    age: int  # seconds for which it has been available; below nought it is not yet
+    age: int  # seconds since it became available; negative if it is not yet
     ttl: int | None
     final_state: str
 
@@ -59,21 +59,21 @@ async def test_messages_are_claimed_in_the_order_of_the_rules(
 
 
 async def candidates(store_fixture: StoreFixture, queue: Queue, batch: int) -> list[int]:
-    """The numbers of what may be claimed, looked at in batches."""
+    """Return the numbers of claimable messages, read in batches."""
     found: list[int] = []
     after = START_POSITION
     for _ in bounded("nothing is left to look at"):
-        seen = await store_fixture.store.candidates(queue.id, MessageState.AVAILABLE, after, batch)
-        assert len(seen) <= batch
-        if not seen:
+        page = await store_fixture.store.candidates(queue.id, MessageState.AVAILABLE, after, batch)
+        assert len(page) <= batch
+        if not page:
             break
-        found += [one.sequence_number for one in seen]
-        after = delivery_position(seen[-1])
+        found += [one.sequence_number for one in page]
+        after = delivery_position(page[-1])
     return found
 
 
 async def apply_histories(store_fixture: StoreFixture, queue: Queue, histories: list[MessageHistory]) -> None:
-    """Let these messages come into being and meet their fates, then set their ages."""
+    """Send these messages, apply their events, then set their ages."""
     for history in histories:
         ttl = None if history.ttl is None else MINUTE
         (number,) = await store_fixture.send(queue, b"body", priority=history.priority, ttl=ttl)
@@ -102,7 +102,7 @@ async def test_an_abandoned_message_returns_to_the_front(store_fixture: StoreFix
     assert bodies(await store_fixture.claim(queue)) == [b"a", b"b", b"c"]
 
 
-async def test_a_delayed_message_is_ordered_by_when_it_is_due(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_delayed_message_is_ordered_by_its_due_time(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.store.send([draft(queue, b"early"), draft(queue, b"due second", delay=20 * SECOND)])
     await store_fixture.store.send([draft(queue, b"due first", delay=10 * SECOND)])
     await store_fixture.advance_time(30)
@@ -111,7 +111,7 @@ async def test_a_delayed_message_is_ordered_by_when_it_is_due(store_fixture: Sto
     assert bodies(await store_fixture.claim(queue)) == [b"early", b"due first", b"due second", b"late"]
 
 
-async def test_a_higher_priority_goes_first_whenever_it_was_sent(store_fixture: StoreFixture, queue: Queue) -> None:
-    for place, priority in enumerate([4, 0, 9, 4, 9]):
-        await store_fixture.send(queue, b"%d" % place, priority=priority)
+async def test_a_higher_priority_is_delivered_first(store_fixture: StoreFixture, queue: Queue) -> None:
+    for index, priority in enumerate([4, 0, 9, 4, 9]):
+        await store_fixture.send(queue, b"%d" % index, priority=priority)
     assert bodies(await store_fixture.claim(queue)) == [b"2", b"4", b"0", b"3", b"1"]

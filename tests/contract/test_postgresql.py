@@ -1,4 +1,4 @@
-"""What is particular to statements on PostgreSQL: plans, many callers, depths."""
+"""Particular to statements on PostgreSQL: plans, shared statements, depths."""
 
 import asyncio
 import re
@@ -49,7 +49,7 @@ LONG_WAITS = f"""
 
 @pytest.fixture
 async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
-    """A PostgreSQL store with nothing in it."""
+    """An empty PostgreSQL store."""
     store_fixture = PostgresqlFixture(postgres_url)
     await store_fixture.open()
     yield store_fixture
@@ -57,7 +57,7 @@ async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
 
 
 def pool_of(store_fixture: PostgresqlFixture) -> Pool[PostgresqlSession]:
-    """The connections of the store."""
+    """Return the pool of the store."""
     assert isinstance(store_fixture.store, PostgresqlStore)
     return store_fixture.store._pool
 
@@ -80,7 +80,7 @@ STATISTICS: dict[str, Sequence[str]] = {
 
 
 @pytest.mark.parametrize("past", STATISTICS)
-async def test_every_plan_finds_rows_by_an_index_whatever_the_planner_believes(
+async def test_every_plan_finds_rows_by_an_index_with_any_statistics(
     store_fixture: PostgresqlFixture, past: str
 ) -> None:
     await store_fixture.execute(f"TRUNCATE {', '.join(GROWING)}")
@@ -107,16 +107,16 @@ INDEX_COLUMNS = {
     for index in table.indexes
 }
 ORDERED_SCANS = {"until_next_due", "orphaned_queues"}
-"""Statements that want but the first entry of an index."""
+"""Statements that need only the first entry of an index."""
 
 UNORDERED_SCANS = {"claimable_queues"}
-"""Statements that stop at the first entry, which nearly always has what they ask for."""
+"""Statements that stop at the first entry, which nearly always matches."""
 
 SCAN = re.compile(rf"Index (?:Only )?Scan using (\w+) on (?:{'|'.join(GROWING)})\b.*\n(.*)")
 
 
 def scans_whole_table(name: str, plan: str) -> bool:
-    """Whether the plan reads a growing table, or one of its indexes, without a condition on the first column."""
+    """Return whether the plan reads a growing table, or one of its indexes, without a condition on the first column."""
     if re.search(rf"Seq Scan on ({'|'.join(GROWING)})\b|Hash Join|Merge Join|Bitmap", plan):
         return True
     walked = [
@@ -128,8 +128,8 @@ def scans_whole_table(name: str, plan: str) -> bool:
 
 
 def skips_index_column(plan: str) -> bool:
-    """Whether a plan has a condition on a column of an index and none on one before it: then the search cannot begin
-    or end there, and goes past every entry that the columns before leave.
+    """Return whether a plan has a condition on a column of an index and none on an earlier column. Then the search
+    cannot begin or end there, and reads every entry that the earlier columns leave.
     """
     for index, condition in SCAN.findall(plan):
         columns = INDEX_COLUMNS.get(index, ())
@@ -139,7 +139,7 @@ def skips_index_column(plan: str) -> bool:
     return False
 
 
-async def test_a_claim_goes_past_nothing_but_what_it_takes(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_a_claim_skips_no_index_entries(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, *[b"waiting"] * 300)
     await store_fixture.send(queue, *[b"scheduled"] * 300, delay=LOCK_DURATION)
     watched = ClaimRecorder(store_fixture)
@@ -147,7 +147,7 @@ async def test_a_claim_goes_past_nothing_but_what_it_takes(store_fixture: Postgr
     assert watched.skipped == 0
 
 
-# ---- many callers ----------------------------------------------------------------------------------------------------
+# ---- shared statements -----------------------------------------------------------------------------------------------
 
 
 async def test_claims_that_share_a_statement_are_served_in_order_of_arrival(store_fixture: PostgresqlFixture) -> None:
@@ -169,17 +169,17 @@ async def test_claims_that_share_a_statement_are_served_in_order_of_arrival(stor
             assert 0 <= one_claim.lock_duration - ((message.locked_until or 0) - message.read_at) < LOCK_DURATION
 
 
-async def test_claims_of_more_than_a_statement_holds_are_all_served(
+async def test_claims_beyond_the_limit_of_a_statement_are_all_served(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, *[b"body"] * 1000)
     taken = await asyncio.gather(*(store_fixture.claim(queue, 700) for _ in range(3)))
-    # Two statements at once pass over what the other one holds, so the shares are a matter of chance.
+    # Two concurrent statements skip each other's locked rows, so the shares vary.
     assert sum(map(len, taken)) == 1000
     assert max(map(len, taken)) <= 700
 
 
-async def test_two_who_wait_for_each_other_are_both_served(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_deadlocked_transactions_are_both_served(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     (one, other) = await store_fixture.claim(queue, 2) if await store_fixture.send(queue, b"1", b"2") else ()
     meeting = asyncio.Barrier(2)
 
@@ -203,9 +203,7 @@ async def test_two_who_wait_for_each_other_are_both_served(store_fixture: Postgr
 # ---- depths ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_adds_up_to_a_depth_is_folded_and_stays_the_same(
-    store_fixture: PostgresqlFixture, queue: Queue
-) -> None:
+async def test_folding_the_rows_of_a_depth_keeps_the_depth(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     for _ in range(5):
         await store_fixture.send(queue, b"kept", b"later")
         await store_fixture.send(queue, b"scheduled", delay=LOCK_DURATION)
@@ -219,7 +217,7 @@ async def test_what_adds_up_to_a_depth_is_folded_and_stays_the_same(
     assert await store_fixture.execute("SELECT queue_id, total, scheduled FROM depth") == [(queue.id, 10, 5)]
 
 
-async def test_the_depth_of_a_deleted_queue_is_forgotten(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_the_depth_of_a_deleted_queue_is_deleted(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"orphan")
     await store_fixture.store.queues.delete(queue)
     await store_fixture.store.delete_expired(100)
@@ -229,8 +227,8 @@ async def test_the_depth_of_a_deleted_queue_is_forgotten(store_fixture: Postgres
 # ---- sealing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_dies_while_sealing_has_sealed_nothing(store_fixture: PostgresqlFixture) -> None:
-    """The rows are numbered and the batch is not noted yet when the connection ends."""
+async def test_a_process_that_crashes_while_sealing_has_sealed_nothing(store_fixture: PostgresqlFixture) -> None:
+    """The rows are numbered and the batch is not recorded yet when the connection ends."""
     queue = await store_fixture.queue()
     for _ in range(3):
         message = await store_fixture.locked(queue)
@@ -251,11 +249,11 @@ async def test_whoever_dies_while_sealing_has_sealed_nothing(store_fixture: Post
     assert (batch.number, batch.row_count) == (1, 3)
 
 
-# ---- a transaction that the server has undone ------------------------------------------------------------------------
+# ---- a transaction that the server has rolled back -------------------------------------------------------------------
 
 
 class CancelsAfterFetch:
-    """A session whose second claim the server cancels, as it does with a statement that takes too long."""
+    """A session in which the server cancels the second claim, as it does with a statement that takes too long."""
 
     def __init__(self, session: PostgresqlSession) -> None:
         self._session = session
@@ -275,7 +273,7 @@ class CancelsAfterFetch:
 async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    """It had served one of two messages, which the server has taken back with everything else."""
+    """It had served one of two messages. The server has rolled that back with the rest."""
     await store_fixture.send(queue, b"body")
     one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanFloors()
     floors._floors[queue.id] = ScanFloor(time.monotonic(), 0)
@@ -292,7 +290,7 @@ async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
 
 
 async def test_an_attempt_waits_for_a_table_as_any_request_does(store_fixture: PostgresqlFixture, queue: Queue) -> None:
-    """Maintenance of a table takes it for moments. It is not another request that makes the same attempt."""
+    """Maintenance locks a table for moments. It is not another request with the same attempt."""
     await store_fixture.send(queue, b"body")
     first, second = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
     async with store_fixture.open_transaction("LOCK TABLE message"):
@@ -305,13 +303,11 @@ async def test_an_attempt_waits_for_a_table_as_any_request_does(store_fixture: P
     assert not (await receiving).replayed
 
 
-async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(
-    postgres_url: str, queue: Queue, store_fixture: PostgresqlFixture
-) -> None:
+async def test_a_closed_store_is_unavailable(postgres_url: str, queue: Queue, store_fixture: PostgresqlFixture) -> None:
     message = await store_fixture.locked(queue)
     late = await open_store(postgres_url, SystemClock(), 1)
     await late.close()
-    for asked in (
+    for request in (
         late.send([draft(queue)]),
         late.claim(claim(queue)),
         late.claim_once(claim(queue), Attempt(b"k" * 32, b"f" * 32, HOUR)),
@@ -320,4 +316,4 @@ async def test_what_is_asked_of_a_closed_store_answers_that_it_is_unavailable(
         late.read(queue.id, message.sequence_number),
     ):
         with pytest.raises(StoreUnavailable):
-            await asked
+            await request

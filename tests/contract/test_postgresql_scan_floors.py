@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL while a backup keeps dead index entries alive: cheap, and in order."""
+"""Claims on PostgreSQL stay cheap and in order while a backup keeps dead index entries alive."""
 
 from collections.abc import AsyncIterator
 
@@ -20,7 +20,7 @@ DEAD_ENTRIES = 3 * COSTLY_SCAN
 
 @pytest.fixture
 async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
-    """A PostgreSQL store with nothing in it."""
+    """An empty PostgreSQL store."""
     store_fixture = PostgresqlFixture(postgres_url)
     await store_fixture.open()
     yield store_fixture
@@ -35,20 +35,20 @@ async def queue(store_fixture: PostgresqlFixture) -> AsyncIterator[Queue]:
     async with backup.transaction(isolation="repeatable_read"):
         await backup.execute("SELECT count(*) FROM message")
         for _ in range(DEAD_ENTRIES // 500):
-            await store_fixture.send(queue, *[b"gone"] * 500)
-            gone = await store_fixture.claim(queue, 500)
-            await store_fixture.store.remove([completion(queue, message) for message in gone])
+            await store_fixture.send(queue, *[b"removed"] * 500)
+            removed = await store_fixture.claim(queue, 500)
+            await store_fixture.store.remove([completion(queue, message) for message in removed])
         yield queue
     await backup.close()
 
 
 def has_scan_floor(store_fixture: PostgresqlFixture, queue: Queue) -> bool:
-    """Whether the store's own claims begin above the bottom."""
+    """Return whether the store's own claims begin above the start of the queue."""
     assert isinstance(store_fixture.store, PostgresqlStore)
     return queue.id in store_fixture.store._scan_floors._floors
 
 
-async def test_one_claim_goes_past_the_dead_and_the_next_does_not(
+async def test_one_claim_skips_the_dead_entries_and_the_next_does_not(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)
@@ -59,13 +59,15 @@ async def test_one_claim_goes_past_the_dead_and_the_next_does_not(
     assert claims.skipped < 5
 
 
-async def test_an_empty_queue_has_a_floor_as_well(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_an_empty_queue_has_a_scan_floor_too(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     claims = ClaimRecorder(store_fixture)
     assert await claims.claim(queue, 1) == []
     assert claims.scan_floors.scan([queue.id]).from_start == set()
 
 
-async def test_what_is_abandoned_or_urgent_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_abandoned_and_urgent_messages_are_delivered_in_order(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
     await store_fixture.send(queue, b"first", b"second", b"third")
     (first,) = await store_fixture.claim(queue, 1)
     assert has_scan_floor(store_fixture, queue)
@@ -76,7 +78,7 @@ async def test_what_is_abandoned_or_urgent_comes_in_its_place(store_fixture: Pos
     assert has_scan_floor(store_fixture, queue)
 
 
-async def test_what_was_scheduled_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_promoted_messages_are_delivered_in_order(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"scheduled", delay=LOCK_DURATION)
     await store_fixture.send(queue, b"first", b"second")
     assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
@@ -85,7 +87,7 @@ async def test_what_was_scheduled_comes_in_its_place(store_fixture: PostgresqlFi
     assert bodies(await store_fixture.claim(queue, 1)) == [b"scheduled"]
 
 
-async def test_what_was_edited_comes_in_its_place(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_edited_messages_are_delivered_in_order(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"first", b"second", b"third")
     assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
     (_, third) = await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
@@ -93,7 +95,7 @@ async def test_what_was_edited_comes_in_its_place(store_fixture: PostgresqlFixtu
     assert bodies(await store_fixture.claim(queue, 1)) == [b"third"]
 
 
-async def test_what_another_process_puts_below_the_floor_is_found_after_a_second(
+async def test_a_message_of_another_process_below_the_floor_is_found_after_a_second(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)
@@ -106,7 +108,7 @@ async def test_what_another_process_puts_below_the_floor_is_found_after_a_second
     assert await claims.claim(queue, 1) == [b"first"]
 
 
-async def test_a_claim_that_comes_short_looks_below_the_floor_when_that_is_cheap(
+async def test_an_incomplete_claim_scans_below_the_floor_if_that_is_cheap(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)
@@ -119,7 +121,7 @@ async def test_a_claim_that_comes_short_looks_below_the_floor_when_that_is_cheap
     assert await claims.claim(queue, 1) == [b"first"]
 
 
-async def test_a_new_process_begins_at_the_bottom(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_a_new_process_begins_at_the_start(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"first", b"second")
     assert bodies(await store_fixture.claim(queue, 1)) == [b"first"]
     other = await open_store(store_fixture._url, SystemClock())

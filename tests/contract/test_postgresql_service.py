@@ -1,4 +1,4 @@
-"""What is particular to the service of PostgreSQL: who may serve a database, poolers, lost connections."""
+"""Particular to PostgreSQL as a service: the lock on a database, poolers, lost connections."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 @pytest.fixture
 async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
-    """A PostgreSQL store with nothing in it."""
+    """An empty PostgreSQL store."""
     store_fixture = PostgresqlFixture(postgres_url)
     await store_fixture.open()
     yield store_fixture
@@ -38,7 +38,7 @@ async def store_fixture(postgres_url: str) -> AsyncIterator[PostgresqlFixture]:
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[PostgresqlStore]:
-    """The database once more, as by another process."""
+    """Open the database once more, as another process does."""
     store = await open_store(url, SystemClock())
     assert isinstance(store, PostgresqlStore)
     try:
@@ -48,14 +48,14 @@ async def opened(url: str) -> AsyncIterator[PostgresqlStore]:
 
 
 async def ask(store: PostgresqlStore, sql: str) -> Sequence[Any]:
-    """The rows of a query over one of the store's own connections."""
+    """Return the rows of a query over one of the store's own connections."""
     return await store._pool.run(lambda session: session._connection.fetch(sql))
 
 
-# ---- who serves a database -------------------------------------------------------------------------------------------
+# ---- lock on the database --------------------------------------------------------------------------------------------
 
 
-async def test_one_process_without_redis_has_the_database_for_itself(postgres_url: str) -> None:
+async def test_one_process_without_redis_locks_the_database_exclusively(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other:
         assert await one.acquire_exclusive() == []
         with pytest.raises(DatabaseInUse, match="Redis"):
@@ -64,7 +64,7 @@ async def test_one_process_without_redis_has_the_database_for_itself(postgres_ur
             await other.acquire_shared()
 
 
-async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(postgres_url: str) -> None:
+async def test_processes_with_redis_share_the_database_but_not_with_one_without(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other, opened(postgres_url) as third:
         await one.acquire_shared()
         await other.acquire_shared()
@@ -72,14 +72,14 @@ async def test_processes_with_redis_serve_side_by_side_but_not_with_one_without(
             await third.acquire_exclusive()
 
 
-async def test_a_closed_store_makes_room(postgres_url: str) -> None:
+async def test_a_closed_store_releases_the_database(postgres_url: str) -> None:
     async with opened(postgres_url) as one:
         await one.acquire_exclusive()
     async with opened(postgres_url) as other:
         await other.acquire_exclusive()
 
 
-async def test_a_lost_claim_is_taken_again(postgres_url: str) -> None:
+async def test_a_lost_lock_on_the_database_is_taken_again(postgres_url: str) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as other:
         await one.acquire_exclusive()
         await end_connections(postgres_url)
@@ -89,7 +89,7 @@ async def test_a_lost_claim_is_taken_again(postgres_url: str) -> None:
 
 
 async def check_lock_held(store: PostgresqlStore, url: str) -> None:
-    """Have the store look after its claim; until it holds it again it counts as unavailable."""
+    """Let the store check its advisory lock. Until it holds it again, the store counts as unavailable."""
     await store.now()
     connection = await asyncpg.connect(url)
     held = await connection.fetchval(
@@ -101,7 +101,7 @@ async def check_lock_held(store: PostgresqlStore, url: str) -> None:
         raise StoreUnavailable
 
 
-async def test_whose_claim_was_taken_meanwhile_answers_nothing_until_the_other_has_gone(postgres_url: str) -> None:
+async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(postgres_url: str) -> None:
     async with opened(postgres_url) as one:
         await one.acquire_exclusive()
         async with opened(postgres_url) as other:
@@ -114,7 +114,7 @@ async def test_whose_claim_was_taken_meanwhile_answers_nothing_until_the_other_h
 
 
 @pytest.mark.parametrize("setting", ["synchronous_commit"])
-async def test_a_server_that_may_lose_what_it_acknowledged_is_named(postgres_url: str, setting: str) -> None:
+async def test_unsafe_server_settings_are_reported(postgres_url: str, setting: str) -> None:
     async with opened(f"{postgres_url}?{setting}=off") as store:
         assert await store.acquire_exclusive() == [UNSAFE_SETTINGS[setting]]
 
@@ -131,7 +131,7 @@ async def test_behind_a_pooler_nothing_outlasts_a_transaction(store_fixture: Pos
         assert await ask(store, "SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
 
 
-def test_the_statement_cache_is_on_or_off() -> None:
+def test_the_statement_cache_can_only_be_switched_off() -> None:
     with pytest.raises(ValueError, match="statement_cache_size"):
         parse_address("postgresql://localhost/peeklock?statement_cache_size=50")
     server_address = parse_address("postgresql://localhost/peeklock?statement_cache_size=0&sslmode=require")
@@ -141,7 +141,7 @@ def test_the_statement_cache_is_on_or_off() -> None:
 # ---- outages ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_silent_counts_as_gone(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_is_unavailable(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.store.postgresql.session.ANSWER_SECONDS", 3.0)
     async with opened(postgres_url) as store:
         ((backend,),) = await ask(store, "SELECT pg_backend_pid()")
@@ -155,7 +155,7 @@ async def test_a_server_that_is_silent_counts_as_gone(postgres_url: str, monkeyp
 
 
 async def end_connections(url: str) -> None:
-    """End every connection of the service to this database, and return when they have gone."""
+    """End every connection of the service to this database. Return when they have ended."""
     connection = await asyncpg.connect(url)
     await connection.execute(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
@@ -165,7 +165,7 @@ async def end_connections(url: str) -> None:
 
 
 async def eventually(act: Callable[[], Awaitable[Result]]) -> Result:
-    """What comes of the act once the store is available again; a minute is too long."""
+    """Return the result of the action once the store is available again. A minute is too long."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -174,7 +174,7 @@ async def eventually(act: Callable[[], Awaitable[Result]]) -> Result:
                 await asyncio.sleep(0.02)
 
 
-async def test_after_lost_connections_the_store_goes_on_without_a_restart(
+async def test_after_lost_connections_the_store_continues_without_a_restart(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"before")
@@ -188,7 +188,7 @@ async def test_a_connection_lost_in_the_middle_fails_every_caller_of_its_batch(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)
-    # The table is held, because a settlement skips a row that is held.
+    # The table is locked, because a settlement skips a locked row.
     async with store_fixture.open_transaction("LOCK TABLE message"):
         settled = [asyncio.create_task(store_fixture.store.remove([completion(queue, message)])) for _ in range(3)]
         await store_fixture.wait_until_blocked()
@@ -213,7 +213,7 @@ async def test_a_server_that_stops_and_starts_again(private_server: Callable[...
         assert message.body == b"kept"
 
 
-async def test_a_database_that_takes_no_writes_is_unavailable(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_a_read_only_database_is_unavailable(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     (name,) = (await store_fixture.execute("SELECT current_database()"))[0]
     await store_fixture.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     try:
@@ -226,12 +226,12 @@ async def test_a_database_that_takes_no_writes_is_unavailable(store_fixture: Pos
         await connection.close()
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_an_unreachable_server_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
         await open_store("postgresql://peeklock@127.0.0.1:1/peeklock", SystemClock())
 
 
-async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_seconds(
+async def test_a_statement_waits_a_few_seconds_at_most_for_a_locked_row(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     async with store_fixture.open_transaction("SELECT FROM queue FOR UPDATE"):
@@ -260,9 +260,9 @@ async def test_a_row_that_stays_locked_is_waited_for_no_longer_than_a_few_second
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_the_driver_says(error: Exception, meaning: type[Exception]) -> None:
+def test_a_driver_error_becomes_an_error_of_the_store(error: Exception, meaning: type[Exception]) -> None:
     with pytest.raises(meaning) as raised, translate_errors():
         raise error
-    if isinstance(raised.value, StoreUnavailable):  # which a client hears
+    if isinstance(raised.value, StoreUnavailable):  # which a client receives
         assert str(raised.value).startswith(("The database", "The disk of the database", "Another transaction"))
         assert str(error) not in str(raised.value) or not str(error)

@@ -1,4 +1,4 @@
-"""Queues are made once, found by name and id, changed only as they were seen, and listed in the order of their names."""
+"""Queues are created once, found by name and id, changed only if unchanged since read, and listed by name."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ SETTINGS = QueueSettings(
 )
 
 
-async def test_a_queue_is_made_once_and_found_as_it_was_made(store_fixture: StoreFixture) -> None:
+async def test_a_queue_is_created_once_and_found_as_created(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
     queue, made = await queues.create("a", SETTINGS)
     assert made
@@ -37,10 +37,10 @@ async def test_a_queue_is_made_once_and_found_as_it_was_made(store_fixture: Stor
     again, made_again = await queues.create("a", QueueSettings())
     assert not made_again
     assert again == queue == await queues.by_name("a") == await queues.by_id(queue.id)
-    assert queue.settings.status is SETTINGS.status  # which a text of the same letters is not
+    assert queue.settings.status is SETTINGS.status  # which an equal text is not
 
 
-async def test_what_is_not_there_is_not_found(store_fixture: StoreFixture) -> None:
+async def test_a_missing_queue_is_not_found(store_fixture: StoreFixture) -> None:
     assert await store_fixture.store.queues.by_name("a") is None
     assert await store_fixture.store.queues.by_id(10**6) is None
 
@@ -54,23 +54,25 @@ async def test_a_name_that_no_queue_can_have_is_refused_and_found_nowhere(
     assert await store_fixture.store.queues.by_name(name) is None
 
 
-async def test_of_many_who_make_a_queue_at_once_one_does(store_fixture: StoreFixture, stores: list[Store]) -> None:
+async def test_of_concurrent_creations_of_a_queue_one_succeeds(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
     for name in ("a", "b", "c"):
         answers = await asyncio.gather(*(stores[p % 2].queues.create(name, QueueSettings()) for p in range(10)))
         assert sum(made for _, made in answers) == 1
         assert len({queue.id for queue, _ in answers}) == 1
 
 
-async def test_of_many_who_make_queues_at_once_no_more_succeed_than_the_limit(
+async def test_concurrent_creations_of_queues_never_exceed_the_limit(
     store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
-    makes = [store.queues.create(f"queue-{place}", QueueSettings(), 3) for place in range(20) for store in stores]
+    makes = [store.queues.create(f"queue-{index}", QueueSettings(), 3) for index in range(20) for store in stores]
     for end in await asyncio.gather(*makes, return_exceptions=True):
         assert isinstance(end, tuple | TooManyQueues)
     assert await store_fixture.execute("SELECT COUNT(*) FROM queue") == [(3,)]
 
 
-async def test_all_who_make_the_last_queue_of_the_limit_at_once_get_it(
+async def test_concurrent_creations_of_the_last_allowed_queue_all_get_it(
     store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
     makes = [store.queues.create("last", QueueSettings(), 1) for store in stores * 8]
@@ -79,7 +81,7 @@ async def test_all_who_make_the_last_queue_of_the_limit_at_once_get_it(
     assert len({queue.id for queue, _ in made}) == 1
 
 
-async def test_names_are_told_apart_letter_by_letter(store_fixture: StoreFixture) -> None:
+async def test_names_are_compared_exactly(store_fixture: StoreFixture) -> None:
     made = [await store_fixture.store.queues.create(name, QueueSettings()) for name in ("a", "A", "a-b", "a_b", "a.b")]
     assert len({queue.id for queue, was_made in made if was_made}) == 5
     found = await store_fixture.store.queues.by_name("A")
@@ -87,18 +89,18 @@ async def test_names_are_told_apart_letter_by_letter(store_fixture: StoreFixture
     assert found.name == "A"
 
 
-async def test_pages_go_by_code_point(store_fixture: StoreFixture) -> None:
+async def test_pages_are_ordered_by_code_point(store_fixture: StoreFixture) -> None:
     names = ["b", "B", "a1", "a-1", "a.1", "a_1", "a", "Z", "0", "aB", "ab"]
     for name in names:
         await store_fixture.store.queues.create(name, QueueSettings())
-    seen: list[str] = []
+    listed: list[str] = []
     for _ in bounded("a page is empty", len(names)):
-        page = await store_fixture.store.queues.page(seen[-1] if seen else "", 4)
+        page = await store_fixture.store.queues.page(listed[-1] if listed else "", 4)
         assert len(page) <= 4
         if not page:
             break
-        seen += [queue.name for queue in page]
-    assert seen == sorted(names)
+        listed += [queue.name for queue in page]
+    assert listed == sorted(names)
 
 
 async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:
@@ -111,7 +113,7 @@ async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:
     assert await store_fixture.store.queues.by_name("a") == changed
 
 
-async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(store_fixture: StoreFixture) -> None:
+async def test_a_change_that_revokes_locks_is_recorded_until_they_are_revoked(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
     first, _ = await queues.create("first", QueueSettings())
     second, _ = await queues.create("second", QueueSettings())
@@ -128,13 +130,13 @@ async def test_a_change_that_takes_locks_is_remembered_until_they_are_taken(stor
     await queues.end_revocation(one)
     await store_fixture.advance_time(1)
     await queues.change(changed, QueueSettings(max_delivery_count=4))
-    await queues.end_revocation(other)  # which is not the last any more
+    await queues.end_revocation(other)  # which is outdated now
     (last,) = await queues.revocations(10)
     assert last.queue_id == second.id
     assert is_close(last.granted_until, await store_fixture.store.now())
 
 
-async def test_a_change_takes_locks_that_were_given_before_the_clock_was_set_back(store_fixture: StoreFixture) -> None:
+async def test_a_change_revokes_locks_granted_before_the_clock_was_set_back(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     await store_fixture.locked(queue)
     await store_fixture.advance_time(-60)
@@ -145,10 +147,10 @@ async def test_a_change_takes_locks_that_were_given_before_the_clock_was_set_bac
 
 async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
-    seen, _ = await queues.create("a", QueueSettings())
-    changed = await queues.change(seen, SETTINGS)
-    assert await queues.change(seen, QueueSettings()) is None
-    assert not await queues.delete(seen)
+    original, _ = await queues.create("a", QueueSettings())
+    changed = await queues.change(original, SETTINGS)
+    assert await queues.change(original, QueueSettings()) is None
+    assert not await queues.delete(original)
     assert await queues.by_name("a") == changed
     assert changed is not None
     assert await queues.delete(changed)
@@ -157,16 +159,16 @@ async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(sto
     assert not await queues.delete(changed)
 
 
-async def test_of_changes_at_once_one_takes_effect(store_fixture: StoreFixture, stores: list[Store]) -> None:
+async def test_of_concurrent_changes_one_takes_effect(store_fixture: StoreFixture, stores: list[Store]) -> None:
     queue, _ = await store_fixture.store.queues.create("a", QueueSettings())
-    changes_wanted = [QueueSettings(description=f"{place}") for place in range(8)]
-    changes = (stores[place % 2].queues.change(queue, settings) for place, settings in enumerate(changes_wanted))
+    changes_wanted = [QueueSettings(description=f"{index}") for index in range(8)]
+    changes = (stores[index % 2].queues.change(queue, settings) for index, settings in enumerate(changes_wanted))
     (only,) = [changed for changed in await asyncio.gather(*changes) if changed]
     assert await store_fixture.store.queues.by_name("a") == only
     assert only.version == 2
 
 
-async def test_a_change_or_deletion_touches_one_queue(store_fixture: StoreFixture) -> None:
+async def test_a_change_or_deletion_affects_one_queue(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
     (one, _), (two, _), (three, _) = [await queues.create(name, QueueSettings()) for name in ("a", "b", "c")]
     await queues.change(one, SETTINGS)

@@ -1,4 +1,4 @@
-"""Whoever lost a lock hears truly whether somebody else has had the message since."""
+"""The store knows whether a message was delivered again after a lock was lost."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ENDED = LOCK_DURATION // SECOND + 1
 
 
 async def tombstone_of(store_fixture: StoreFixture, queue: Queue) -> Tombstone:
-    """The tombstone of a delivery whose lock ran out some time ago."""
+    """The tombstone of a delivery whose lock expired some time ago."""
     message = await store_fixture.locked(queue)
     await store_fixture.advance_time(ENDED)
     await store_fixture.store.release([expiry(message)])
@@ -22,12 +22,12 @@ async def tombstone_of(store_fixture: StoreFixture, queue: Queue) -> Tombstone:
     return tombstone
 
 
-async def test_what_only_lies_there_was_not_delivered_again(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_an_available_message_was_not_delivered_again(store_fixture: StoreFixture, queue: Queue) -> None:
     assert not await store_fixture.store.delivered_since(await tombstone_of(store_fixture, queue))
 
 
 @pytest.mark.parametrize("retention", [0, DAY])
-async def test_what_was_purged_before_anybody_had_it_was_not_delivered_again(
+async def test_a_message_purged_before_a_second_receive_was_not_delivered_again(
     store_fixture: StoreFixture, queue: Queue, retention: int
 ) -> None:
     tombstone = await tombstone_of(store_fixture, queue)
@@ -36,7 +36,7 @@ async def test_what_was_purged_before_anybody_had_it_was_not_delivered_again(
     assert not await store_fixture.store.delivered_since(tombstone)
 
 
-async def test_what_somebody_holds_was_delivered_again(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_locked_message_was_delivered_again(store_fixture: StoreFixture, queue: Queue) -> None:
     tombstone = await tombstone_of(store_fixture, queue)
     (again,) = await store_fixture.claim(queue)
     assert again.sequence_number == tombstone.token.sequence_number
@@ -44,7 +44,7 @@ async def test_what_somebody_holds_was_delivered_again(store_fixture: StoreFixtu
 
 
 @pytest.mark.parametrize("retention", [0, DAY])
-async def test_what_somebody_completed_was_delivered_again(
+async def test_a_completed_message_was_delivered_again(
     store_fixture: StoreFixture, queue: Queue, retention: int
 ) -> None:
     tombstone = await tombstone_of(store_fixture, queue)
@@ -53,7 +53,7 @@ async def test_what_somebody_completed_was_delivered_again(
     assert await store_fixture.store.delivered_since(tombstone)
 
 
-async def test_what_somebody_had_before_it_was_redriven_elsewhere_was_delivered_again(
+async def test_a_message_received_before_a_redrive_was_delivered_again(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     tombstone = await tombstone_of(store_fixture, queue)

@@ -1,4 +1,4 @@
-"""Two replicas, one of them cut off from Redis: a lock that it takes is not renewed through the other one."""
+"""Two replicas, one without a connection to Redis: a lock that it revokes is not renewed through the other one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ class Replicas:
     clock: VirtualClock
 
     async def renewed_lock(self, queue: Queue) -> LockToken:
-        """A lock with a living record in Redis."""
+        """A lock with a live record in Redis."""
         await send(self.healthy, queue, [NewMessage(Envelope(""))])
         (message,) = await receive(self.healthy, queue, ReceiveRequest())
         token = token_of(message)
@@ -49,7 +49,7 @@ class Replicas:
         return token
 
     async def renew_again(self, queue: Queue, token: LockToken) -> RenewedLock:
-        """Renew through the replica that reaches Redis, which knows the queue as it is now."""
+        """Renew through the replica that reaches Redis, with the queue's current settings."""
         return await run_advancing(self.clock, renew(self.healthy, await reload_queue(self.healthy, queue.name), token))
 
 
@@ -93,7 +93,7 @@ async def test_a_purged_lock_is_not_renewed(replicas: Replicas, queue: Queue) ->
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
-async def test_a_lock_that_a_change_has_taken_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
+async def test_a_lock_that_a_change_has_revoked_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
     await change_queue(replicas.disconnected, queue, lambda old: replace(old, max_delivery_count=3))
     with pytest.raises(LockLost) as lost:
@@ -101,8 +101,8 @@ async def test_a_lock_that_a_change_has_taken_is_not_renewed(replicas: Replicas,
     assert lost.value.cause is LossCause.ENTITY_CHANGED
 
 
-async def test_a_lock_that_a_change_is_about_to_take_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
-    """The replica that made the change died after its commit, so the lock is still in its row."""
+async def test_a_lock_that_a_change_is_about_to_revoke_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
+    """The replica that made the change crashed after its commit, so the lock is still in its row."""
     token = await replicas.renewed_lock(queue)
     assert await replicas.disconnected.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
     with pytest.raises(MessageBusy):
@@ -112,9 +112,7 @@ async def test_a_lock_that_a_change_is_about_to_take_is_not_renewed(replicas: Re
         await replicas.renew_again(queue, token)
 
 
-async def test_a_lock_of_a_queue_that_was_deleted_and_made_again_is_not_renewed(
-    replicas: Replicas, queue: Queue
-) -> None:
+async def test_a_lock_of_a_deleted_and_recreated_queue_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
     await delete_queue(replicas.disconnected, queue)
     again, made = await replicas.disconnected.store.queues.create(queue.name, QueueSettings())
@@ -133,7 +131,7 @@ async def test_a_lock_is_renewed_through_its_own_queue_only(
     await replicas.renew_again(queue, token)
 
 
-async def test_a_change_that_takes_no_locks_costs_one_renewal_in_sql(replicas: Replicas, queue: Queue) -> None:
+async def test_a_change_that_revokes_no_locks_costs_one_renewal_in_sql(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
     await change_queue(replicas.disconnected, queue, lambda old: replace(old, description="new"))
     without_sql = replicas.healthy.counters["renewals_without_sql"]

@@ -1,4 +1,4 @@
-"""What is past its time goes, in batches, and nothing else does."""
+"""Expired rows are deleted in batches. All other rows stay."""
 
 import asyncio
 import secrets
@@ -21,37 +21,37 @@ TABLES = ("archive", "settlement", "attempt", "recent_id", "message")
 
 
 async def sizes(store_fixture: StoreFixture) -> dict[str, int]:
-    """How many rows each table has."""
+    """Return the number of rows of each table."""
     return {table: (await store_fixture.execute(f"SELECT COUNT(*) FROM {table}"))[0][0] for table in TABLES}
 
 
 async def run_retention(store_fixture: StoreFixture) -> int:
-    """Let the store forget until there is nothing left to; the archive in sealed batches."""
+    """Delete everything that has expired. The archive is deleted in sealed batches."""
     for _ in bounded("every ended message is sealed"):
         first = await store_fixture.store.archive.first_unsealed(0)
         if first is None:
             break
         await store_fixture.store.archive.seal(first, BatchLimits(max_messages=2))
-    gone = 0
+    total = 0
     for _ in bounded("nothing is left to forget"):
         removed = await store_fixture.store.delete_expired(3) + await store_fixture.store.archive.delete_expired(3)
         assert removed <= 3 * len(TABLES)
         if not removed:
             break
-        gone += removed
-    return gone
+        total += removed
+    return total
 
 
-async def test_everything_is_kept_for_its_time_and_no_longer(store_fixture: StoreFixture) -> None:
+async def test_every_row_is_kept_for_its_time_and_no_longer(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue(QueueSettings(archive_retention=2 * HOUR))
-    for place in range(7):
+    for index in range(7):
         message = await store_fixture.locked(queue)
         await store_fixture.store.remove([completion(queue, message)])
         released = await store_fixture.locked(queue)
         await store_fixture.store.move([abandonment(released, state=MessageState.DEFERRED)])
         one = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), 3 * HOUR)
         await store_fixture.store.send_once(
-            [draft(queue, message_id=f"{place}", duplicate_window=4 * HOUR - MINUTE)], one
+            [draft(queue, message_id=f"{index}", duplicate_window=4 * HOUR - MINUTE)], one
         )
         await store_fixture.claim(queue, lock_duration=DAY)
     kept = {"archive": 7, "settlement": 7, "attempt": 7, "recent_id": 7, "message": 14}
@@ -64,10 +64,10 @@ async def test_everything_is_kept_for_its_time_and_no_longer(store_fixture: Stor
         assert await sizes(store_fixture) == kept
 
 
-async def test_a_message_id_outlives_its_window_by_any_send_under_way(
+async def test_a_message_id_is_kept_past_its_window_for_running_sends(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
-    """A send reads the clock before it waits for the mark: found gone, it would store a duplicate of that moment."""
+    """A send reads the clock before it waits for the id's row. If the row were gone, it would store a duplicate."""
     await store_fixture.send(queue, b"body", message_id="id", duplicate_window=HOUR)
     await store_fixture.advance_time(3601)
     assert await run_retention(store_fixture) == 0
@@ -77,26 +77,28 @@ async def test_a_message_id_outlives_its_window_by_any_send_under_way(
     assert await run_retention(store_fixture) == 1
 
 
-async def test_forgetting_stands_in_nobodys_way(store_fixture: StoreFixture, queue: Queue, stores: list[Store]) -> None:
-    """Several who forget and several who send the same ids neither fail nor store one id twice within its window."""
+async def test_deletion_of_expired_rows_blocks_no_send(
+    store_fixture: StoreFixture, queue: Queue, stores: list[Store]
+) -> None:
+    """Concurrent deletions and sends of the same ids never fail, and never store one id twice within its window."""
     window = 3 * SECOND // 1000
 
     async def send(store: Store) -> list[Receipt]:
-        asked = [
+        batches = [
             [draft(queue, message_id=f"{n % 5}-{m}", duplicate_window=window) for m in range(3)] for n in range(40)
         ]
-        return [receipt for drafts in asked for receipt in await store.send(drafts)]
+        return [receipt for drafts in batches for receipt in await store.send(drafts)]
 
-    async def forget(store: Store) -> None:
+    async def delete_expired(store: Store) -> None:
         for _ in range(40):
             await store.delete_expired(500)
             if stores[0] is stores[1]:
-                # The clock of a store of one process stands still unless it is moved.
+                # The clock of a single-process store stands still unless the test moves it.
                 await store_fixture.advance_time(0.001)
 
-    sends = [send(stores[place % 2]) for place in range(4)]
-    everything = asyncio.gather(*sends, *(forget(store) for store in stores))
-    # A sender whose id another transaction holds tries again by the clock of its process.
+    sends = [send(stores[index % 2]) for index in range(4)]
+    everything = asyncio.gather(*sends, *(delete_expired(store) for store in stores))
+    # A sender whose id another transaction has locked retries by the clock of its process.
     answers = await (everything if stores[0] is stores[1] else run_advancing(store_fixture.clock, everything))
     stored: defaultdict[str, list[int]] = defaultdict(list)
     for receipts in answers[: len(sends)]:
@@ -118,7 +120,9 @@ async def test_a_forgotten_delivery_is_unknown(store_fixture: StoreFixture, queu
     assert await store_fixture.store.tombstones([token(message)]) == [None]
 
 
-async def test_messages_of_a_deleted_queue_go_in_whatever_state(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_messages_of_a_deleted_queue_are_removed_in_every_state(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     doomed = await store_fixture.queue()
     kept = await store_fixture.send(queue, b"kept", b"kept")
     await store_fixture.locked(doomed)
@@ -132,32 +136,30 @@ async def test_messages_of_a_deleted_queue_go_in_whatever_state(store_fixture: S
     assert left == [(number,) for number in kept]
 
 
-async def test_messages_of_a_deleted_queue_keep_nothing_else_from_its_end(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
-    """Each pass takes a batch of what ended first; what it cannot end would be in its way again next time."""
+async def test_messages_of_a_deleted_queue_delay_no_other_expiry(store_fixture: StoreFixture, queue: Queue) -> None:
+    """Each run takes a batch of the locks that ended first. A lock that it cannot end would block the next run."""
     broker = build_broker(store_fixture.store, VirtualClock())
     doomed = await store_fixture.queue()
-    for place, short in enumerate((doomed, doomed, queue), start=1):
-        await store_fixture.send(short, b"held")
-        await store_fixture.claim(short, lock_duration=place * SECOND)
-        await store_fixture.send(short, b"expired_messages", ttl=place * SECOND)
+    for index, short in enumerate((doomed, doomed, queue), start=1):
+        await store_fixture.send(short, b"locked")
+        await store_fixture.claim(short, lock_duration=index * SECOND)
+        await store_fixture.send(short, b"expired_messages", ttl=index * SECOND)
     assert await store_fixture.store.queues.delete(doomed)
     await store_fixture.advance_time(10)
     for _ in range(2):
         await release_expired(
-            broker, [(held, NO_EXPIRED_GENERATION) for held in await store_fixture.store.expired_locks(2)]
+            broker, [(locked, NO_EXPIRED_GENERATION) for locked in await store_fixture.store.expired_locks(2)]
         )
         await expire_messages(broker, await store_fixture.store.expired_messages(2))
     assert await store_fixture.store.expired_locks(2) == []
     assert await store_fixture.store.expired_messages(2) == []
-    assert bodies(await store_fixture.claim(queue)) == [b"held"]
+    assert bodies(await store_fixture.claim(queue)) == [b"locked"]
     archived = await store_fixture.execute("SELECT queue, outcome FROM archive ORDER BY sequence_number")
     assert archived == [(doomed.name, "purged"), (doomed.name, "purged"), (queue.name, "expired")]
     await broker.queue_cache.close()
 
 
-async def test_a_queue_of_the_same_name_does_not_inherit(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_queue_of_the_same_name_inherits_no_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"old")
     assert await store_fixture.store.queues.delete(queue)
     again, made = await store_fixture.store.queues.create(queue.name, QueueSettings())
@@ -172,7 +174,7 @@ async def test_a_queue_of_the_same_name_does_not_inherit(store_fixture: StoreFix
     assert len(await store_fixture.claim(again)) == 1
 
 
-async def test_a_number_is_never_given_out_twice(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_sequence_number_is_never_reused(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.remove([completion(queue, message, retention=MINUTE)])
     await store_fixture.advance_time(DAY // SECOND)

@@ -1,4 +1,4 @@
-"""A row that another transaction holds fails what is asked of that row, and nothing beside it."""
+"""A row that another transaction has locked fails the request for that row, and no other request."""
 
 import asyncio
 import secrets
@@ -41,7 +41,7 @@ from tests.virtual_clock import VirtualClock, run_advancing
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 async def store_fixture(request: pytest.FixtureRequest) -> AsyncIterator[ServerFixture]:
-    """A store whose rows another transaction can hold."""
+    """A store whose rows another transaction can lock."""
     kinds = {"postgresql": (PostgresqlFixture, "postgres_url"), "mariadb": (MariadbFixture, "mariadb_url")}
     kind, url = kinds[request.param]
     store_fixture = kind(request.getfixturevalue(url))
@@ -56,7 +56,7 @@ async def queue(store_fixture: ServerFixture) -> Queue:
 
 
 MIN_LOCK_WAIT = 3.0
-"""Seconds: a statement that waits for a lock is answered no sooner."""
+"""Seconds: a statement that waits for a lock takes at least this long."""
 
 
 def lock_row(number: int) -> str:
@@ -85,7 +85,7 @@ async def release(store_fixture: ServerFixture, queue: Queue, messages: list[Mes
 
 
 @pytest.mark.parametrize("operation", [remove, move, extend, release])
-async def test_an_ending_of_a_held_row_has_no_effect_and_its_neighbours_have_theirs(
+async def test_a_settlement_of_a_locked_row_has_no_effect_and_all_others_do(
     store_fixture: ServerFixture, queue: Queue, operation: Operation
 ) -> None:
     messages = [await store_fixture.locked(queue) for _ in range(3)]
@@ -96,13 +96,13 @@ async def test_an_ending_of_a_held_row_has_no_effect_and_its_neighbours_have_the
     assert await operation(store_fixture, queue, messages[1:2]) == [True]
 
 
-async def test_the_passes_leave_a_held_row_out_and_act_on_all_others(
+async def test_background_loops_skip_a_locked_row_and_process_all_others(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
-    held, free = [await store_fixture.locked(queue) for _ in range(2)]
+    locked, free = [await store_fixture.locked(queue) for _ in range(2)]
     held_late, free_late = await store_fixture.send(queue, b"", b"", ttl=SECOND)
     await store_fixture.advance_time(MINUTE / SECOND)
-    async with store_fixture.open_transaction(lock_row(held.sequence_number), lock_row(held_late)):
+    async with store_fixture.open_transaction(lock_row(locked.sequence_number), lock_row(held_late)):
         assert [one.token for one in await store_fixture.store.expired_locks(10)] == [token(free)]
         overdue = await store_fixture.store.expired_messages(10)
         assert [row.sequence_number for row in overdue] == [free_late]
@@ -111,14 +111,12 @@ async def test_the_passes_leave_a_held_row_out_and_act_on_all_others(
         withdrawal = Withdrawal(rows[0], queue.name, Outcome.EXPIRED, HOUR)
         assert await store_fixture.store.withdraw([withdrawal]) == [False]
         assert await store_fixture.store.expire([withdrawal]) == [False]
-    assert {one.token for one in await store_fixture.store.expired_locks(10)} == {token(held), token(free)}
+    assert {one.token for one in await store_fixture.store.expired_locks(10)} == {token(locked), token(free)}
     assert await store_fixture.store.withdraw([withdrawal]) == [True]
 
 
-async def test_what_is_held_is_forgotten_later_and_everything_else_now(
-    store_fixture: ServerFixture, queue: Queue
-) -> None:
-    for name in ("held", "free"):
+async def test_a_locked_row_is_deleted_later_and_all_others_now(store_fixture: ServerFixture, queue: Queue) -> None:
+    for name in ("locked", "free"):
         attempt = Attempt(name.encode().ljust(32), secrets.token_bytes(32), SECOND)
         await store_fixture.store.send_once([draft(queue, message_id=name, duplicate_window=SECOND)], attempt)
         await store_fixture.store.remove([completion(queue, await receive_one(store_fixture, queue), retention=0)])
@@ -129,9 +127,9 @@ async def test_what_is_held_is_forgotten_later_and_everything_else_now(
     ((number,),) = await store_fixture.execute("SELECT MIN(sequence_number) FROM settlement")
     async with store_fixture.open_transaction(
         lock_row(numbers[0]),
-        f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} AND message_id = 'held' FOR UPDATE",
+        f"SELECT 1 FROM recent_id WHERE queue_id = {queue.id} AND message_id = 'locked' FOR UPDATE",
         f"SELECT 1 FROM settlement WHERE sequence_number = {number} FOR UPDATE",
-        f"SELECT 1 FROM attempt WHERE attempt_key = {store_fixture.literal(b'held'.ljust(32))} FOR UPDATE",
+        f"SELECT 1 FROM attempt WHERE attempt_key = {store_fixture.literal(b'locked'.ljust(32))} FOR UPDATE",
     ):
         while await store_fixture.store.delete_expired(10):
             pass
@@ -147,8 +145,8 @@ async def receive_one(store_fixture: ServerFixture, queue: Queue) -> Message:
     return message
 
 
-async def test_a_sender_beside_one_that_has_to_wait_is_answered(store_fixture: ServerFixture, queue: Queue) -> None:
-    """Both leave in one batch; only the id that is about to be used by another transaction fails its sender."""
+async def test_a_sender_beside_a_waiting_one_is_answered(store_fixture: ServerFixture, queue: Queue) -> None:
+    """Both share one batch. Only the id that another transaction is about to use fails its sender."""
     other = await store_fixture.queue()
     taken = draft(queue, message_id="taken", duplicate_window=HOUR)
     await store_fixture.store.send([taken])
@@ -160,14 +158,14 @@ async def test_a_sender_beside_one_that_has_to_wait_is_answered(store_fixture: S
     assert len(await store_fixture.claim(other)) == 1
 
 
-async def test_message_ids_that_a_stopped_send_holds_hold_no_other_send_up(
+async def test_message_ids_locked_by_a_stopped_send_delay_no_other_send(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
-    """Clients of the stopped process try again elsewhere, beside senders of other ids and of none."""
-    ids = [f"held-{place}" for place in range(10)]
-    hold = [f"INSERT INTO recent_id VALUES ({queue.id}, '{one}', 0, 0, 0, 0)" for one in ids]
+    """Clients of the stopped process retry elsewhere, beside senders of other ids and of none."""
+    ids = [f"locked-{index}" for index in range(10)]
+    locking = [f"INSERT INTO recent_id VALUES ({queue.id}, '{one}', 0, 0, 0, 0)" for one in ids]
     ids += ["free-0", "free-1"]
-    async with store_fixture.open_transaction(*hold):
+    async with store_fixture.open_transaction(*locking):
         repeats = [store_fixture.store.send([draft(queue, message_id=one, duplicate_window=HOUR)]) for one in ids]
         repeating = asyncio.ensure_future(asyncio.gather(*repeats, return_exceptions=True))
         async with asyncio.timeout(MIN_LOCK_WAIT):
@@ -177,7 +175,7 @@ async def test_message_ids_that_a_stopped_send_holds_hold_no_other_send_up(
     assert len(await store_fixture.claim(queue)) == 3
 
 
-async def test_a_send_waits_for_an_attempt_that_is_held_for_a_moment(
+async def test_a_send_waits_for_an_attempt_that_is_locked_for_a_moment(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
     attempt = Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
@@ -187,7 +185,7 @@ async def test_a_send_waits_for_an_attempt_that_is_held_for_a_moment(
     assert not (await run_advancing(store_fixture.clock, sending)).replayed
 
 
-async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(
+async def test_a_send_waits_for_a_message_id_that_is_locked_for_a_moment(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
     clock = store_fixture.clock
@@ -202,14 +200,14 @@ async def test_a_send_waits_for_a_message_id_that_is_held_for_a_moment(
     assert len(await store_fixture.claim(queue)) == 2
 
 
-async def test_attempts_that_a_stopped_request_holds_hold_no_other_request_up(
+async def test_attempts_locked_by_a_stopped_request_delay_no_other_request(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
-    """Clients of the stopped process try again elsewhere. Requests without a key, and with other keys, are answered."""
+    """Clients of the stopped process retry elsewhere. Requests without a key, and with other keys, are answered."""
     attempts = [Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(12)]
-    hold = [statement for attempt in attempts[:10] for statement in store_fixture.attempt_statements(attempt.key)]
+    locking = [statement for attempt in attempts[:10] for statement in store_fixture.attempt_statements(attempt.key)]
     await store_fixture.send(queue, b"body")
-    async with store_fixture.open_transaction(*hold):
+    async with store_fixture.open_transaction(*locking):
         sends = [store_fixture.store.send_once([draft(queue)], attempt) for attempt in attempts[1::2]]
         claims = [store_fixture.store.claim_once(claim(queue), attempt) for attempt in attempts[::2]]
         repeating = asyncio.ensure_future(asyncio.gather(*sends, *claims, return_exceptions=True))
@@ -238,8 +236,8 @@ async def test_a_repeat_of_an_answered_attempt_waits_for_no_other_repeat(
         )
 
 
-async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(store_fixture: ServerFixture, queue: Queue) -> None:
-    """The change holds the row of its queue from its UPDATE until its commit. Sends only read that row."""
+async def test_a_stopped_change_of_a_queue_delays_no_send(store_fixture: ServerFixture, queue: Queue) -> None:
+    """The change locks the row of its queue from its UPDATE until its commit. Sends only read that row."""
     other = await store_fixture.queue()
     async with store_fixture.open_transaction(f"UPDATE queue SET version = version + 1 WHERE id = {queue.id}"):
         async with asyncio.timeout(MIN_LOCK_WAIT):
@@ -249,7 +247,7 @@ async def test_a_change_of_a_queue_that_is_stopped_holds_no_send_up(store_fixtur
     assert [len(await store_fixture.claim(one)) for one in (queue, other)] == [2, 2]
 
 
-# ---- through the verbs -----------------------------------------------------------------------------------------------
+# ---- verbs -----------------------------------------------------------------------------------------------------------
 
 
 async def test_each_settlement_of_a_batch_has_its_own_answer(store_fixture: ServerFixture, queue: Queue) -> None:
@@ -268,7 +266,7 @@ async def test_each_settlement_of_a_batch_has_its_own_answer(store_fixture: Serv
     await broker.queue_cache.close()
 
 
-async def test_a_settlement_waits_for_a_row_that_is_held_for_a_moment(
+async def test_a_settlement_waits_for_a_row_that_is_locked_for_a_moment(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
     clock = VirtualClock()
@@ -276,89 +274,89 @@ async def test_a_settlement_waits_for_a_row_that_is_held_for_a_moment(
     message = await store_fixture.locked(queue)
     async with store_fixture.open_transaction(lock_row(message.sequence_number)):
         settling = asyncio.create_task(settle(broker, queue, [complete(queue, token_of(message))]))
-        await wait_until(lambda: clock.timers, "the settlement pauses before another look")
+        await wait_until(lambda: clock.timers, "the settlement pauses before another try")
     (answer,) = await run_advancing(clock, settling)
     assert isinstance(answer, Settled)
     await broker.queue_cache.close()
 
 
-async def test_receive_and_delete_waits_for_a_row_that_is_held_for_a_moment(
+async def test_receive_and_delete_waits_for_a_row_that_is_locked_for_a_moment(
     store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = build_broker(store_fixture.store, VirtualClock())
     (number,) = await store_fixture.send(queue, b"body")
     remove = store_fixture.store.remove
 
-    async def remove_beside_another(removals: Sequence[Removal]) -> list[bool]:
+    async def remove_while_locked(removals: Sequence[Removal]) -> list[bool]:
         monkeypatch.undo()
         async with store_fixture.open_transaction(lock_row(number)):
             return await remove(removals)
 
-    monkeypatch.setattr(store_fixture.store, "remove", remove_beside_another)
+    monkeypatch.setattr(store_fixture.store, "remove", remove_while_locked)
     (message,) = await receive_and_delete(broker, queue, ReceiveRequest())
     assert message.sequence_number == number
     assert await store_fixture.archived(number, "outcome") == [("received",)]
     await broker.queue_cache.close()
 
 
-async def test_what_is_given_back_waits_for_a_row_that_is_held_for_a_moment(
+async def test_the_release_of_undelivered_messages_waits_for_a_locked_row(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
     clock = VirtualClock()
     broker = build_broker(store_fixture.store, clock)
     message = await store_fixture.locked(queue)
     async with store_fixture.open_transaction(lock_row(message.sequence_number)):
-        giving = asyncio.create_task(release_undelivered(broker, queue, [message]))
-        await wait_until(lambda: clock.timers or giving.done(), "the second look pauses")
-    await run_advancing(clock, giving)
+        releasing = asyncio.create_task(release_undelivered(broker, queue, [message]))
+        await wait_until(lambda: clock.timers or releasing.done(), "the second try pauses")
+    await run_advancing(clock, releasing)
     (again,) = await store_fixture.claim(queue, 1)
     assert (again.delivery_count, again.failure_count) == (2, 0)
     await broker.queue_cache.close()
 
 
-async def test_what_a_store_gives_back_waits_for_a_row_that_is_held_for_a_moment(
+async def test_the_release_of_orphaned_messages_waits_for_a_locked_row(
     store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (number,) = await store_fixture.send(queue, b"body")
     claiming: list[asyncio.Task[list[Message]]] = []
 
-    def go(statement: str, _callers: int) -> None:
+    def release_lock(statement: str, _callers: int) -> None:
         if statement == "claim":
             claiming[0].cancel()
 
-    monkeypatch.setattr(store_fixture, "record_batch", go)
+    monkeypatch.setattr(store_fixture, "record_batch", release_lock)
     store = await store_fixture.open_another()
-    move, held = store.move, asyncio.Event()
+    move, locked = store.move, asyncio.Event()
 
-    async def move_beside_another(moves: Sequence[Move]) -> list[bool]:
+    async def move_while_locked(moves: Sequence[Move]) -> list[bool]:
         monkeypatch.undo()
         async with store_fixture.open_transaction(lock_row(number)):
             moved = await move(moves)
-        held.set()
+        locked.set()
         return moved
 
-    monkeypatch.setattr(store, "move", move_beside_another)
+    monkeypatch.setattr(store, "move", move_while_locked)
     claiming.append(asyncio.create_task(store.claim(claim(queue, 1))))
     await asyncio.wait(claiming)
-    await held.wait()
+    await locked.wait()
     await run_advancing(store_fixture.clock, store.close())
     (again,) = await store_fixture.claim(queue, 1)
     assert (again.delivery_count, again.failure_count) == (2, 0)
 
 
-async def test_the_sweep_and_a_change_of_a_queue_pass_a_held_row_by(store_fixture: ServerFixture) -> None:
+async def test_the_sweep_and_a_change_of_a_queue_skip_a_locked_row(store_fixture: ServerFixture) -> None:
     broker = build_broker(store_fixture.store, VirtualClock())
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=5))
-    held, free = [await store_fixture.locked(queue) for _ in range(2)]
-    async with store_fixture.open_transaction(lock_row(held.sequence_number)):
+    locked, free = [await store_fixture.locked(queue) for _ in range(2)]
+    async with store_fixture.open_transaction(lock_row(locked.sequence_number)):
         await change_queue(broker, queue, lambda _: QueueSettings(max_delivery_count=6))
-        assert [await store_fixture.state(message) for message in (held, free)] == [
+        assert [await store_fixture.state(message) for message in (locked, free)] == [
             MessageState.LOCKED,
             MessageState.AVAILABLE,
         ]
         assert await revoke_locks(broker) == 0
     await expire_locks(broker)
-    assert await store_fixture.state(held) is MessageState.AVAILABLE
+    assert await store_fixture.state(locked) is MessageState.AVAILABLE
     await broker.queue_cache.close()
 
 

@@ -1,4 +1,4 @@
-"""What is sent is stored as it was given, in order, all of it or nothing, and once where the queue looks for duplicates."""
+"""A send is stored as given, in order, as a whole or not at all, and once if the queue detects duplicates."""
 
 import asyncio
 
@@ -42,14 +42,16 @@ async def test_a_message_is_read_and_received_as_it_was_sent(store_fixture: Stor
 
 @pytest.mark.parametrize("kind", list(BodyKind))
 @pytest.mark.parametrize("body", [b"", b"0", b"\x00\xff", b"x" * 1_500_000], ids=["empty", "one", "nul", "large"])
-async def test_every_body_comes_back(store_fixture: StoreFixture, queue: Queue, kind: BodyKind, body: bytes) -> None:
+async def test_every_body_is_returned(store_fixture: StoreFixture, queue: Queue, kind: BodyKind, body: bytes) -> None:
     await store_fixture.store.send([Draft(queue.id, Envelope("id"), body, kind)])
     (message,) = await store_fixture.claim(queue)
     assert (message.body, message.body_kind) == (body, kind)
     assert message.envelope == Envelope("id")
 
 
-async def test_receipts_tell_ids_times_and_growing_numbers_in_order(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_receipts_have_ids_times_and_ascending_numbers_in_order(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     receipts = await store_fixture.store.send([draft(queue, message_id=name) for name in ("c", "a", "b")])
     assert [receipt.message_id for receipt in receipts] == ["c", "a", "b"]
     assert [receipt.sequence_number for receipt in receipts] == sorted({r.sequence_number for r in receipts})
@@ -61,7 +63,7 @@ async def test_receipts_tell_ids_times_and_growing_numbers_in_order(store_fixtur
     assert [message and message.enqueued_at for message in stored] == [receipt.enqueued_at for receipt in receipts]
 
 
-async def test_a_thousand_messages_in_one_call_keep_their_order(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_thousand_messages_in_one_send_keep_their_order(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, *(str(number).encode() for number in range(1000)))
     assert sent == sorted(sent)
     received = await store_fixture.claim(queue, 1000)
@@ -69,17 +71,15 @@ async def test_a_thousand_messages_in_one_call_keep_their_order(store_fixture: S
     assert numbers(received) == sent
 
 
-async def test_nothing_sent_is_nothing_stored(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_an_empty_send_stores_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
     assert await store_fixture.store.send([]) == []
 
 
-async def test_a_draft_that_cannot_be_stored_takes_its_call_along_but_no_other(
-    store_fixture: StoreFixture, queue: Queue
-) -> None:
+async def test_a_draft_that_cannot_be_stored_fails_only_its_own_send(store_fixture: StoreFixture, queue: Queue) -> None:
     bad = draft(queue, envelope=Envelope(None))  # type: ignore[arg-type]  # what no room before the store lets through
     calls = [store_fixture.store.send([draft(queue, b"good")]) for _ in range(8)]
-    spoiled = store_fixture.store.send([draft(queue, b"beside the bad one"), bad])
-    outcomes = await asyncio.gather(*calls[:4], spoiled, *calls[4:], return_exceptions=True)
+    failing = store_fixture.store.send([draft(queue, b"beside the bad one"), bad])
+    outcomes = await asyncio.gather(*calls[:4], failing, *calls[4:], return_exceptions=True)
     assert isinstance(outcomes.pop(4), Exception)
     assert len({receipts[0].sequence_number for receipts in outcomes if isinstance(receipts, list)}) == 8
     assert bodies(await store_fixture.claim(queue)) == [b"good"] * 8
@@ -94,15 +94,15 @@ async def test_a_queue_never_sees_the_messages_of_another(store_fixture: StoreFi
 
 
 @pytest.mark.behaviour("S3.5")
-async def test_many_who_send_at_once_are_all_stored_once(
+async def test_concurrent_sends_are_each_stored_once(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
-    sends = [stores[place % 2].send([draft(queue, b"%d" % place)]) for place in range(100)]
+    sends = [stores[index % 2].send([draft(queue, b"%d" % index)]) for index in range(100)]
     answers = await asyncio.gather(*sends)
     assert len({receipt.sequence_number for (receipt,) in answers}) == 100
     received = await store_fixture.claim(queue, 1000)
     assert {(message.sequence_number, message.body) for message in received} == {
-        (receipt.sequence_number, b"%d" % place) for place, (receipt,) in enumerate(answers)
+        (receipt.sequence_number, b"%d" % index) for index, (receipt,) in enumerate(answers)
     }
 
 
@@ -110,10 +110,10 @@ async def test_many_who_send_at_once_are_all_stored_once(
 
 
 @pytest.mark.behaviour("S2.13")
-async def test_what_is_due_later_is_scheduled(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_due_later_is_scheduled(store_fixture: StoreFixture, queue: Queue) -> None:
     now = await store_fixture.store.now()
-    asked = [draft(queue, available_at=now + HOUR), draft(queue, delay=MINUTE)]
-    receipts = await store_fixture.store.send(asked)
+    drafts = [draft(queue, available_at=now + HOUR), draft(queue, delay=MINUTE)]
+    receipts = await store_fixture.store.send(drafts)
     assert [receipt.state for receipt in receipts] == [MessageState.SCHEDULED] * 2
     at, after = [await store_fixture.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
     assert at is not None
@@ -123,7 +123,9 @@ async def test_what_is_due_later_is_scheduled(store_fixture: StoreFixture, queue
     assert await store_fixture.claim(queue) == []
 
 
-async def test_what_was_due_long_ago_takes_its_place_as_if_sent_now(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_message_with_a_past_due_time_is_ordered_as_if_sent_now(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     await store_fixture.send(queue, b"first")
     (receipt,) = await store_fixture.store.send([draft(queue, b"late", available_at=1)])
     assert receipt.state is MessageState.AVAILABLE
@@ -132,7 +134,9 @@ async def test_what_was_due_long_ago_takes_its_place_as_if_sent_now(store_fixtur
     assert late.available_at == receipt.enqueued_at
 
 
-async def test_a_life_begins_when_the_message_becomes_available(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_time_to_live_starts_when_the_message_becomes_available(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     receipts = await store_fixture.store.send([draft(queue, ttl=HOUR), draft(queue, ttl=HOUR, delay=DAY), draft(queue)])
     found = [await store_fixture.store.read(queue.id, receipt.sequence_number) for receipt in receipts]
     lives = [message and message.expires_at and message.expires_at - message.enqueued_at for message in found]
@@ -145,7 +149,7 @@ WINDOW = 60 * SECOND
 
 
 @pytest.mark.behaviour("S3.31")
-async def test_a_repeated_id_within_the_window_is_answered_like_the_first(
+async def test_a_repeated_id_within_the_window_gets_the_first_receipt(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     (first,) = await store_fixture.store.send([draft(queue, b"one", "id", delay=HOUR, duplicate_window=WINDOW)])
@@ -178,13 +182,15 @@ async def test_ids_are_compared_exactly_and_per_queue(store_fixture: StoreFixtur
     assert all(receipt.duplicate for receipt in await store_fixture.store.send(drafts))
 
 
-async def test_a_queue_that_does_not_look_stores_every_repeat(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_queue_without_duplicate_detection_stores_every_repeat(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     first, second = await store_fixture.store.send([draft(queue, message_id="id"), draft(queue, message_id="id")])
     assert first.sequence_number < second.sequence_number
     assert not second.duplicate
 
 
-async def test_duplicates_in_one_call_are_recognised(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_duplicates_in_one_send_are_recognised(store_fixture: StoreFixture, queue: Queue) -> None:
     names = ["a", "b", "a", "c", "b"]
     receipts = await store_fixture.store.send(
         [draft(queue, message_id=name, duplicate_window=WINDOW) for name in names]
@@ -192,24 +198,24 @@ async def test_duplicates_in_one_call_are_recognised(store_fixture: StoreFixture
     assert [receipt.duplicate for receipt in receipts] == [False, False, True, False, True]
     assert receipts[2].sequence_number == receipts[0].sequence_number
     assert receipts[4].sequence_number == receipts[1].sequence_number
-    fresh = [receipts[place].sequence_number for place in (0, 1, 3)]
+    fresh = [receipts[index].sequence_number for index in (0, 1, 3)]
     assert fresh == sorted(fresh)
     assert len(await store_fixture.claim(queue)) == 3
 
 
-async def test_of_many_who_send_one_id_at_once_one_is_first(
+async def test_of_concurrent_sends_of_one_id_one_is_stored(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for attempt in range(5):
         one = draft(queue, message_id=f"id-{attempt}", duplicate_window=WINDOW)
-        sends = asyncio.gather(*(stores[place % 2].send([one]) for place in range(16)))
+        sends = asyncio.gather(*(stores[index % 2].send([one]) for index in range(16)))
         answers = await run_advancing(store_fixture.clock, sends)
         assert sum(not receipt.duplicate for (receipt,) in answers) == 1
         assert len({(r.sequence_number, r.enqueued_at, r.state) for (r,) in answers}) == 1
     assert len(await store_fixture.claim(queue)) == 5
 
 
-async def test_a_message_id_is_remembered_for_the_window_that_its_queue_had_when_it_came(
+async def test_a_message_id_is_kept_for_the_window_at_the_time_of_its_send(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     for name, before, after in (("long", 10 * MINUTE, MINUTE), ("short", MINUTE, 10 * MINUTE)):

@@ -1,4 +1,4 @@
-"""At most one ending takes effect for one delivery; it is remembered, and the message is archived or moves on."""
+"""At most one settlement takes effect for a delivery. It is recorded, and the message is archived or moves on."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ async def test_a_completed_message_is_in_the_archive_and_nowhere_else(
 
 
 @pytest.mark.behaviour("S2.32")
-async def test_the_archive_keeps_everything_of_the_message(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_the_archive_keeps_every_field_of_the_message(store_fixture: StoreFixture, queue: Queue) -> None:
     envelope = Envelope("id", "type", "correlation", "subject", "reply", "to", "group", "trace", b'{"a":1}')
     await store_fixture.store.send([Draft(queue.id, envelope, b"\x00body", BodyKind.JSON, priority=6, ttl=DAY)])
     (once,) = await store_fixture.claim(queue, receiver_id="first")
@@ -61,7 +61,7 @@ async def test_the_archive_keeps_everything_of_the_message(store_fixture: StoreF
     assert bytes(kept["body"]) == b"\x00body"
 
 
-async def test_without_retention_only_a_tombstone_is_left(store_fixture: StoreFixture) -> None:
+async def test_without_retention_only_a_tombstone_remains(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue(QueueSettings(archive_retention=0))
     message = await store_fixture.locked(queue)
     assert await store_fixture.store.remove([completion(queue, message)]) == [True]
@@ -73,7 +73,7 @@ async def test_without_retention_only_a_tombstone_is_left(store_fixture: StoreFi
 
 
 @pytest.mark.parametrize("retention", [0, 10 * SECOND, DAY])
-async def test_a_completion_is_remembered_for_an_hour_at_least(store_fixture: StoreFixture, retention: int) -> None:
+async def test_a_completion_is_recorded_for_an_hour_at_least(store_fixture: StoreFixture, retention: int) -> None:
     queue = await store_fixture.queue(QueueSettings(archive_retention=retention))
     message = await store_fixture.locked(queue)
     await store_fixture.store.remove([completion(queue, message)])
@@ -92,7 +92,7 @@ async def test_a_completion_is_remembered_for_an_hour_at_least(store_fixture: St
 
 
 @pytest.mark.behaviour("S0.14", "S3.22", "S2.33")
-async def test_an_abandoned_message_is_free_at_once_and_unchanged_but_for_its_counts(
+async def test_an_abandoned_message_is_available_with_only_its_counts_changed(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.store.send(
@@ -113,7 +113,7 @@ async def test_an_abandoned_message_is_free_at_once_and_unchanged_but_for_its_co
     )
 
 
-async def test_an_uncounted_release_leaves_failures_and_their_reason(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_an_uncounted_release_keeps_failures_and_their_reason(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(message, last_failure="it broke")])
     (again,) = await store_fixture.claim(queue)
@@ -139,7 +139,7 @@ async def test_a_delayed_message_is_scheduled_from_now_on(store_fixture: StoreFi
 
 
 @pytest.mark.behaviour("S3.24", "S2.6")
-async def test_a_dead_letter_says_why_and_when(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_dead_letter_has_its_reason_and_time(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     now = await store_fixture.store.now()
     move = abandonment(
@@ -159,15 +159,15 @@ async def test_a_dead_letter_says_why_and_when(store_fixture: StoreFixture, queu
     assert is_close(dead.dead_lettered_at, now)
 
 
-async def test_a_dead_letter_that_was_only_looked_at_keeps_its_reason(
+async def test_a_dead_letter_that_was_received_and_abandoned_keeps_its_reason(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue)
     dead = {"outcome": Outcome.DEAD_LETTERED, "state": MessageState.DEAD_LETTERED}
     await store_fixture.store.move([abandonment(message, **dead, dead_letter_reason=MAX_DELIVERY_COUNT_REASON)])
     before = await store_fixture.store.read(queue.id, message.sequence_number)
-    (seen,) = await store_fixture.claim(queue, source=MessageState.DEAD_LETTERED)
-    await store_fixture.store.move([abandonment(seen, state=MessageState.DEAD_LETTERED, failures=0)])
+    (received,) = await store_fixture.claim(queue, source=MessageState.DEAD_LETTERED)
+    await store_fixture.store.move([abandonment(received, state=MessageState.DEAD_LETTERED, failures=0)])
     after = await store_fixture.store.read(queue.id, message.sequence_number)
     assert before is not None
     assert after is not None
@@ -176,7 +176,7 @@ async def test_a_dead_letter_that_was_only_looked_at_keeps_its_reason(
 
 
 @pytest.mark.parametrize(("change", "kept"), [(None, b'{"a":1}'), (b'{"b":2}', b'{"b":2}'), (b"", b"")])
-async def test_properties_change_only_when_asked(
+async def test_properties_change_only_on_request(
     store_fixture: StoreFixture, queue: Queue, change: bytes | None, kept: bytes
 ) -> None:
     await store_fixture.store.send([Draft(queue.id, Envelope("id", properties=b'{"a":1}'), b"", BodyKind.NONE)])
@@ -190,7 +190,9 @@ async def test_properties_change_only_when_asked(
 
 
 @pytest.mark.behaviour("S0.6")
-async def test_of_two_endings_in_one_call_the_first_takes_effect(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_of_two_settlements_in_one_request_the_first_takes_effect(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     one, two = await store_fixture.locked(queue), await store_fixture.locked(queue)
     settlement = completion(queue, one)
     assert await store_fixture.store.remove([settlement, settlement]) == [True, False]
@@ -201,15 +203,15 @@ async def test_of_two_endings_in_one_call_the_first_takes_effect(store_fixture: 
 
 
 @pytest.mark.behaviour("S0.6", "S0.23", "S3.21")
-async def test_of_many_endings_at_once_one_takes_effect(
+async def test_of_many_concurrent_settlements_one_takes_effect(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for _ in range(10):
         message = await store_fixture.locked(queue)
         given_back = abandonment(message, state=MessageState.SCHEDULED, delay=HOUR)
         settlements = [
-            *(stores[place % 2].remove([completion(queue, message)]) for place in range(8)),
-            *(stores[place % 2].move([given_back]) for place in range(8)),
+            *(stores[index % 2].remove([completion(queue, message)]) for index in range(8)),
+            *(stores[index % 2].move([given_back]) for index in range(8)),
         ]
         took_effect = [effective for (effective,) in await asyncio.gather(*settlements)]
         assert took_effect.count(True) == 1
@@ -221,7 +223,7 @@ async def test_of_many_endings_at_once_one_takes_effect(
 
 
 @pytest.mark.behaviour("S2.19")
-async def test_endings_of_many_callers_are_told_apart(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_settlements_of_many_callers_stay_separate(store_fixture: StoreFixture, queue: Queue) -> None:
     held = [await store_fixture.locked(queue) for _ in range(20)]
     wrong = [with_wrong_token(message) for message in held]
     calls = [
@@ -231,7 +233,7 @@ async def test_endings_of_many_callers_are_told_apart(store_fixture: StoreFixtur
     assert await asyncio.gather(*calls) == [[True, False]] * 20
 
 
-async def test_nothing_to_end_is_nothing_done(store_fixture: StoreFixture) -> None:
+async def test_an_empty_settlement_changes_nothing(store_fixture: StoreFixture) -> None:
     store = store_fixture.store
     assert await store.remove([]) == await store.move([]) == await store.release([]) == []
     assert await store.extend([]) == []
@@ -239,11 +241,11 @@ async def test_nothing_to_end_is_nothing_done(store_fixture: StoreFixture) -> No
     assert await store.tombstones([]) == []
 
 
-# ---- what is remembered ----------------------------------------------------------------------------------------------
+# ---- tombstones ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("S0.13", "S3.21")
-async def test_every_ending_is_remembered_by_its_token(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_every_settlement_is_recorded_by_its_token(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(message)])
     (second,) = await store_fixture.claim(queue)
@@ -261,7 +263,7 @@ async def test_every_ending_is_remembered_by_its_token(store_fixture: StoreFixtu
         assert is_close(tombstone.settled_at, now)
 
 
-async def test_a_delivery_under_way_has_no_tombstone_but_is_held(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_current_delivery_has_no_tombstone_and_is_locked(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     assert await store_fixture.store.tombstones([token(message)]) == [None]
     (held,) = await store_fixture.store.locked_messages([token(message)])
@@ -276,7 +278,7 @@ async def test_a_delivery_under_way_has_no_tombstone_but_is_held(store_fixture: 
     assert not ended.is_live
 
 
-async def test_a_token_that_is_gone_is_held_no_more(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_settled_token_is_no_longer_locked(store_fixture: StoreFixture, queue: Queue) -> None:
     first, second = await store_fixture.locked(queue), await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(first)])
     tokens = [token(message) for message in (first, second, with_wrong_token(second), first)]
@@ -284,7 +286,7 @@ async def test_a_token_that_is_gone_is_held_no_more(store_fixture: StoreFixture,
     assert [one and one.token for one in held] == [None, token(second), None, None]
 
 
-async def test_the_lock_of_an_ended_delivery_is_gone_from_the_message(
+async def test_the_lock_of_an_ended_delivery_is_removed_from_the_message(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     message = await store_fixture.locked(queue, receiver_id="worker", lock_duration=MINUTE)

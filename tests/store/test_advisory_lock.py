@@ -1,4 +1,4 @@
-"""The lock of those who serve a database: refused, held, lost and taken again, whatever the engine."""
+"""The advisory lock on a database, for any engine: it is refused, held, lost and taken again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from app.store.server.advisory_lock import AdvisoryLock
 
 
 class Connection:
-    """A connection that takes the lock where the server lets it."""
+    """A connection that takes the lock if the server allows it."""
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -22,7 +22,7 @@ class Connection:
         self.has_left = False
 
     async def fetch(self, name: str, /, **_values: Any) -> Sequence[Sequence[Any]]:
-        self._server.asked.append(name)
+        self._server.fetched.append(name)
         await asyncio.sleep(0)
         if self._server.is_away:
             raise StoreUnavailable("The server is away.")
@@ -42,12 +42,12 @@ class Connection:
 
 
 class Server:
-    """Makes connections; somebody else may have the lock, or the server may be away."""
+    """Makes connections. Another process may hold the lock, or the server may be away."""
 
     def __init__(self) -> None:
         self.is_taken = False
         self.is_away = False
-        self.asked: list[str] = []
+        self.fetched: list[str] = []
         self.connections: list[Connection] = []
 
     async def connect(self) -> Connection:
@@ -65,12 +65,10 @@ def advisory_lock(server: Server) -> AdvisoryLock:
     return AdvisoryLock(server.connect)
 
 
-async def test_the_lock_is_held_by_one_connection_as_long_as_that_is_whole(
-    server: Server, advisory_lock: AdvisoryLock
-) -> None:
+async def test_one_usable_connection_holds_the_lock(server: Server, advisory_lock: AdvisoryLock) -> None:
     await advisory_lock.acquire("acquire_exclusive")
     await advisory_lock.ensure_held()
-    assert server.asked == ["acquire_exclusive"]
+    assert server.fetched == ["acquire_exclusive"]
     assert [connection.is_open for connection in server.connections] == [True]
 
 
@@ -81,14 +79,14 @@ async def test_the_lock_is_held_by_one_connection_as_long_as_that_is_whole(
         ("acquire_shared", "A process without Redis serves this database."),
     ],
 )
-async def test_a_lock_that_another_process_has_is_refused_and_not_asked_for_again(
+async def test_a_lock_of_another_process_is_refused_and_not_requested_again(
     server: Server, advisory_lock: AdvisoryLock, statement: str, reason: str
 ) -> None:
     server.is_taken = True
     with pytest.raises(DatabaseInUse, match=reason):
         await advisory_lock.acquire(statement)
     await advisory_lock.ensure_held()
-    assert server.asked == [statement]
+    assert server.fetched == [statement]
     assert not server.connections[0].is_open
 
 
@@ -98,11 +96,11 @@ async def test_a_lock_whose_connection_was_lost_is_taken_again_once(
     await advisory_lock.acquire("acquire_shared")
     server.connections[0].is_usable = False
     await asyncio.gather(advisory_lock.ensure_held(), advisory_lock.ensure_held())
-    assert server.asked == ["acquire_shared"] * 2
+    assert server.fetched == ["acquire_shared"] * 2
     assert [connection.is_open for connection in server.connections] == [False, True]
 
 
-async def test_the_store_is_unavailable_until_a_faster_process_is_gone(
+async def test_the_store_is_unavailable_until_a_faster_process_ends(
     server: Server, advisory_lock: AdvisoryLock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
@@ -116,7 +114,7 @@ async def test_the_store_is_unavailable_until_a_faster_process_is_gone(
     assert [connection.is_open for connection in server.connections] == [False, False, False, True]
 
 
-async def test_a_connection_on_which_the_lock_cannot_be_asked_for_is_closed(
+async def test_a_connection_on_which_the_lock_cannot_be_requested_is_closed(
     server: Server, advisory_lock: AdvisoryLock
 ) -> None:
     server.is_away = True
@@ -126,7 +124,7 @@ async def test_a_connection_on_which_the_lock_cannot_be_asked_for_is_closed(
 
 
 @pytest.mark.parametrize("is_usable", [True, False])
-async def test_leaving_says_goodbye_on_a_whole_connection_and_takes_no_lock_again(
+async def test_a_release_closes_a_usable_connection_and_takes_no_lock_again(
     server: Server, advisory_lock: AdvisoryLock, is_usable: bool
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
@@ -135,9 +133,9 @@ async def test_leaving_says_goodbye_on_a_whole_connection_and_takes_no_lock_agai
     await advisory_lock.release()
     await advisory_lock.ensure_held()
     assert (connection.has_left, connection.is_open) == (is_usable, False)
-    assert server.asked == ["acquire_exclusive"]
+    assert server.fetched == ["acquire_exclusive"]
 
 
-async def test_leaving_without_a_lock_changes_nothing(server: Server, advisory_lock: AdvisoryLock) -> None:
+async def test_a_release_without_a_lock_changes_nothing(server: Server, advisory_lock: AdvisoryLock) -> None:
     await advisory_lock.release()
     assert server.connections == []

@@ -1,4 +1,4 @@
-"""A login for which the driver lacks something is refused in a sentence, before anything is sent in the clear."""
+"""A login that the driver cannot perform is refused with an explanation, before anything is sent in the clear."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,20 +12,20 @@ from app.store.url import BadStoreUrl
 SALT = b"01234567890123456789"
 PLUGIN = b"caching_sha2_password"
 CAPABILITIES = 0x000FF7DF
-"""Everything that MySQL 8 offers but TLS."""
+"""Every capability of MySQL 8 except TLS."""
 FULL_LOGIN = b"\x01\x04"
 PUBLIC_KEY = b"\x01-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
 
 
 def greeting() -> bytes:
-    """How MySQL 8 begins (protocol 10)."""
+    """The first packet of MySQL 8 (protocol 10)."""
     low, high = CAPABILITIES.to_bytes(4, "little")[:2], CAPABILITIES.to_bytes(4, "little")[2:]
     start = b"\x0a8.0.39\x00" + (7).to_bytes(4, "little") + SALT[:8] + b"\x00" + low + b"\xff\x02\x00" + high
     return start + bytes([len(SALT) + 1]) + bytes(10) + SALT[8:] + b"\x00" + PLUGIN + b"\x00"
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Be a MySQL that does not know the user's password yet and speaks no TLS."""
+    """Act as a MySQL that has not cached the user's password and has no TLS."""
     for number, reply in enumerate((greeting(), FULL_LOGIN, PUBLIC_KEY)):
         writer.write(len(reply).to_bytes(3, "little") + bytes([2 * number]) + reply)
         await writer.drain()
@@ -41,12 +41,12 @@ async def url() -> AsyncIterator[str]:
 
 
 async def connect(url: str) -> None:
-    """As the server does."""
+    """Connect as the server does."""
     await Connector(url)()
 
 
 async def check_schema(url: str) -> None:
-    """As the migrations do, over another driver."""
+    """Connect as the migrations do, over another driver."""
     await asyncio.to_thread(schema_status, url)
 
 

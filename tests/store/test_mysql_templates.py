@@ -1,4 +1,4 @@
-"""Statements of MariaDB and MySQL with their values written in, and what the errors of both servers mean."""
+"""Statements of MariaDB and MySQL with their values written in, and the meaning of both servers' errors."""
 
 import pytest
 from asyncmy import errors
@@ -27,7 +27,7 @@ def test_a_value_has_a_literal(value: object, text: bytes) -> None:
     assert literal(value) == text
 
 
-def test_a_statement_is_filled_with_its_values_in_the_order_of_their_names() -> None:
+def test_a_statement_gets_its_values_in_the_order_of_its_parameters() -> None:
     rendered = template(Statement("name", "purpose", "SELECT :b, :a FROM t WHERE c LIKE '%' AND d @ :b"))
     assert rendered.render({"a": 1, "b": "two"}) == b"SELECT 'two', 1 FROM t WHERE c LIKE '%' AND d @ 'two'"
 
@@ -48,19 +48,19 @@ def test_every_statement_of_the_engine_has_a_template() -> None:
         (1064, StatementFailed, "as the driver says"),
     ],
 )
-def test_an_error_of_the_server_has_a_meaning(number: int, kind: type[Exception], sentence: str) -> None:
+def test_a_server_error_becomes_an_error_of_the_store(number: int, kind: type[Exception], sentence: str) -> None:
     expected_error = as_store_error(errors.OperationalError(number, "as the driver says"))
     assert type(expected_error) is kind
     assert sentence in str(expected_error)
 
 
 @pytest.mark.parametrize("lost", [errors.InterfaceError(), errors.InterfaceError("(0, '')")])
-def test_an_error_of_the_driver_without_a_number_is_a_lost_connection(lost: errors.MySQLError) -> None:
+def test_a_driver_error_without_a_number_is_a_lost_connection(lost: errors.MySQLError) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"), translate_errors():
         raise lost
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError()])
-def test_a_connection_without_an_answer_is_a_database_that_does_not_answer(error: Exception) -> None:
+def test_a_timeout_means_that_the_database_does_not_answer(error: Exception) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"), translate_errors():
         raise error

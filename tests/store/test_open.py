@@ -1,4 +1,4 @@
-"""A URL opens a store, or the refusal says in one sentence how to write a better one."""
+"""A URL opens a store, or the refusal explains in one sentence how to write a better one."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.virtual_clock import VirtualClock
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-async def test_a_database_in_memory_is_ready_and_its_own(url: str) -> None:
+async def test_a_database_in_memory_is_ready_and_separate(url: str) -> None:
     one, two = await open_store(url, VirtualClock()), await open_store(url, VirtualClock())
     await one.queues.create("queue", QueueSettings())
     assert await one.queues.by_name("queue") is not None
@@ -27,7 +27,7 @@ async def test_a_database_in_memory_is_ready_and_its_own(url: str) -> None:
     await two.close()
 
 
-async def test_a_file_is_named_from_here_or_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_path_may_be_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a folder").mkdir()
     for url, file in [
@@ -54,7 +54,7 @@ def test_only_sqlite_without_a_file_is_in_memory(url: str, expected: bool) -> No
     assert is_in_memory(url) is expected
 
 
-def test_asking_whether_a_file_is_current_does_not_make_it(tmp_path: Path) -> None:
+def test_a_schema_check_does_not_create_the_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/with%20a%20blank.sqlite3"
     assert schema_status(url) is SchemaStatus.BEHIND
     assert not asyncio.run(is_current(url))
@@ -70,7 +70,7 @@ async def test_a_database_in_memory_is_behind_until_it_is_opened() -> None:
     assert not await is_current("sqlite://")
 
 
-async def test_asking_whether_a_file_is_current_leaves_it_to_its_server(tmp_path: Path) -> None:
+async def test_a_schema_check_does_not_lock_the_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/file.sqlite3"
     await asyncio.to_thread(migrate, url)
     assert await is_current(url)
@@ -78,7 +78,7 @@ async def test_asking_whether_a_file_is_current_leaves_it_to_its_server(tmp_path
     await store.close()
 
 
-def test_what_a_migration_has_done_is_undone_where_it_fails(tmp_path: Path) -> None:
+def test_a_failed_migration_is_undone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/file.sqlite3"
 
     def fail(connection: Connection) -> None:
@@ -91,7 +91,7 @@ def test_what_a_migration_has_done_is_undone_where_it_fails(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("action", [migrate, schema_status])
-def test_missing_migrations_are_told(
+def test_missing_migrations_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[str], object]
 ) -> None:
     url = f"sqlite:///{tmp_path}/file.sqlite3"
@@ -103,7 +103,7 @@ def test_missing_migrations_are_told(
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
 @pytest.mark.parametrize("action", [migrate, schema_status])
-def test_a_server_that_is_not_there_cannot_be_migrated(action: Callable[[str], object], scheme: str) -> None:
+def test_an_unreachable_server_cannot_be_migrated(action: Callable[[str], object], scheme: str) -> None:
     with pytest.raises(StoreUnavailable) as refusal:
         action(f"{scheme}user:secret@127.0.0.1:{free_port()}/database")
     assert "secret" not in str(refusal.value)
@@ -131,7 +131,7 @@ def test_a_server_that_is_not_there_cannot_be_migrated(action: Callable[[str], o
         ("mysql://user:secret@host/database?unheard_of=1", "has an option that is not known here: unheard_of"),
     ],
 )
-async def test_a_bad_url_is_refused_in_a_sentence(url: str, sentence: str) -> None:
+async def test_a_bad_url_is_refused_with_an_explanation(url: str, sentence: str) -> None:
     with pytest.raises(BadStoreUrl, match=sentence) as refusal:
         await open_store(url, VirtualClock())
     assert "secret" not in str(refusal.value)
@@ -149,6 +149,6 @@ def test_the_migrations_refuse_the_same_urls(action: Callable[[str], object], ur
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
-async def test_a_server_that_is_not_there_is_unavailable(scheme: str) -> None:
+async def test_an_unreachable_server_is_unavailable(scheme: str) -> None:
     with pytest.raises(StoreUnavailable):
         await open_store(f"{scheme}user:secret@127.0.0.1:{free_port()}/database", VirtualClock())

@@ -1,4 +1,4 @@
-"""Lending connections: turns, repeats and the replacement of what is broken, whatever the engine."""
+"""The pool lends connections in turn, repeats conflicts and replaces broken connections, for any engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from app.store.server.pool import MAX_TRIES, Pool, TransactionConflict
 
 
 class Connection:
-    """A connection that answers what it is told to."""
+    """A connection that gives prepared answers."""
 
     def __init__(self, answers: list[Any]) -> None:
         self._answers = answers
@@ -40,7 +40,7 @@ class Connection:
 
 
 class Server:
-    """Makes connections, which share its answers."""
+    """Makes connections that share its answers."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -54,30 +54,30 @@ class Server:
         return Pool(self.connect, most)
 
 
-async def test_each_caller_hears_what_its_connection_answers() -> None:
+async def test_each_caller_gets_the_answer_of_its_connection() -> None:
     pool = Server("rows", 3, "the result of the work").pool()
     assert await pool.fetch("a") == "rows"
     assert await pool.change("b") == 3
     assert await pool.transaction(lambda session: session.fetch("c")) == "the result of the work"
 
 
-async def test_one_connection_is_enough_for_one_caller_after_the_other() -> None:
+async def test_callers_in_sequence_share_one_connection() -> None:
     server = Server("first", "second")
     pool = server.pool()
     assert [await pool.fetch("a"), await pool.fetch("b")] == ["first", "second"]
     assert len(server.connections) == 1
 
 
-async def test_never_more_connections_than_allowed() -> None:
+async def test_the_pool_never_exceeds_its_maximum_of_connections() -> None:
     server = Server(*range(20))
     pool = server.pool(most=3)
     assert sorted(await asyncio.gather(*(pool.fetch("a") for _ in range(20)))) == list(range(20))
     assert len(server.connections) == 3
 
 
-async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_waits_for_a_connection_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.store.server.pool.ACQUIRE_SECONDS", 0.01)
-    server = Server("not asked")
+    server = Server("not used")
     pool, done = server.pool(most=1), asyncio.Event()
     holder = asyncio.create_task(pool.run(lambda _connection: done.wait()))
     await asyncio.sleep(0)
@@ -85,15 +85,15 @@ async def test_a_caller_waits_for_a_connection_only_so_long(monkeypatch: pytest.
         await pool.fetch("a")
     done.set()
     await holder
-    assert server.answers == ["not asked"]
+    assert server.answers == ["not used"]
 
 
-async def test_what_collides_is_repeated() -> None:
+async def test_a_conflict_is_repeated() -> None:
     server = Server(TransactionConflict("deadlock"), "done")
     assert await server.pool().fetch("a") == "done"
 
 
-async def test_what_keeps_colliding_is_unavailable_in_words_of_our_own() -> None:
+async def test_repeated_conflicts_are_unavailable_without_the_driver_text() -> None:
     server = Server(*[TransactionConflict("Duplicate entry 'hunter2'")] * MAX_TRIES, "too late")
     with pytest.raises(StoreUnavailable) as refused:
         await server.pool().fetch("a")
@@ -101,11 +101,11 @@ async def test_what_keeps_colliding_is_unavailable_in_words_of_our_own() -> None
     assert "hunter2" not in repr(refused.value)
 
 
-async def test_any_other_error_is_passed_on_at_once() -> None:
-    server = Server(KeyError("a mistake"), "not asked")
+async def test_any_other_error_is_raised_at_once() -> None:
+    server = Server(KeyError("a mistake"), "not used")
     with pytest.raises(KeyError):
         await server.pool().fetch("a")
-    assert server.answers == ["not asked"]
+    assert server.answers == ["not used"]
 
 
 async def test_a_broken_connection_is_closed_and_replaced() -> None:
@@ -118,7 +118,7 @@ async def test_a_broken_connection_is_closed_and_replaced() -> None:
 
 
 async def test_a_connection_that_breaks_in_use_is_closed() -> None:
-    server = Server(StoreUnavailable("gone"), "second")
+    server = Server(StoreUnavailable("lost"), "second")
     pool = server.pool()
 
     async def lose(connection: Connection) -> None:
@@ -131,7 +131,7 @@ async def test_a_connection_that_breaks_in_use_is_closed() -> None:
     assert await pool.fetch("b") == "second"
 
 
-async def test_a_caller_that_is_cancelled_gives_its_turn_back() -> None:
+async def test_a_cancelled_caller_frees_its_slot() -> None:
     server = Server("first", "second")
     pool = server.pool(most=1)
     caller = asyncio.create_task(pool.fetch("a"))
@@ -141,7 +141,7 @@ async def test_a_caller_that_is_cancelled_gives_its_turn_back() -> None:
     assert await pool.fetch("b") == "first"
 
 
-async def test_a_caller_for_whom_no_connection_can_be_opened_gives_its_turn_back() -> None:
+async def test_a_failed_connect_frees_the_slot() -> None:
     server = Server("first")
     failures = [StoreUnavailable("refused")]
 
@@ -166,7 +166,7 @@ async def test_broken_idle_connections_are_closed_until_a_usable_one_is_found() 
     assert [connection.is_open for connection in server.connections] == [True, False]
 
 
-async def test_closing_says_goodbye_on_whole_connections_and_closes_all() -> None:
+async def test_close_ends_usable_connections_politely_and_closes_all() -> None:
     server = Server("first", "second")
     pool = server.pool()
     await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
@@ -177,7 +177,7 @@ async def test_closing_says_goodbye_on_whole_connections_and_closes_all() -> Non
 
 
 async def test_a_closed_pool_lends_no_connection() -> None:
-    server = Server("not asked")
+    server = Server("not used")
     pool = server.pool()
     await pool.close()
     with pytest.raises(StoreUnavailable, match="closed"):

@@ -1,4 +1,4 @@
-"""Where claims begin to look, by the rules alone: a look from the bottom is dear or cheap, floors rise, sink and grow stale."""
+"""The rules of `ScanFloors`: which scans are costly, and how start positions rise, sink and expire."""
 
 from app.store.postgresql.scan_floors import (
     COSTLY_SCAN,
@@ -17,7 +17,7 @@ NOON = 1_000_000_000_000
 
 
 class ManualClock:
-    """A monotonic clock that stands still until told."""
+    """A monotonic clock that moves only when a test sets it."""
 
     seconds = 100.0
 
@@ -26,7 +26,7 @@ class ManualClock:
 
 
 def floors_after_costly_scan(clock: ManualClock, skipped: int = COSTLY_SCAN, priority: int = 4) -> ScanFloors:
-    """Floors after one dear look at the queue that ended at the message with place (500, 5)."""
+    """Return the `ScanFloors` after one costly scan of the queue that ended at the message at position (500, 5)."""
     floors = ScanFloors(clock)
     scan = floors.scan([QUEUE])
     floors.update(scan, {QUEUE: ScanResult((priority, (500, 5)), is_exhausted=False)}, skipped, NOON)
@@ -35,11 +35,11 @@ def floors_after_costly_scan(clock: ManualClock, skipped: int = COSTLY_SCAN, pri
 
 
 def start_positions(scan: Scan) -> dict[int, tuple[int, int]]:
-    """Where a look at one queue begins, by priority."""
+    """Return where a scan of one queue begins, by priority."""
     return dict(zip(PRIORITIES, scan.positions(), strict=True))
 
 
-def test_without_dear_looks_everybody_looks_from_the_bottom() -> None:
+def test_without_costly_scans_every_scan_begins_at_the_start() -> None:
     floors = floors_after_costly_scan(ManualClock(), skipped=COSTLY_SCAN - 1)
     assert floors.is_idle
     scan = floors.scan([QUEUE])
@@ -47,7 +47,7 @@ def test_without_dear_looks_everybody_looks_from_the_bottom() -> None:
     assert scan.positions() == []
 
 
-def test_a_dear_look_lets_the_next_begin_at_its_last_message() -> None:
+def test_after_a_costly_scan_the_next_begins_at_its_last_message() -> None:
     scan = floors_after_costly_scan(ManualClock()).scan([QUEUE])
     assert not scan.from_start
     assert start_positions(scan)[4] == (500, 5)
@@ -59,27 +59,27 @@ def test_priorities_above_the_last_message_are_empty_and_those_below_unknown() -
     assert all(START < positions[priority] < (NOON, 0) for priority in range(5, 10))
 
 
-def test_an_exhausted_queue_is_empty_but_for_what_may_still_be_on_its_way() -> None:
+def test_an_exhausted_queue_is_empty_except_for_uncommitted_messages() -> None:
     floors = ScanFloors(ManualClock())
     scan = floors.scan([QUEUE])
     floors.update(scan, {QUEUE: ScanResult(None, is_exhausted=True)}, COSTLY_SCAN, NOON)
     assert set(floors.scan([QUEUE]).positions()) == {(NOON - 1_000_000, 0)}
 
 
-def test_a_floor_never_falls_by_what_is_seen_above_it() -> None:
+def test_messages_found_above_a_scan_floor_never_lower_it() -> None:
     floors = floors_after_costly_scan(ManualClock())
     scan = floors.scan([QUEUE])
     floors.update(scan, {QUEUE: ScanResult((4, (400, 4)), is_exhausted=False)}, 0, NOON)
     assert start_positions(floors.scan([QUEUE]))[4] == (500, 5)
 
 
-def test_what_this_process_puts_below_a_floor_lowers_it() -> None:
+def test_a_message_that_this_process_stores_below_a_scan_floor_lowers_it() -> None:
     floors = floors_after_costly_scan(ManualClock())
     floors.lower(QUEUE, 4, (300, 3))
     assert start_positions(floors.scan([QUEUE]))[4] == (300, 3)
 
 
-def test_what_is_put_there_while_a_look_is_under_way_keeps_the_floor_down() -> None:
+def test_a_message_stored_during_a_scan_keeps_the_scan_floor_down() -> None:
     floors = floors_after_costly_scan(ManualClock())
     scan = floors.scan([QUEUE])
     floors.lower(QUEUE, 4, (300, 3))
@@ -88,7 +88,7 @@ def test_what_is_put_there_while_a_look_is_under_way_keeps_the_floor_down() -> N
     assert start_positions(floors.scan([QUEUE]))[4] == (300, 3)
 
 
-def test_what_is_put_there_before_the_first_floor_stands_keeps_it_down() -> None:
+def test_a_message_stored_before_the_first_scan_floor_keeps_it_down() -> None:
     floors = ScanFloors(ManualClock())
     scan = floors.scan([QUEUE])
     floors.lower(QUEUE, 4, (300, 3))
@@ -97,7 +97,7 @@ def test_what_is_put_there_before_the_first_floor_stands_keeps_it_down() -> None
     assert start_positions(floors.scan([QUEUE]))[4] == (300, 3)
 
 
-def test_the_lowest_of_what_is_put_there_meanwhile_counts() -> None:
+def test_the_lowest_message_stored_during_a_scan_counts() -> None:
     floors = floors_after_costly_scan(ManualClock())
     scan = floors.scan([QUEUE])
     for position in ((350, 4), (300, 3), (400, 5)):
@@ -107,7 +107,7 @@ def test_the_lowest_of_what_is_put_there_meanwhile_counts() -> None:
     assert start_positions(floors.scan([QUEUE]))[4] == (300, 3)
 
 
-def test_a_look_that_ended_hears_of_nothing_more() -> None:
+def test_a_finished_scan_records_no_more_messages() -> None:
     floors = ScanFloors(ManualClock())
     scan = floors.scan([QUEUE])
     assert not floors.is_idle
@@ -115,7 +115,7 @@ def test_a_look_that_ended_hears_of_nothing_more() -> None:
     assert floors.is_idle
 
 
-def test_after_a_change_nobody_can_place_the_queue_is_looked_at_from_the_bottom() -> None:
+def test_after_a_change_at_unknown_positions_scans_begin_at_the_start() -> None:
     floors = floors_after_costly_scan(ManualClock())
     scan = floors.scan([QUEUE])
     floors.discard(QUEUE)
@@ -124,7 +124,7 @@ def test_after_a_change_nobody_can_place_the_queue_is_looked_at_from_the_bottom(
     assert floors.scan([QUEUE]).from_start == {QUEUE}
 
 
-def test_a_look_from_the_bottom_that_began_before_such_a_change_makes_no_floor() -> None:
+def test_a_scan_that_began_before_such_a_change_sets_no_scan_floor() -> None:
     floors = ScanFloors(ManualClock())
     scan = floors.scan([QUEUE])
     floors.discard(QUEUE)
@@ -133,7 +133,7 @@ def test_a_look_from_the_bottom_that_began_before_such_a_change_makes_no_floor()
     assert floors.scan([QUEUE]).from_start == {QUEUE}
 
 
-def test_a_floor_is_trusted_for_a_second() -> None:
+def test_a_scan_floor_is_trusted_for_a_second() -> None:
     clock = ManualClock()
     floors = floors_after_costly_scan(clock)
     clock.seconds += 0.99
@@ -142,18 +142,18 @@ def test_a_floor_is_trusted_for_a_second() -> None:
     assert floors.scan([QUEUE]).from_start == {QUEUE}
 
 
-def test_looking_below_takes_at_most_a_tenth_of_the_time_however_much_is_dead() -> None:
+def test_scans_below_take_at_most_a_tenth_of_the_time() -> None:
     clock = ManualClock()
-    floors = floors_after_costly_scan(clock, skipped=10_000_000)  # two seconds of looking
+    floors = floors_after_costly_scan(clock, skipped=10_000_000)  # two seconds of scanning
     clock.seconds += 19.9
     assert not floors.scan([QUEUE]).from_start
     clock.seconds += 0.2
     assert floors.scan([QUEUE]).from_start == {QUEUE}
 
 
-def test_whoever_comes_short_looks_below_as_soon_as_that_is_cheap_and_once() -> None:
+def test_an_incomplete_claim_scans_below_once_as_soon_as_that_is_cheap() -> None:
     clock = ManualClock()
-    floors = floors_after_costly_scan(clock, skipped=10_000)  # two milliseconds of looking
+    floors = floors_after_costly_scan(clock, skipped=10_000)  # two milliseconds of scanning
     scan_started = clock.seconds
     clock.seconds = scan_started + 0.09
     assert floors.cheap_to_scan_below([QUEUE]) == []
@@ -163,7 +163,7 @@ def test_whoever_comes_short_looks_below_as_soon_as_that_is_cheap_and_once() -> 
     assert floors.cheap_to_scan_below([QUEUE]) == []
 
 
-def test_a_cheap_look_from_the_bottom_ends_it() -> None:
+def test_a_cheap_scan_from_the_start_drops_the_scan_floor() -> None:
     clock = ManualClock()
     floors = floors_after_costly_scan(clock)
     clock.seconds += 2
@@ -173,7 +173,7 @@ def test_a_cheap_look_from_the_bottom_ends_it() -> None:
     assert floors.is_idle
 
 
-def test_queues_have_floors_of_their_own() -> None:
+def test_each_queue_has_its_own_scan_floor() -> None:
     floors = floors_after_costly_scan(ManualClock())
     scan = floors.scan([QUEUE, QUEUE + 1])
     assert scan.from_start == {QUEUE + 1}

@@ -1,30 +1,30 @@
-"""How far a claim looks ahead: less where messages are large, twice as far once they fit again."""
+"""How far a claim scans: less if messages are large, twice as far once they fit the budget again."""
 
 from app.store.mysql.scan_limits import MAX_KEYS, MAX_SCAN, ScanLimits
 
 KEY = "line"
 
 
-def test_a_line_that_is_not_known_is_looked_at_as_far_as_a_claim_asks() -> None:
+def test_an_unknown_key_is_scanned_as_far_as_a_claim_requests() -> None:
     limits = ScanLimits[str]()
     assert limits.limit(KEY, 7) == 7
     assert limits.limit(KEY, MAX_SCAN) == MAX_SCAN
 
 
-def test_after_a_look_that_was_cut_twice_as_many_as_fitted_are_looked_at() -> None:
+def test_a_truncated_scan_sets_the_limit_to_twice_what_fitted() -> None:
     limits = ScanLimits[str]()
     limits.shrink(KEY, 3)
     assert limits.limit(KEY, MAX_SCAN) == 6
     assert limits.limit("another line", MAX_SCAN) == MAX_SCAN
 
 
-def test_no_look_goes_farther_than_its_claim_asks() -> None:
+def test_no_scan_exceeds_what_its_claim_requests() -> None:
     limits = ScanLimits[str]()
     limits.shrink(KEY, 300)
     assert limits.limit(KEY, 5) == 5
 
 
-def test_where_all_fitted_the_look_doubles_until_the_line_is_forgotten() -> None:
+def test_a_limit_doubles_while_all_fit_until_the_key_is_forgotten() -> None:
     limits = ScanLimits[str]()
     limits.shrink(KEY, 125)
     assert limits.grow(KEY) == 500
@@ -33,7 +33,7 @@ def test_where_all_fitted_the_look_doubles_until_the_line_is_forgotten() -> None
     assert limits.limit(KEY, 5 * MAX_SCAN) == 5 * MAX_SCAN
 
 
-def test_with_too_many_lines_all_begin_again() -> None:
+def test_too_many_keys_reset_all_limits() -> None:
     limits = ScanLimits[int]()
     for key in range(MAX_KEYS):
         limits.shrink(key, 1)

@@ -1,4 +1,4 @@
-"""What is particular to SQLite: one process, one writer, few commits, and errors that are told and pass."""
+"""Particular to SQLite: one process, one writer, few commits, and errors that are reported and temporary."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ def path(run_resources: RunResources, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def batches() -> Batches:
-    """What the store tells of its commits."""
+    """The batches that the store reports."""
     return []
 
 
@@ -66,15 +66,15 @@ async def queue(store: SqliteStore) -> Queue:
     return (await store.queues.create("queue", QueueSettings()))[0]
 
 
-# ---- who may read it --------------------------------------------------------------------------------------------------
+# ---- file modes ------------------------------------------------------------------------------------------------------
 
 
 def modes(directory: Path) -> dict[str, int]:
-    """Who may do what with each file."""
+    """Return the mode of each file."""
     return {file.name: stat.S_IMODE(file.stat().st_mode) for file in directory.iterdir()}
 
 
-async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_the_files_of_a_database(tmp_path: Path) -> None:
     path = tmp_path / "new.sqlite3"
     before = os.umask(0)
     try:
@@ -88,7 +88,7 @@ async def test_the_files_of_a_database_are_readable_to_their_owner_alone(tmp_pat
     assert files == {f"new.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm", ".lock")}
 
 
-async def test_a_file_that_is_made_as_it_is_opened_is_readable_to_its_owner_alone(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_a_newly_created_file(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = await open_sqlite(tmp_path / "new.sqlite3", VirtualClock(), lambda *_: None, create_tables)
@@ -98,18 +98,18 @@ async def test_a_file_that_is_made_as_it_is_opened_is_readable_to_its_owner_alon
     assert modes(tmp_path) == {"new.sqlite3": 0o600, "new.sqlite3.lock": 0o600}
 
 
-async def test_another_program_that_reads_and_goes_leaves_the_log_to_the_server(
+async def test_another_program_that_reads_leaves_the_write_ahead_log(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
     for _ in range(3):
         await store.send([draft(queue)])
-        seen.append(count_in_other_process(path))
-    assert seen == [1, 2, 3]
+        counts.append(count_in_other_process(path))
+    assert counts == [1, 2, 3]
 
 
 def count_in_other_process(path: Path) -> int:
-    """The messages that another program finds in the file."""
+    """Count the messages that another program finds in the file."""
     code = (
         "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM message').fetchone())"
     )
@@ -129,7 +129,7 @@ async def test_a_file_has_one_store(store: SqliteStore, path: Path) -> None:
     await again.close()
 
 
-def test_a_file_system_without_locks_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_file: object, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -138,7 +138,7 @@ def test_a_file_system_without_locks_is_told(path: Path, monkeypatch: pytest.Mon
         FileLock(path)
 
 
-def test_another_process_is_refused_until_the_first_has_gone(path: Path) -> None:
+def test_another_process_is_refused_until_the_first_ends(path: Path) -> None:
     serve = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
@@ -186,7 +186,7 @@ async def test_the_log_shrinks_again_after_a_long_read(store: SqliteStore) -> No
 
 
 @pytest.mark.behaviour("S3.6")
-async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, queue: Queue, batches: Batches) -> None:
+async def test_concurrent_writes_share_a_commit(store: SqliteStore, queue: Queue, batches: Batches) -> None:
     batches.clear()
     await asyncio.gather(*(store.send([draft(queue)]) for _ in range(64)))
     assert batches == [("write", 64)]
@@ -198,13 +198,13 @@ async def test_whoever_writes_at_one_moment_shares_a_commit(store: SqliteStore, 
         store.promote(10),
         store.queues.create("another", QueueSettings()),
     )
-    # What begins with a look comes a little later.
+    # A write that begins with a read comes a little later.
     assert len(batches) <= 2
     assert sum(entries for _, entries in batches) == 32 + 16 + 1 + 1
 
 
 class SlowStep:
-    """What a step does that is under way until it may end."""
+    """The work of a step that runs until the test lets it end."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -216,16 +216,14 @@ class SlowStep:
         assert self.may_end.wait(10)
 
 
-async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
-    store: SqliteStore, queue: Queue, batches: Batches
-) -> None:
+async def test_writes_during_a_commit_share_the_next_one(store: SqliteStore, queue: Queue, batches: Batches) -> None:
     batches.clear()
     slow = SlowStep()
     writes: list[asyncio.Future[Any]] = [asyncio.ensure_future(store.database.write(Step(slow)))]
     await slow.has_begun.wait()
     for _ in range(3):
         writes.append(asyncio.ensure_future(store.send([draft(queue)])))
-        for _ in range(3):  # a batch leaves in the turn after its first caller has asked
+        for _ in range(3):  # a batch starts in the turn after its first caller submitted
             await asyncio.sleep(0)
     slow.may_end.set()
     await asyncio.gather(*writes)
@@ -233,7 +231,7 @@ async def test_all_who_write_while_a_commit_is_under_way_share_the_next(
 
 
 @pytest.mark.parametrize(("weight", "commits"), [(MAX_RESPONSE_BYTES, [3, 2, 1]), (MAX_RESPONSE_BYTES - 1, [3, 1])])
-async def test_steps_behind_a_full_answer_go_in_the_next_commit(
+async def test_steps_after_a_full_response_run_in_the_next_commit(
     store: SqliteStore, batches: Batches, weight: int, commits: list[int]
 ) -> None:
     def answer(transaction: Transaction) -> str:
@@ -245,7 +243,7 @@ async def test_steps_behind_a_full_answer_go_in_the_next_commit(
     assert batches == [("write", entries) for entries in commits]
 
 
-async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteStore) -> None:
+async def test_a_step_is_refused_while_the_queue_of_steps_is_full(store: SqliteStore) -> None:
     slow = SlowStep()
     under_way = asyncio.ensure_future(store.database.write(Step(slow)))
     await slow.has_begun.wait()
@@ -260,7 +258,7 @@ async def test_a_step_is_refused_while_as_much_waits_as_may_wait(store: SqliteSt
     assert await waiting == "done"
 
 
-async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore, queue: Queue) -> None:
+async def test_a_bug_in_one_step_fails_only_its_caller(store: SqliteStore, queue: Queue) -> None:
     def mistaken(transaction: Transaction) -> None:
         transaction.execute("dead_letter", numbers=[1], reason="left from a step that failed")
         raise LookupError("a mistake")
@@ -273,7 +271,7 @@ async def test_a_mistake_in_one_entry_is_told_to_nobody_else(store: SqliteStore,
     assert bodies(await store.claim(claim(queue))) == [b"first", *[b"good"] * 5]
 
 
-async def test_readers_see_what_is_committed_and_wait_for_no_writer(store: SqliteStore, queue: Queue) -> None:
+async def test_readers_see_committed_data_and_wait_for_no_writer(store: SqliteStore, queue: Queue) -> None:
     (receipt,) = await store.send([draft(queue)])
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
@@ -293,23 +291,23 @@ async def test_readers_see_what_is_committed_and_wait_for_no_writer(store: Sqlit
     assert (before.state, after.state) == (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
 
 
-async def test_reads_that_follow_each_other_use_one_connection(
+async def test_sequential_reads_use_one_connection(
     store: SqliteStore, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[sqlite3.Connection] = []
 
-    def note(connection: sqlite3.Connection) -> sqlite3.Connection:
+    def record_connection(connection: sqlite3.Connection) -> sqlite3.Connection:
         opened.append(connection)
         return connection
 
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: note(connect(*where, **how)))
+    monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: record_connection(connect(*where, **how)))
     for _ in range(3):
         await store.read(queue.id, 1)
     assert len(opened) <= 1
 
 
-async def test_time_comes_from_the_clock_it_was_given(path: Path) -> None:
+async def test_time_comes_from_the_given_clock(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     assert await store.now() == clock.now()
@@ -318,17 +316,17 @@ async def test_time_comes_from_the_clock_it_was_given(path: Path) -> None:
     await store.close()
 
 
-async def test_the_work_of_a_transaction_may_wait_for_nothing_else(store: SqliteStore) -> None:
+async def test_the_work_of_a_transaction_may_await_only_its_session(store: SqliteStore) -> None:
     with pytest.raises(RuntimeError, match="has waited for something"):
         await store.database.transaction(lambda _session: asyncio.sleep(0))
 
 
-# ---- trouble ---------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["in a file", "in memory"])
-async def test_a_full_disk_is_told_and_passes(path: Path, place: str) -> None:
-    store = await open_sqlite(path if place == "in a file" else None, VirtualClock(), lambda *_: None, create_tables)
+@pytest.mark.parametrize("storage", ["in a file", "in memory"])
+async def test_a_full_disk_is_reported_until_space_returns(path: Path, storage: str) -> None:
+    store = await open_sqlite(path if storage == "in a file" else None, VirtualClock(), lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
     await store.send([draft(queue, b"before")])
 
@@ -346,7 +344,7 @@ async def test_a_full_disk_is_told_and_passes(path: Path, place: str) -> None:
     await store.close()
 
 
-async def test_another_program_that_holds_the_file_is_told_and_passes(
+async def test_a_lock_of_another_program_is_reported_until_it_ends(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:
     other = sqlite3.connect(path, isolation_level=None)
@@ -373,11 +371,11 @@ def damage(path: Path, start: int) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 100], ids=["no database", "a database with a damaged schema"])
-async def test_a_damaged_file_is_told_when_it_is_opened(path: Path, start: int) -> None:
+async def test_a_damaged_file_is_reported_on_open(path: Path, start: int) -> None:
     damage(path, start)
     with pytest.raises(StoreUnavailable, match="damaged"):
         await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
-    # The refusal gives the file free again.
+    # The refusal releases the file.
     with pytest.raises(StoreUnavailable, match="damaged"):
         await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
 
@@ -389,27 +387,27 @@ class WithoutWal(sqlite3.Connection):
         return super().execute(sql.replace("PRAGMA journal_mode = WAL", "PRAGMA journal_mode = DELETE"), parameters)
 
 
-async def test_a_file_system_without_a_write_ahead_log_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_system_without_a_write_ahead_log_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=WithoutWal))
     with pytest.raises(StoreUnavailable, match="allows no write-ahead log, only delete"):
         await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
 
 
-def test_each_variant_of_a_trouble_of_the_file_is_told() -> None:
+def test_each_variant_of_a_file_error_is_reported() -> None:
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
     with pytest.raises(StoreUnavailable, match="cannot be read or written"), translate_errors():
         raise failure
 
 
-async def test_a_mistake_in_a_statement_is_not_taken_for_trouble(store: SqliteStore) -> None:
+async def test_a_bug_in_a_statement_is_not_reported_as_unavailable(store: SqliteStore) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await store.database.call_on_writer(lambda connection: connection.execute("SELECT * FROM absent"))
     with pytest.raises(sqlite3.ProgrammingError, match="binding"):
         await store.database.fetch("read")
 
 
-async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path: Path) -> None:
+async def test_messages_claimed_for_a_cancelled_caller_are_released_on_close(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda _what, _how_many: None, create_tables)
     queue, _ = await store.queues.create("orders", QueueSettings())
@@ -430,7 +428,7 @@ async def test_what_is_claimed_for_nobody_as_the_store_closes_is_given_back(path
     assert message.state is MessageState.AVAILABLE
 
 
-async def test_a_closed_store_does_nothing_and_says_so(store: SqliteStore, queue: Queue) -> None:
+async def test_a_closed_store_is_unavailable(store: SqliteStore, queue: Queue) -> None:
     await store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.send([draft(queue)])
@@ -439,7 +437,7 @@ async def test_a_closed_store_does_nothing_and_says_so(store: SqliteStore, queue
     await store.close()
 
 
-async def test_what_was_asked_before_the_end_is_still_done(path: Path) -> None:
+async def test_requests_before_close_are_completed(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
@@ -476,7 +474,7 @@ async def test_calls_during_close_complete_or_are_refused_and_leak_nothing(
     assert not path.with_name(f"{path.name}-wal").exists()
 
 
-async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_closed(store: SqliteStore) -> None:
+async def test_a_cancelled_commit_reports_that_the_store_was_closed(store: SqliteStore) -> None:
     tasks, slow = asyncio.all_tasks(), SlowStep()
     writing = asyncio.ensure_future(store.database.write(Step(slow)))
     await slow.has_begun.wait()
@@ -488,7 +486,7 @@ async def test_a_caller_whose_commit_is_cancelled_hears_that_the_store_was_close
 
 
 @pytest.mark.behaviour("S3.32")
-async def test_everything_is_there_after_a_restart(path: Path) -> None:
+async def test_all_data_survives_a_restart(path: Path) -> None:
     clock = VirtualClock()
     store = await open_sqlite(path, clock, lambda *_: None, create_tables)
     queue, _ = await store.queues.create("queue", QueueSettings())
@@ -504,7 +502,7 @@ async def test_everything_is_there_after_a_restart(path: Path) -> None:
     await again.close()
 
 
-# ---- how statements are run ------------------------------------------------------------------------------------------
+# ---- query plans -----------------------------------------------------------------------------------------------------
 
 IN_ORDER = {
     "next_available",
@@ -525,7 +523,7 @@ async def test_no_statement_reads_all_messages(store: SqliteStore, statement: St
         return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     steps = await store.database.call_on_writer(plan)
-    # Going along an index that holds every message is as bad; a recursive look-up of queue ids searches it.
+    # Scanning an index that holds every message is as bad. A recursive look-up of queue ids searches it.
     full_scans = [step for step in steps if step.startswith("SCAN message")]
     assert full_scans == []
     if statement.name in IN_ORDER:

@@ -1,4 +1,4 @@
-"""Named statements are read from files of SQL and put into each driver's form."""
+"""Named statements are read from SQL files and rendered for each driver."""
 
 import re
 
@@ -28,14 +28,14 @@ UPDATE t SET e = @now WHERE f LIKE '%';
 """
 
 
-def test_a_file_is_a_row_of_named_statements() -> None:
+def test_a_file_is_a_sequence_of_named_statements() -> None:
     first, second = parse(TEXT, DIALECTS[Engine.SQLITE])
     assert (first.name, first.purpose) == ("first", "does one thing")
     assert first.text == "SELECT a, :b\nFROM t\nWHERE c = :c\n  AND d = :b"
     assert second.text == "UPDATE t SET e = :now WHERE f LIKE '%'"
 
 
-def test_a_name_stands_for_one_statement_of_a_file() -> None:
+def test_a_name_used_twice_in_a_file_is_refused() -> None:
     with pytest.raises(ValueError, match="named twice"):
         parse(TEXT + TEXT, DIALECTS[Engine.SQLITE])
 
@@ -47,7 +47,7 @@ def test_numbered_parameters_are_named_once() -> None:
     )
 
 
-def test_formatted_parameters_are_named_as_often_as_they_stand() -> None:
+def test_formatted_parameters_are_named_as_often_as_they_occur() -> None:
     first, second = parse(TEXT, DIALECTS[Engine.MYSQL])
     assert first.with_format_params() == ("SELECT a, %s\nFROM t\nWHERE c = %s\n  AND d = %s", ("b", "c", "b"))
     assert second.with_format_params()[0].endswith("f LIKE '%%'")
@@ -59,25 +59,25 @@ def test_a_cast_is_no_parameter() -> None:
 
 
 @pytest.mark.parametrize("engine", list(Engine))
-def test_every_word_is_spelled_out(engine: Engine) -> None:
+def test_every_macro_is_expanded(engine: Engine) -> None:
     statements = statements_of(engine)
     assert not [name for name, statement in statements.items() if MACRO.search(statement.text)]
     assert not [name for name, statement in statements.items() if ";" in statement.text]
 
 
-def test_columns_may_be_those_of_a_table_by_its_name() -> None:
+def test_columns_may_have_the_prefix_of_a_table() -> None:
     assert render("SELECT @q.queue FROM queue AS q", DIALECTS[Engine.SQLITE]).startswith("SELECT q.id, q.name")
     assert render("SELECT @held", DIALECTS[Engine.SQLITE]).endswith("properties, :now AS read_at")
 
 
-def test_the_weight_of_a_message_may_be_that_of_a_table_by_its_name() -> None:
+def test_a_weight_may_have_the_prefix_of_a_table() -> None:
     weight = "2048 + LENGTH({0}body) + COALESCE(LENGTH(CAST({0}properties AS BLOB)), 0)"
     assert render("SELECT @weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('')}"
     assert render("SELECT @m.weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('m.')}"
 
 
 @pytest.mark.parametrize("engine", list(Engine))
-def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> None:
+def test_metadata_statements_equal_message_statements_without_the_body(engine: Engine) -> None:
     browse, outlines = (statements_of(engine)[name] for name in ("browse", "browse_metadata"))
     assert re.findall(r"\bbody\b", outlines.text) == ["body"]
     assert "LENGTH(body)" in outlines.text
@@ -85,13 +85,13 @@ def test_outlines_are_found_as_messages_are_and_read_no_body(engine: Engine) -> 
 
 
 @pytest.mark.parametrize("engine", list(Engine))
-def test_the_statements_of_an_engine_stand_in_for_the_common_ones(engine: Engine) -> None:
+def test_the_statements_of_an_engine_replace_the_common_ones(engine: Engine) -> None:
     statements = statements_of(engine)
     assert {"read", "browse", "unlocked_for_update", "find_queue", "send"} <= set(statements)
     assert ("FOR UPDATE" in statements["unlocked_for_update"].text) is (engine is not Engine.SQLITE)
 
 
-def test_what_only_looks_may_run_beside_a_writer() -> None:
+def test_a_statement_that_only_reads_may_run_beside_a_writer() -> None:
     reads = {name for name, statement in statements_of(Engine.SQLITE).items() if statement.is_read_only}
     assert {"read", "browse", "locked_messages", "now", "count_messages", "find_queue"} <= reads
     assert not reads & {"send", "lock", "end_lock", "extend", "create_queue", "forget_orphans"}
