@@ -1,7 +1,9 @@
 """A URL opens a store, or the refusal explains in one sentence how to write a better one."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,15 @@ from sqlalchemy import Connection, inspect, text
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
-from app.store.migrate import MigrationsMissing, SchemaStatus, migrate, run_on_connection, schema_status
+from app.store.migrate import (
+    DatabaseIsNewer,
+    MigrationsMissing,
+    SchemaStatus,
+    migrate,
+    migrate_sqlite,
+    run_on_connection,
+    schema_status,
+)
 from app.store.open import BadStoreUrl, open_store
 from app.store.schema_check import is_current
 from app.store.url import is_in_memory
@@ -88,6 +98,16 @@ def test_a_failed_migration_is_undone(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="a mistake"):
         run_on_connection(url, fail)
     assert run_on_connection(url, lambda connection: inspect(connection).get_table_names()) == []
+
+
+def test_tables_of_a_newer_version_are_left_alone() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.execute("INSERT INTO alembic_version VALUES ('9999')")
+        connection.commit()
+        with pytest.raises(DatabaseIsNewer):
+            migrate_sqlite(connection)
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("alembic_version",)]
 
 
 @pytest.mark.parametrize("action", [migrate, schema_status])
