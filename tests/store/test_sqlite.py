@@ -461,6 +461,23 @@ async def test_a_closed_store_leaves_no_thread_and_no_connection(path: Path) -> 
     assert not path.with_name(f"{path.name}-wal").exists()
 
 
+async def test_a_write_during_close_is_committed_before_the_file_is_closed(path: Path) -> None:
+    store = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
+    queue, _ = await store.queues.create("orders", QueueSettings())
+    await store.send([draft(queue)])
+    late: list[asyncio.Future[Any]] = []
+    store.on_moved = lambda _moves, _effective: late.append(asyncio.ensure_future(store.send([draft(queue)])))
+    slow = SlowStep()
+    claiming = asyncio.create_task(store.claim(claim(queue)))
+    others = asyncio.gather(store.database.write(Step(slow)), store.close())
+    await slow.has_begun.wait()
+    claiming.cancel()
+    slow.may_end.set()
+    await others
+    assert [len(await sending) for sending in late] == [1]
+    assert not path.with_name(f"{path.name}-wal").exists()
+
+
 async def test_calls_during_close_complete_or_are_refused_and_leak_nothing(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:
