@@ -1,4 +1,4 @@
-"""Everything a developer types: makes the environment by itself, then runs, tests, checks and measures Peeklock."""
+"""The developer's commands: creates the environment automatically, then runs, tests, checks and measures Peeklock."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from developing.processes import Refusal, say
 
 
 def read_command_line() -> argparse.Namespace:
-    """Return the command, its choices, and in `rest` whatever is meant for the tool behind it."""
+    """Return the command and its options; `rest` has the arguments for the tool behind it."""
     parser = argparse.ArgumentParser(prog="dev.py", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
     for command in COMMANDS:
-        # The benchmark and the demo tell themselves what they take.
+        # The benchmark and the demo print their own help.
         name, has_help = command.__name__.replace("_", "-"), command not in (bench, pipeline_demo)
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__, add_help=has_help)
         sub.set_defaults(command=command)
         if command is test:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
-            sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="leave a server out")
-            sub.add_argument("--mutants", action="store_true", help="list the mistakes that no fast test would see")
+            sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
+            sub.add_argument("--mutants", action="store_true", help="list the mutations that no fast test detects")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()
@@ -35,7 +35,7 @@ def read_command_line() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the command of the command line."""
     arguments = read_command_line()
     return arguments.command(arguments)
 

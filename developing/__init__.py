@@ -1,1 +1,1 @@
-"""What `dev.py` is made of. Until `.venv` exists, nothing but the standard library is there to import."""
+"""The implementation of `dev.py`. It imports the standard library only, because it runs before `.venv` exists."""

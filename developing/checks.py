@@ -1,4 +1,4 @@
-"""What `check` runs: format, lint, types, imports, dead code, dependencies and the OpenAPI document."""
+"""The steps of `check`: format, lint, types, imports, dead code, dependencies and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def openapi_is_exported() -> int:
     routes = output(BIN / "peeklock", "openapi")
     if OPENAPI.exists() and OPENAPI.read_bytes() == routes:
         return 0
-    print("openapi/openapi.json is not what the routes say: run `python3 dev.py openapi`", flush=True)
+    print("openapi/openapi.json differs from the routes: run `python3 dev.py openapi`", flush=True)
     return 1
 
 
 def redocly() -> int:
-    """Hold the OpenAPI document to the rules of openapi/redocly.yaml."""
+    """Check the OpenAPI document against the rules of openapi/redocly.yaml."""
     return status(
         node(), NODE / "node_modules/@redocly/cli/bin/cli.js", "lint", "--config=openapi/redocly.yaml", OPENAPI
     )
@@ -39,7 +39,7 @@ CHECKS: dict[str, Callable[[], int]] = {
 
 
 def run_check(name: str, step: Callable[[], int]) -> bool:
-    """Run one check under its name and say how it went."""
+    """Run one check, and print its name, result and duration."""
     print(f"---- {name}", flush=True)
     started, passed = time.monotonic(), False
     try:

@@ -1,4 +1,4 @@
-"""What a developer can ask for, one function a command."""
+"""The commands of `dev.py`, one function each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ REQUIREMENT_SETS = (
     "test",
     "helm",
     "build",
-)  # in this order: each is compiled within the bounds of those before it
+)  # in this order: the versions of earlier files constrain the later ones
 JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve in the foreground with the environment as it is; with none, on 127.0.0.1:8080 with SQLite."""
+    """Serve in the foreground with the settings of the environment; by default on 127.0.0.1:8080 with SQLite."""
     prepare("run")
     os.chdir(ROOT)
     os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
@@ -42,17 +42,17 @@ def test(arguments: argparse.Namespace) -> int:
     choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
     tested = run_tests(choices, arguments.rest)
     if checked:
-        print("---- checks: FAILED (their report stands first)", flush=True)
+        print("---- checks: FAILED (see the report above)", flush=True)
     return tested or checked
 
 
 def run_tests(choices: list[str], selection: list[str]) -> int:
-    """Run what was selected; else everything, the pipeline's tests beside the servers', each in workers of their own."""
+    """Run the selected tests, or all tests: those of the pipeline in parallel with the others, in separate workers."""
     pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
     if selection:
         return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
-    # One worker: there is one Spark session for all of them, and a test that hangs ends no more than its worker. It would
-    # end last, so it goes first where processors are short.
+    # The pipeline has one worker, because all its tests share one Spark session, and a test that hangs ends only its
+    # worker. It would end last, so the other tests get a lower priority.
     servers = ("nice", "-n5", *pytest, *two, f"--ignore={PIPELINE_TESTS}")
     return run_parallel({"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)})
 

@@ -1,4 +1,4 @@
-"""The environment in `.venv`: made where none exists, and brought to what requirements/ pins."""
+"""Creates the environment in `.venv`, and installs what requirements/ pins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund
 
 
 def prepare(*groups: str) -> None:
-    """Make `.venv` hold what requirements/ pins for these groups; costs nothing when it already does."""
+    """Install into `.venv` what requirements/ pins for these groups, unless it is installed."""
     wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
     wanted["peeklock"] = digest(ROOT / "pyproject.toml", REQUIREMENTS / "run.in")
     if "pipeline" in groups:
@@ -35,7 +35,7 @@ def prepare(*groups: str) -> None:
             return
         say(f"installing what requirements/ pins for {', '.join(groups)}")
         files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
-        # Compiled now, because where the environment forbids to write bytecode every start would compile it all again.
+        # Compile now: if the environment forbids writing bytecode, every start would compile everything again.
         call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", "--compile-bytecode", *files)
         for project in (".", "pipeline") if "pipeline" in groups else (".",):
             call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", project)
@@ -43,7 +43,7 @@ def prepare(*groups: str) -> None:
 
 
 def prepare_node() -> None:
-    """Make `.venv/node` hold the one tool that comes from npm, run by the Node.js that pyright brings."""
+    """Install the one tool from npm into `.venv/node`, with the Node.js that pyright includes."""
     wanted = {"node": digest(ROOT / "openapi/package.json")}
     with environment_lock():
         if read_installed() >= wanted.items():
@@ -70,18 +70,18 @@ def make_venv() -> None:
 
 
 def read_installed() -> ItemsView[str, str]:
-    """Return what was installed here, each by the digest of the files that asked for it."""
+    """Return the installed groups, each with the digest of the files that named its packages."""
     return (json.loads(INSTALLED_FILE.read_text()) if INSTALLED_FILE.exists() else {}).items()
 
 
 def write_installed(installed: dict[str, str]) -> None:
-    """Note that these are installed."""
+    """Record that these groups are installed."""
     INSTALLED_FILE.write_text(json.dumps(dict(read_installed()) | installed, indent=2))
 
 
 @contextlib.contextmanager
 def environment_lock() -> Iterator[None]:
-    """Hold the checkout's lock, so that two commands started together do not install into each other."""
+    """Hold the checkout's lock, so that two commands do not install at the same time."""
     checkout = os.open(ROOT, os.O_RDONLY)
     try:
         fcntl.flock(checkout, fcntl.LOCK_EX)
@@ -91,5 +91,5 @@ def environment_lock() -> Iterator[None]:
 
 
 def digest(*files: Path) -> str:
-    """Return the SHA-256 of what these files hold, in hex."""
+    """Return the SHA-256 of the contents of these files, in hex."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

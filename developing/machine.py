@@ -1,4 +1,4 @@
-"""What this machine needs beside Python: database servers, Java, Debian packages."""
+"""Installs what this machine needs besides Python: database servers, Java, Debian packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
 
 
 def install_servers(without: list[str]) -> None:
-    """Install the servers that are neither named in the environment, nor answering, nor installed."""
+    """Install the servers that are not installed, not running, and not named in the environment."""
     missing = output(PYTHON, "-m", "tests.databases").decode().split()
     packages = [SERVERS[kind] for kind in missing if kind not in without]
     if packages:
@@ -23,7 +23,7 @@ def install_servers(without: list[str]) -> None:
 
 
 def install_java() -> None:
-    """Install the Java runtime that Spark needs, where there is none or an older one."""
+    """Install the Java runtime that Spark needs, if Java is missing or older."""
     if java_version() < JAVA:
         apt_install(JAVA_PACKAGE)
 
@@ -32,18 +32,18 @@ def java_version() -> int:
     """Return the feature release of the Java on the path; 0 without one."""
     if shutil.which("java") is None:
         return 0
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
+    version = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', version)
     return int(found[1]) if found else 0
 
 
 def apt_install(*packages: str) -> None:
-    """Install Debian packages as root or through sudo; refuse, naming them, where neither works."""
+    """Install Debian packages as root or through sudo. If neither works, refuse and name the packages."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
-        raise Refusal(f"there is no apt-get here: please install {names} with this system's own package manager")
+        raise Refusal(f"apt-get does not exist here: please install {names} with this system's package manager")
     if os.geteuid() != 0 and shutil.which("sudo") is None:
-        raise Refusal(f"this needs root, and there is no sudo: apt-get install {names}")
+        raise Refusal(f"this needs root, and sudo does not exist: apt-get install {names}")
     say(f"installing {names}")
     root = () if os.geteuid() == 0 else ("sudo",)
     apt = (*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")

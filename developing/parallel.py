@@ -1,4 +1,4 @@
-"""Several commands at the same time: what each printed, how it ended and what it cost."""
+"""Runs several commands at the same time, and reports the output, result and cost of each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from developing.paths import ENVIRONMENT, ROOT
 
 FAILURE = re.compile("FAILED |ERROR ")
-"""How pytest begins a line of its summary for a test that failed."""
+"""The start of the line for a failed test in pytest's summary."""
 
 
 class RunningCommand:
-    """One of several commands that run at the same time: what it printed, how it ended, and what it cost."""
+    """One of several commands that run at the same time: its output, result and cost."""
 
     def __init__(self, name: str, command: Iterable[str | Path]) -> None:
         self.name = name
@@ -38,11 +38,11 @@ class RunningCommand:
         self._listener.start()
 
     def wait(self) -> None:
-        """Return once the command has ended and all that it printed is in `lines`."""
+        """Return once the command has ended and `lines` has its whole output."""
         self._listener.join()
 
     def report(self) -> str:
-        """How it ended, in one line, and below it the tests that failed."""
+        """Return the result in one line, followed by the failed tests."""
         end = "passed" if self.code == 0 else f"FAILED with code {self.code}"
         cost = f"{self.seconds:.0f} s, {self.processor_seconds:.0f} s of processor time"
         return "".join([f"---- {self.name}: {end} ({cost})\n", *filter(FAILURE.match, self.lines)])
@@ -58,7 +58,7 @@ class RunningCommand:
 
 
 def run_parallel(commands: Mapping[str, Iterable[str | Path]]) -> int:
-    """Run commands at the same time. Print what each printed, one after the other, and how all ended.
+    """Run commands at the same time. Print the output of each, one after the other, and then all results.
 
     Returns the first exit code that is not 0, else 0.
     """

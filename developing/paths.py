@@ -1,4 +1,4 @@
-"""Where things are in a checkout."""
+"""The paths of a checkout."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ ENVIRONMENT = {
     "REDOCLY_TELEMETRY": "off",
     "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
 }
-"""Of every command. Bytecode is written, because tests start hundreds of processes, and each would compile the service."""
+"""The environment of every command. Bytecode is written, because tests start hundreds of processes."""

@@ -1,4 +1,4 @@
-"""Starts programs in the checkout, and says what goes on."""
+"""Runs programs in the checkout, and prints progress."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def status(*command: str | Path) -> int:
 
 
 def call(*command: str | Path) -> None:
-    """Run a command in the checkout and refuse to go on when it fails."""
+    """Run a command in the checkout. Raises `Refusal` if it fails."""
     if (code := status(*command)) != 0:
         raise Refusal(f"this failed with code {code}: {' '.join(str(part) for part in command)}")
 
 
 def output(*command: str | Path) -> bytes:
-    """Run a command in the checkout and return what it prints; refuse to go on when it fails."""
+    """Run a command in the checkout and return its output. Raises `Refusal` if it fails."""
     done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, check=False
     )
@@ -35,5 +35,5 @@ def output(*command: str | Path) -> bytes:
 
 
 def say(sentence: str) -> None:
-    """Tell on stderr what is happening, so that stdout stays the command's own."""
+    """Print progress on stderr, because stdout belongs to the command."""
     print(f"dev.py: {sentence}", file=sys.stderr, flush=True)

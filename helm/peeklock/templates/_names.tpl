@@ -4,7 +4,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Short enough for every suffix that a template adds to it. */}}
+{{/* Leaves room for every suffix that a template adds. */}}
 {{- define "peeklock.fullname" -}}
 {{- $name := include "peeklock.name" . }}
 {{- $joined := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
@@ -17,7 +17,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: server
 {{- end }}
 
-{{/* Labels of everything; takes (list $ "component"). */}}
+{{/* Labels of every resource; takes (list $ "component"). */}}
 {{- define "peeklock.labels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "peeklock.name" $root }}

@@ -1,4 +1,4 @@
-{{/* What server, migration and test pods have in common: nobody is root, nothing is writable but the mounts. */}}
+{{/* Shared by server, migration and test pods: no process is root, and only the mounts are writable. */}}
 
 {{- define "peeklock.podSecurityContext" -}}
 runAsNonRoot: true
@@ -19,8 +19,8 @@ capabilities:
     - ALL
 {{- end }}
 
-{{/* Where a pod runs and what it may pull. Kubernetes would otherwise inject PEEKLOCK_PORT=tcp://... for a Service
-     called peeklock, hence no service links. */}}
+{{/* Where a pod runs and what it may pull. Service links are off, because Kubernetes injects PEEKLOCK_PORT=tcp://... for a
+     Service called peeklock. */}}
 {{- define "peeklock.podPlacement" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
