@@ -33,7 +33,7 @@ from app.store.sqlite.store import SqliteStore, open_sqlite
 from tests.contract.store_fixture import LOCK_DURATION, bodies, claim, completion, draft, token
 from tests.databases import RunResources
 from tests.servers import TIMEOUT_SECONDS
-from tests.virtual_clock import VirtualClock
+from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 Batches = list[tuple[str, int]]
 
@@ -459,6 +459,20 @@ async def test_a_closed_store_leaves_no_thread_and_no_connection(path: Path) -> 
     assert set(threading.enumerate()) <= threads
     # The last connection that is closed removes the log.
     assert not path.with_name(f"{path.name}-wal").exists()
+
+
+async def test_all_work_on_the_writer_runs_in_one_thread(store: SqliteStore) -> None:
+    first_may_end = threading.Event()
+
+    def first(_writer: sqlite3.Connection) -> int:
+        first_may_end.wait()
+        return threading.get_ident()
+
+    work = (first, lambda _writer: threading.get_ident())
+    running = [asyncio.ensure_future(store.database.call_on_writer(one)) for one in work]
+    await run_ready_tasks()
+    first_may_end.set()
+    assert len(set(await asyncio.gather(*running))) == 1
 
 
 async def test_a_write_during_close_is_committed_before_the_file_is_closed(path: Path) -> None:
