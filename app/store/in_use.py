@@ -10,7 +10,7 @@ class FileInUse(Exception):
         process = f"process {owner}" if owner else "another process"
         super().__init__(
             f"{path} is in use by {process}. A SQLite file is served by one process at a time: "
-            "stop that one, or use PostgreSQL or MariaDB for several."
+            "stop that process, or use PostgreSQL or MariaDB for several."
         )
 
 

@@ -84,8 +84,7 @@ def _upgrade(connection: Connection, lock: Callable[[Connection, int], None]) ->
     lock(connection, LOCK_TIMEOUT_SECONDS)
     if _schema_status(connection) is SchemaStatus.AHEAD:
         raise DatabaseIsNewer(
-            "The tables of this database are of a newer version than this one; there is nothing to do, and nothing was "
-            "changed."
+            "A newer version has migrated the tables of this database. This version has nothing to do and changed nothing."
         )
     with ALEMBIC_LOCK:
         command.upgrade(configuration(connection), "head")
@@ -127,7 +126,7 @@ def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
     try:
         return _migration(url.engine).run(url, work)
     except DBAPIError as error:
-        raise StoreUnavailable(f"The database does not do what the migrations ask: {error.orig}.") from error
+        raise StoreUnavailable(f"The database refuses a migration: {error.orig}.") from error
 
 
 def _migration(engine: Engine) -> Migration:

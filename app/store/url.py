@@ -43,23 +43,23 @@ def read_url(url: str) -> StoreUrl:
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
-        raise BadStoreUrl(f"{_redacted(url)} is no database URL; write one like {EXAMPLES}.")
+        raise BadStoreUrl(f"{_redacted(url)} is not a database URL; write one like {EXAMPLES}.")
     if "+" in scheme:
-        raise BadStoreUrl(f"The drivers are chosen here: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
+        raise BadStoreUrl(f"The server chooses the driver: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         # The driver's reason may quote a password, if a slash in the password was not percent-encoded.
         raise BadStoreUrl(
-            f"{_redacted(url)} cannot be read: its port is no number, or a mark in its password is not percent-encoded."
+            f"{_redacted(url)} cannot be read: its port is not a number, or its password is not percent-encoded."
         ) from None
     if scheme == "sqlite":
         return StoreUrl(Engine.SQLITE, url, _sqlite_path(parts))
     if scheme not in SERVER_SCHEMES:
-        raise BadStoreUrl(f"There is no store on {scheme}; write a URL like {EXAMPLES}.")
+        raise BadStoreUrl(f"Peeklock has no store for {scheme}; write a URL like {EXAMPLES}.")
     if not parts.path.strip("/"):
-        raise BadStoreUrl(f"{_redacted(url)} names no database; put its name behind the host, after a slash.")
+        raise BadStoreUrl(f"{_redacted(url)} names no database; add its name after the host and a slash.")
     return StoreUrl(SERVER_SCHEMES[scheme], url)
 
 

@@ -86,7 +86,7 @@ async def test_a_created_queue_replaces_a_cached_miss(broker: Broker) -> None:
 
 
 async def test_a_queue_is_created_only_for_a_valid_name(broker: Broker) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
+    with pytest.raises(InvalidRequest, match="is not a valid queue name"):
         await broker.queue_cache.by_name_for_send("-orders")
     assert await broker.store.queues.by_name("-orders") is None
 

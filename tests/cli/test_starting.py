@@ -28,14 +28,14 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"host": "0.0.0.0", "bootstrap_key": "short"}, "fewer than 32 characters"),
         ({"host": "no.such.host.invalid"}, "No API key exists yet"),
         ({"host": "no.such.host.invalid", "insecure_no_auth": 1}, "Cannot listen on no.such.host.invalid"),
-        ({"database_url": "oracle://host/database"}, "There is no store on oracle"),
+        ({"database_url": "oracle://host/database"}, "Peeklock has no store for oracle"),
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
         ({"database_url": "sqlite:///:memory:"}, "would end with the server"),
         ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslmode=perhaps"},
-            "an option that is not known",
+            "an unknown option",
         ),
         ({"database_url": "postgresql://nobody:hunter2/x@127.0.0.1:1/none"}, "cannot be read"),
         (
@@ -97,7 +97,7 @@ def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., Peeklock
         connection.execute("UPDATE alembic_version SET version_num = 'ffff'")
     refused = run_peeklock("migrate", directory=tmp_path, database_url=url)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.splitlines()[-1].endswith("and nothing was changed.")
+    assert refused.stderr.splitlines()[-1].endswith("has nothing to do and changed nothing.")
     server = serve(database_url=url)
     assert status(f"{server.url}/readyz") == 200
 

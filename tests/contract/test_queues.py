@@ -49,7 +49,7 @@ async def test_a_missing_queue_is_not_found(store_fixture: StoreFixture) -> None
 async def test_a_name_that_no_queue_can_have_is_refused_and_found_nowhere(
     store_fixture: StoreFixture, name: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be the name of a queue"):
+    with pytest.raises(InvalidRequest, match="is not a valid queue name"):
         await store_fixture.store.queues.create(name, QueueSettings())
     assert await store_fixture.store.queues.by_name(name) is None
 

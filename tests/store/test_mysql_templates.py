@@ -40,10 +40,10 @@ def test_every_statement_of_the_engine_has_a_template() -> None:
     ("number", "kind", "sentence"),
     [
         (1213, TransactionConflict, "as the driver says"),
-        (1205, LockWaitTimeout, "Another transaction holds what this one needs."),
+        (1205, LockWaitTimeout, "Another transaction has locked a row that this one needs."),
         (1048, NullViolation, "as the driver says"),
         (2006, StoreUnavailable, "The database cannot be reached."),
-        (1045, StoreUnavailable, "The database does not let the store in."),
+        (1045, StoreUnavailable, "The database refuses access."),
         (1114, StoreUnavailable, "The disk of the database is full."),
         (1064, StatementFailed, "as the driver says"),
     ],

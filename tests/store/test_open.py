@@ -132,9 +132,9 @@ def test_an_unreachable_server_cannot_be_migrated(action: Callable[[str], object
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("", "is no database URL; write one like sqlite:///"),
-        ("peeklock.sqlite3", "peeklock.sqlite3 is no database URL"),
-        ("oracle://host/database", "There is no store on oracle; write a URL like"),
+        ("", "is not a database URL; write one like sqlite:///"),
+        ("peeklock.sqlite3", "peeklock.sqlite3 is not a database URL"),
+        ("oracle://host/database", "Peeklock has no store for oracle; write a URL like"),
         ("postgresql+asyncpg://host/database", "write postgresql:// instead of postgresql\\+asyncpg://"),
         ("sqlite+aiosqlite:///file", "write sqlite:// instead"),
         ("sqlite://file.sqlite3", "has no host; write sqlite:///file.sqlite3"),
@@ -147,8 +147,11 @@ def test_an_unreachable_server_cannot_be_migrated(action: Callable[[str], object
         ("postgres:///", "names no database"),
         ("postgresql://user:secret@host:port/database", r"\.\.\.@host:port/database cannot be read: its port"),
         ("postgresql://user:secret@host/database?statement_cache_size=7", "may only be 0"),
-        ("postgresql://user:secret@host/database?sslmode=unheard_of", "an option that is not known here, or a value"),
-        ("mysql://user:secret@host/database?unheard_of=1", "has an option that is not known here: unheard_of"),
+        (
+            "postgresql://user:secret@host/database?sslmode=unheard_of",
+            "an unknown option, or an option has an invalid value",
+        ),
+        ("mysql://user:secret@host/database?unheard_of=1", "has an unknown option: unheard_of"),
     ],
 )
 async def test_a_bad_url_is_refused_with_an_explanation(url: str, sentence: str) -> None:

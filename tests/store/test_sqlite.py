@@ -317,7 +317,7 @@ async def test_time_comes_from_the_given_clock(path: Path) -> None:
 
 
 async def test_the_work_of_a_transaction_may_await_only_its_session(store: SqliteStore) -> None:
-    with pytest.raises(RuntimeError, match="has waited for something"):
+    with pytest.raises(RuntimeError, match="has awaited something"):
         await store.database.transaction(lambda _session: asyncio.sleep(0))
 
 

@@ -14,7 +14,7 @@ from app.store.url import BadStoreUrl
 CONNECT_SECONDS = 5
 
 NEEDS_CRYPTOGRAPHY = (
-    "This user's password (caching_sha2_password or sha256_password, as MySQL 8 makes them) may not travel without TLS: "
+    "This user's password (caching_sha2_password, MySQL 8's default, or sha256_password) must not be sent without TLS: "
     "put ?ssl_ca=... into the database URL, or install the Python package cryptography beside the server."
 )
 """Replaces the message of both MySQL drivers when they cannot encrypt the password themselves."""
@@ -69,7 +69,7 @@ def driver_options(url: str) -> Mapping[str, Any]:
         tls["check_hostname"] = tls["check_hostname"].lower() == "true"
     socket = query.pop("unix_socket", None)
     if query:
-        raise BadStoreUrl(f"The database URL has an option that is not known here: {', '.join(sorted(query))}.")
+        raise BadStoreUrl(f"The database URL has an unknown option: {', '.join(sorted(query))}.")
     return {
         "host": address.host,
         "port": address.port or 0,

@@ -69,7 +69,7 @@ async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execu
     except NullViolation as error:
         raise QueueGone from error
     except StatementTooLarge as error:
-        raise MessageTooLarge(f"The database takes at most {error.largest} bytes at a time.") from error
+        raise MessageTooLarge(f"The database accepts at most {error.largest} bytes at a time.") from error
     ((now, step),) = clock.rows
     numbers = (one.first_number + step * row for one in [*stored, inserted] for row in range(one.changed))
     return [

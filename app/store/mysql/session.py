@@ -59,12 +59,12 @@ CONNECTION_LOST = frozenset({
 })  # fmt: skip
 ERROR_MESSAGES: Mapping[str, frozenset[int]] = {
     "The database cannot be reached.": CONNECTION_LOST,
-    "The database does not let the store in.": frozenset({1044, 1045, 1049, 1129, 1130, 1698}),
-    "The database takes no more connections.": frozenset({1040, 1135, 1203, 1226}),
-    "The database cannot be written at present.": frozenset({1223, 1290, 1792, 1836, 3100}),
+    "The database refuses access.": frozenset({1044, 1045, 1049, 1129, 1130, 1698}),
+    "The database accepts no more connections.": frozenset({1040, 1135, 1203, 1226}),
+    "The database accepts no writes at present.": frozenset({1223, 1290, 1792, 1836, 3100}),
     "The disk of the database is full.": frozenset({3, 28, 1021, 1026, 1030, 1114, 1180}),
-    "The database has no memory left.": frozenset({1037, 1038, 1041, 1206}),
-    "The database gave up a statement that took too long.": frozenset({1969, 3024}),
+    "The database is out of memory.": frozenset({1037, 1038, 1041, 1206}),
+    "The database cancelled a statement that took too long.": frozenset({1969, 3024}),
     "The database has no majority in its cluster.": frozenset({1047}),
 }
 """Errors of the server's environment, with the text for clients. Any other error is a bug here."""
@@ -74,7 +74,7 @@ class StatementTooLarge(Exception):
     """The statements are larger than the server accepts (max_allowed_packet). They were not sent."""
 
     def __init__(self, size: int, max_packet: int) -> None:
-        super().__init__(f"{size} bytes of SQL; the server takes at most {max_packet}")
+        super().__init__(f"{size} bytes of SQL; the server accepts at most {max_packet}")
         self.largest = max_packet
 
 
@@ -249,7 +249,7 @@ def as_store_error(error: errors.MySQLError) -> Exception:
     if number in CONFLICTS:
         return TransactionConflict(str(error))
     if number in LOCK_WAIT_TIMEOUTS:
-        return LockWaitTimeout("Another transaction holds what this one needs.")
+        return LockWaitTimeout("Another transaction has locked a row that this one needs.")
     if number == NULL_VIOLATION:
         return NullViolation(str(error))
     for text, numbers in ERROR_MESSAGES.items():

@@ -28,9 +28,9 @@ MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 
 
 UNSAFE_SETTINGS: Mapping[str, str] = {
     "innodb_flush_log_at_trx_commit": (
-        "The database acknowledges commits early (innodb_flush_log_at_trx_commit): what was answered can be lost."
+        "The database acknowledges commits early (innodb_flush_log_at_trx_commit): acknowledged changes can be lost."
     ),
-    "sync_binlog": "The binary log is not synchronised at commit (sync_binlog): a power cut can undo what was answered.",
+    "sync_binlog": "The binary log is not synchronised at commit (sync_binlog): a power cut can undo acknowledged changes.",
     "innodb_doublewrite": "The database runs without innodb_doublewrite: a power cut can damage tables.",
 }
 

@@ -47,7 +47,7 @@ SETTINGS = {
 UNSAFE_SETTINGS: Mapping[str, str] = {
     "fsync": "PostgreSQL runs with fsync = off: a power cut can destroy the whole database.",
     "full_page_writes": "PostgreSQL runs with full_page_writes = off: a power cut can damage tables.",
-    "synchronous_commit": "PostgreSQL acknowledges commits early (synchronous_commit): what was answered can be lost.",
+    "synchronous_commit": "PostgreSQL acknowledges commits early (synchronous_commit): acknowledged changes can be lost.",
 }
 """Warnings about settings that can lose a commit."""
 
@@ -57,19 +57,19 @@ KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
     "The database does not answer.": (TimeoutError,),
-    "The database does not let the store in.": (
+    "The database refuses access.": (
         asyncpg.InvalidAuthorizationSpecificationError,
         asyncpg.InvalidCatalogNameError,
     ),
-    "The database takes no more connections.": (asyncpg.TooManyConnectionsError,),
-    "The database cannot be written at present.": (
+    "The database accepts no more connections.": (asyncpg.TooManyConnectionsError,),
+    "The database accepts no writes at present.": (
         asyncpg.ReadOnlySQLTransactionError,  # a standby, or a server that has become one
         asyncpg.TargetServerAttributeNotMatched,  # a standby, at connect
     ),
     "The disk of the database is full.": (asyncpg.DiskFullError,),
     "The disk of the database cannot be read or written.": (asyncpg.PostgresSystemError,),
-    "The database has no memory left.": (asyncpg.InsufficientResourcesError,),
-    "The database gave up a statement that took too long.": (asyncpg.QueryCanceledError,),
+    "The database is out of memory.": (asyncpg.InsufficientResourcesError,),
+    "The database cancelled a statement that took too long.": (asyncpg.QueryCanceledError,),
     "The database cannot be reached.": (
         OSError,
         asyncpg.PostgresConnectionError,
@@ -110,9 +110,7 @@ def parse_address(url: str) -> Address:
     options = dict(parse_qsl(parts.query))
     cache_size = options.pop("statement_cache_size", None)
     if cache_size not in (None, "0"):
-        raise BadStoreUrl(
-            "statement_cache_size in the database URL may only be 0, which says that a pooler is between."
-        )
+        raise BadStoreUrl("statement_cache_size in the database URL may only be 0, which declares a pooler.")
     return Address(parts._replace(query=urlencode(options)).geturl(), is_pooled=cache_size is not None)
 
 
@@ -159,9 +157,7 @@ async def connect(server_address: Address) -> DriverConnection:
                 connection_class=KeepAliveConnection,
             )
     except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
-        raise BadStoreUrl(
-            "The database URL has an option that is not known here, or a value that it cannot have."
-        ) from error
+        raise BadStoreUrl("The database URL has an unknown option, or an option has an invalid value.") from error
     connection.keep_alive()
     return connection
 
@@ -267,7 +263,7 @@ def translate_errors() -> Generator[None]:
     try:
         yield
     except asyncpg.LockNotAvailableError as error:
-        raise LockWaitTimeout("Another transaction holds what this one needs.") from error
+        raise LockWaitTimeout("Another transaction has locked a row that this one needs.") from error
     except CONFLICTS as error:
         raise TransactionConflict(str(error)) from error
     except UNAVAILABLE_ERRORS as error:

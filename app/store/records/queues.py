@@ -29,7 +29,7 @@ class QueueRecords:
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
         """See `Queues`. When several callers create one name at once, one creates it and all receive the same queue."""
         if not is_valid_name(name):
-            raise InvalidRequest(f"{name} cannot be the name of a queue.")
+            raise InvalidRequest(f"{name} is not a valid queue name.")
         while True:
             if present := await self.by_name(name):
                 return present, False

@@ -8,7 +8,7 @@ from app.store.in_use import DatabaseInUse
 from app.store.server.pool import PooledSession
 
 NO_REDIS_REASON = (
-    "Without Redis processes neither hear of the locks that others renew nor wake each other's receivers: "
+    "Without Redis, processes do not learn of each other's lock renewals and do not wake each other's receivers: "
     "give all of them the same PEEKLOCK_REDIS_URL, or run only one."
 )
 REFUSALS: Mapping[str, str] = {

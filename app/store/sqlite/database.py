@@ -280,4 +280,4 @@ def _run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
         next(work(transaction).__await__())
     except StopIteration as end:
         return end.value
-    raise RuntimeError("the work of a transaction has waited for something besides its session")
+    raise RuntimeError("the work of a transaction has awaited something other than its session")
