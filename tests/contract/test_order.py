@@ -62,7 +62,7 @@ async def candidates(store_fixture: StoreFixture, queue: Queue, batch: int) -> l
     """Return the numbers of claimable messages, read in batches."""
     found: list[int] = []
     after = START_POSITION
-    for _ in bounded("nothing is left to look at"):
+    for _ in bounded("no candidate is left"):
         page = await store_fixture.store.candidates(queue.id, MessageState.AVAILABLE, after, batch)
         assert len(page) <= batch
         if not page:

@@ -33,7 +33,7 @@ async def run_retention(store_fixture: StoreFixture) -> int:
             break
         await store_fixture.store.archive.seal(first, BatchLimits(max_messages=2))
     total = 0
-    for _ in bounded("nothing is left to forget"):
+    for _ in bounded("no expired row is left"):
         removed = await store_fixture.store.delete_expired(3) + await store_fixture.store.archive.delete_expired(3)
         assert removed <= 3 * len(TABLES)
         if not removed:

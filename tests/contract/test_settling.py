@@ -80,7 +80,7 @@ async def test_a_completion_is_recorded_for_an_hour_at_least(store_fixture: Stor
     await store_fixture.advance_time(3500)
     if first := await store_fixture.store.archive.first_unsealed(0):
         await store_fixture.store.archive.seal(first)
-    for _ in bounded("nothing is left to forget"):
+    for _ in bounded("no expired row is left"):
         if not await store_fixture.store.delete_expired(100) + await store_fixture.store.archive.delete_expired(100):
             break
     (tombstone,) = await store_fixture.store.tombstones([token(message)])

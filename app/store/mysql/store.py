@@ -124,10 +124,10 @@ class MysqlStore(ServerStore[MysqlSession]):
 
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Also folds the changes of the counts of accepted messages."""
-        forgotten = await super().delete_expired(limit)
+        deleted = await super().delete_expired(limit)
         while await self._transact(counts.fold) == counts.MAX_FOLD_ROWS:
             pass
-        return forgotten
+        return deleted
 
     async def _transact(self, work: Callable[[MysqlSession], Awaitable[Result]]) -> Result:
         return await self._pool.run(lambda session: session.transact(work))

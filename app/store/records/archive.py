@@ -86,13 +86,13 @@ class ArchiveRecords:
         """See `Archive`. A batch is removed as a whole, even if it holds more messages than `limit`."""
         total = 0
         for _ in range(limit):
-            removed = await self._database.transaction(_forget_one)
+            removed = await self._database.transaction(_remove_expired_batch)
             if removed is None or (total := total + removed) >= limit:
                 break
-        await self._forget_batches(limit)
+        await self._delete_old_records(limit)
         return total
 
-    async def _forget_batches(self, limit: int) -> None:
+    async def _delete_old_records(self, limit: int) -> None:
         """Delete the records of batches that were removed long ago. Keep the newest: the next number follows it."""
         ((following, _),) = await self._database.fetch("next_batch")
         await self._database.change("delete_expired_batches", before=following - 1, keep=BATCH_KEEP, most=limit)
@@ -136,7 +136,7 @@ DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
 """For each digest version: the statement that reads its input, and the function that computes the digest."""
 
 
-async def _forget_one(session: SqlSession) -> int | None:
+async def _remove_expired_batch(session: SqlSession) -> int | None:
     """Remove one expired batch. Return how many messages were removed, or None if no batch has expired."""
     found = await session.fetch("expired_batch")
     return await _remove(session, found[0][0], RemovalCause.EXPIRED) if found else None

@@ -127,7 +127,7 @@ class MessageRecords:
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """See `MessageStore`."""
         found = await self._fetch_by_tokens("locked_messages", tokens)
-        by_token = {held.token: held for held in map(rows.locked_message, found)}
+        by_token = {locked.token: locked for locked in map(rows.locked_message, found)}
         return [by_token.get(token) for token in tokens]
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
@@ -214,9 +214,9 @@ class MessageRecords:
             )
             if not all(redrive.to_queue_id in queue_names for redrive in redrives):
                 raise QueueGone
-            held = await _lock_rows(session, "unlocked_for_update", expected)
+            locked = await _lock_rows(session, "unlocked_for_update", expected)
             effective = [
-                is_held and one.row.queue_id in queue_names for one, is_held in zip(redrives, held, strict=True)
+                is_locked and one.row.queue_id in queue_names for one, is_locked in zip(redrives, locked, strict=True)
             ]
             groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
             for redrive in compress(redrives, effective):
@@ -323,20 +323,20 @@ async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[Unl
     groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
     for row in expected:
         groups[row.queue_id, row.state].append(row.sequence_number)
-    held: set[UnlockedRow] = set()
+    locked: set[UnlockedRow] = set()
     for (queue_id, state), numbers in groups.items():
         found = await session.fetch(statement, numbers=numbers, queue_id=queue_id, state=state.value)
-        held.update(UnlockedRow(number, queue_id, state) for (number,) in found)
+        locked.update(UnlockedRow(number, queue_id, state) for (number,) in found)
     effective: list[bool] = []
     for row in expected:
-        effective.append(row in held)
-        held.discard(row)
+        effective.append(row in locked)
+        locked.discard(row)
     return effective
 
 
 async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | None:
     """Lock the message if it is unlocked and still as `expected`. Return the store's clock, or None if it changed."""
-    held = await session.fetch(
+    locked = await session.fetch(
         "unchanged_for_update",
         sequence_number=expected.sequence_number,
         queue_id=expected.queue_id,
@@ -348,7 +348,7 @@ async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | N
         lock_generation=expected.lock_generation,
         properties=expected.envelope.properties.decode(),
     )
-    return held[0][0] if held else None
+    return locked[0][0] if locked else None
 
 
 async def _withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> None:

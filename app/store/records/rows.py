@@ -126,8 +126,8 @@ def message(row: Row, read_after: float | None = None) -> Message:
 
 def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
     """Return the messages of these rows of `MESSAGE_COLUMNS` that the tokens lock, in the order of the tokens."""
-    held = (message(row, read_after) for row in found)
-    messages = {(one.sequence_number, one.lock_token): one for one in held}
+    messages_found = (message(row, read_after) for row in found)
+    messages = {(one.sequence_number, one.lock_token): one for one in messages_found}
     keys = ((token.sequence_number, token.secret) for token in tokens)
     return [messages[key] for key in keys if key in messages]
 
