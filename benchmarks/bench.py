@@ -19,7 +19,7 @@ class Bench:
     scale: float
 
     def units(self, whole: int) -> int:
-        """So many units in this run."""
+        """Return the number of units in this run."""
         return max(20, int(whole * self.scale))
 
     @property

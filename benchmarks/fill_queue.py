@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 600.0
 
 
 def fill(system: System, queues: str, messages: int) -> None:
-    """Spread so many available messages evenly over the queues whose names are LIKE this."""
+    """Spread available messages evenly over the queues whose names are LIKE this."""
     asyncio.run(_fill(system, queues, MessageState.AVAILABLE, time.time() - LONG_AGO_SECONDS, messages))
 
 

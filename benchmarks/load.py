@@ -73,7 +73,7 @@ async def send_one(connection: Connection, target: Target) -> int:
 
 
 async def lifecycle(connection: Connection, target: Target) -> int:
-    """Send, receive, complete: one message each. Whoever finds the queue empty receives again."""
+    """Send, receive, complete: one message each. A caller that finds the queue empty receives again."""
     await send_one(connection, target)
     token = await _receive(connection, target)
     status, answer = await connection.call("POST", target.path(f"locks/{token}/complete"))
@@ -125,7 +125,7 @@ class TwoRequests:
 
 
 async def drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -> int:
-    """Carry out so many units with so many callers; how many messages that were."""
+    """Run these units with these callers, and return the number of messages."""
     connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(callers)]
     left = iter(range(units))
     done = 0

@@ -52,7 +52,7 @@ def ratio(of: Cost, to: Cost) -> float:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that so many of a hundred do not exceed."""
+    """Return the percentile: the value that `percent` of a hundred values do not exceed."""
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 

@@ -25,8 +25,8 @@ async def receive_waiting(connection: Connection, target: Target) -> tuple[float
 
 
 async def until_waiting(system: System, receivers: int) -> None:
-    """Return once so many receivers wait on this server and have found nothing."""
-    await asyncio.sleep(0)  # whoever was just told to ask gets to ask
+    """Return once `receivers` receivers wait on this server and have found nothing."""
+    await asyncio.sleep(0)  # let woken receivers send their next request
     while await asyncio.to_thread(metric, system, "peeklock_waiting_receivers") < receivers:
         await asyncio.sleep(POLL_SECONDS)
     await asyncio.sleep(LAST_POLL_SECONDS)

@@ -78,10 +78,10 @@ class SoakClient:
 
 
 async def run_at_rate(callers: Sequence[SoakClient], turns_per_second: float, seconds: float) -> None:
-    """Let all callers take a turn together, so many times a second; one that falls behind leaves turns out.
+    """Start a turn of all callers together, several times a second; a caller that falls behind skips turns.
 
-    Together, because how many share a statement, and with it the cost of each, must not depend on how busy the
-    machine is.
+    All start together, because the number of requests that share a statement determines the cost of each, and must not
+    depend on the load of the machine.
     """
     began = time.monotonic()
     async with asyncio.TaskGroup() as group:

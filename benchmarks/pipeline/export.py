@@ -17,7 +17,7 @@ from benchmarks.pipeline.exporting import (
 from benchmarks.table import Row, at_least
 
 MIN_ROWS = 50_000
-"""With fewer, what a job of Spark costs by itself would be measured."""
+"""With fewer messages, the fixed cost of a Spark job would dominate."""
 
 
 def measure(bench: Bench) -> Iterator[Row]:

@@ -93,7 +93,7 @@ class CpuSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """So many messages of 1 KiB, sealed, in a database of their own."""
+    """Sealed messages of 1 KiB in their own database."""
 
     url: str
     rows: int
@@ -117,7 +117,7 @@ def sealed_archive(bench: Bench, name: str, rows: int) -> Iterator[Archive]:
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    """The session that `peeklock-pipeline` opens on one machine, of so many cores and with the driver for JDBC."""
+    """The session that `peeklock-pipeline` opens on one machine, with `CORES` cores and the JDBC driver."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {JDBC_DRIVER} pyspark-shell"
     spark = open_session(f"local[{CORES},4]", "peeklock-bench")
     try:

@@ -1,4 +1,4 @@
-"""The floor under every HTTP server here: an ASGI application that reads a body and answers a constant."""
+"""The lower bound of every HTTP server here: an ASGI application that reads a body and answers a constant."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

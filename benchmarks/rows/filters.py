@@ -1,4 +1,4 @@
-"""A hundred receivers with filters over a full queue in which nothing matches: what everybody else notices of them."""
+"""A hundred receivers with filters over a full queue in which nothing matches: their effect on other requests."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ async def _timed(connection: Connection, method: str, path: str, body: bytes, wa
 
 @asynccontextmanager
 async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
-    """So many receivers that look and wait; they leave with the block."""
+    """Receivers that scan and wait; they leave with the block."""
     target = ours.with_queue("full").target
 
     async def receive(number: int) -> None:

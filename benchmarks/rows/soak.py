@@ -48,7 +48,7 @@ class Period:
         return self.all_ms / self.bare_ms
 
     def clock_ms(self, percent: int) -> float:
-        """How long so many of a hundred requests took at most, by the clock."""
+        """The duration that a percentile of requests did not exceed, by the clock."""
         return percentile(self.requests, percent) * 1000
 
     def __str__(self) -> str:

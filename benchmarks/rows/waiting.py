@@ -48,7 +48,7 @@ class CpuShares:
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """The same server with nobody waiting and with all waiting, in turn; then they are woken one by one."""
+    """The same server without and with waiting receivers, in turn; then they are woken one by one."""
     receivers = bench.units(RECEIVERS)
     with bench.peeklock() as ours:
         call(ours, "PUT", "/v1/queues/idle", {})
@@ -80,7 +80,7 @@ async def _measure(ours: System, receivers: int, wakes: int) -> tuple[CpuShares,
 
 
 async def _window(ours: System) -> dict[str, float]:
-    """Shares of a core by process once it has settled. Nobody asks the server anything in the meantime."""
+    """Shares of a core by process once it has settled. No request reaches the server in the meantime."""
     await asyncio.sleep(SETTLE_SECONDS)
     began, before = time.monotonic(), ours.cpu()
     await asyncio.sleep(WINDOW_SECONDS)
@@ -90,7 +90,7 @@ async def _window(ours: System) -> dict[str, float]:
 
 @asynccontextmanager
 async def _waiting_receivers(ours: System, receivers: int) -> AsyncIterator["asyncio.Queue[float]"]:
-    """So many receivers, all waiting; the moments at which they hear of a message. They leave with the block."""
+    """Waiting receivers; the moments at which they hear of a message. They leave with the block."""
     receipts: asyncio.Queue[float] = asyncio.Queue()
     target = ours.target
 

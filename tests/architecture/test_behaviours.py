@@ -1,4 +1,4 @@
-"""docs/behaviours.md says where each promised behaviour stands, and the tests bear it out."""
+"""docs/behaviours.md gives the status of each promised behaviour, and the tests prove it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STATUS_TEXT = re.compile(r"tested|(decision|later): \S.*")
 
 
 def table() -> dict[str, str]:
-    """Return where each row of the table stands, by its number."""
+    """Return the status of each row of the table, by its number."""
     cells = [
         re.split(r"\s*\|\s*", line.strip("| ")) for line in TABLE.read_text().splitlines() if line.startswith("| S")
     ]
     assert all(len(row) == 3 for row in cells), "a row of the table has a stray bar"
-    assert len({row[0] for row in cells}) == len(cells), "a row number stands twice in the table"
+    assert len({row[0] for row in cells}) == len(cells), "a row number occurs twice in the table"
     return {number: standing for number, _, standing in cells}
 
 
@@ -46,23 +46,23 @@ def test_every_row_has_one_line() -> None:
     assert set(table()) == expected
 
 
-def test_every_row_says_where_it_stands() -> None:
+def test_every_row_has_a_status() -> None:
     unclear = [f"{number}: {standing}" for number, standing in table().items() if not STATUS_TEXT.fullmatch(standing)]
     assert not unclear
 
 
-def test_what_is_called_tested_has_a_test() -> None:
+def test_every_row_called_tested_has_a_test() -> None:
     carried = proven()
     unproven = [number for number, standing in table().items() if standing == "tested" and number not in carried]
     assert not unproven, f"{len(unproven)} rows are called tested, and no test carries them: {', '.join(unproven)}"
 
 
-def test_what_has_a_test_is_called_tested() -> None:
+def test_every_row_with_a_test_is_called_tested() -> None:
     forgotten = {number: files for number, files in proven().items() if table().get(number) != "tested"}
     assert not forgotten, f"tests carry these numbers, and docs/behaviours.md says otherwise: {forgotten}"
 
 
-def test_what_the_server_promises_is_not_put_off() -> None:
+def test_promises_of_the_server_are_not_deferred() -> None:
     put_off = [
         f"{number}: {standing}"
         for number, standing in table().items()
@@ -71,6 +71,6 @@ def test_what_the_server_promises_is_not_put_off() -> None:
     assert not put_off
 
 
-def test_markers_are_found_wherever_they_stand() -> None:
+def test_markers_are_found_on_functions_and_modules() -> None:
     source = '@pytest.mark.behaviour("S0.1", "S0.2")\ndef test(): ...\npytestmark = [pytest.mark.behaviour("S0.3")]'
     assert sorted(marked(source)) == ["S0.1", "S0.2", "S0.3"]

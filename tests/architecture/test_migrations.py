@@ -61,7 +61,7 @@ def empty_database(request: pytest.FixtureRequest, file: Path) -> Iterator[str]:
 def create_from_models(connection: Connection) -> None:
     """Make the tables without any migration."""
     if connection.dialect.name in ("mysql", "mariadb"):
-        # The migrations say so for each table, because nobody knows how a given database was made.
+        # The migrations say so for each table, because the origin of a given database is unknown.
         connection.execute(text("ALTER DATABASE CHARACTER SET utf8mb4"))
     SQLModel.metadata.create_all(connection)
     connection.commit()

@@ -67,7 +67,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The documents of one rendering, and the text shown to the one who installs."""
+    """The documents of one rendering, and the text shown after the install."""
 
     documents: tuple[dict[str, Any], ...]
     notes: str

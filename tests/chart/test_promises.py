@@ -1,4 +1,4 @@
-"""What an operator may rely on, whatever values the chart is given."""
+"""What an operator may rely on for all values of the chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process full of clients: sends so many messages and works on whatever it receives until each of them has ended.
+"""A process with many clients: sends messages, and processes received messages until each has ended.
 
 `python -m tests.faults.client_process '<JSON of a Load>'`; what it did is in its log, and it fails if a message did not end.
 """
@@ -35,7 +35,7 @@ ACTIONS = {
 """What a receiver does with a delivery, and how often among a hundred."""
 
 MAX_LEAD_SECONDS = 600
-"""The lock store grants no renewal of that length by itself, so that every one writes SQL."""
+"""The lock store alone grants no renewal of that length, so every renewal writes SQL."""
 
 
 class ActionChooser(random.Random):
@@ -147,7 +147,7 @@ async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionCh
 
 
 async def _complete_deferred(client: RetryingClient, number: int) -> bool:
-    """Fetch a deferred message by its number until it comes and is completed; nobody else will."""
+    """Fetch a deferred message by its number until it comes and is completed; no other client will."""
     while True:
         for message in await client.receive(with_key=False, sequence_numbers=[number]):
             if await _settle(client, "complete", message["lock_token"]):

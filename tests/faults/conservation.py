@@ -144,7 +144,7 @@ def _undone_settlements(history: History) -> Iterator[Finding]:
 
 
 def _phantoms(history: History) -> Iterator[Finding]:
-    """Nothing exists that nobody sent; of a send in doubt it is open."""
+    """No message exists that was not sent; a send in doubt may exist or not."""
     known = set(history.digests)
     for seen in (*history.deliveries, *history.remaining):
         if seen.message_id not in known:
@@ -215,7 +215,7 @@ def _after_ending(history: History) -> Iterator[Finding]:
 
 
 def _early(history: History) -> Iterator[Finding]:
-    """While a promise lasts that its holder has not given up, nobody else gets the message."""
+    """While a promise lasts that its holder has not given up, no other client gets the message."""
     for message_id, deliveries in history.by_message.items():
         for first in deliveries:
             end = history.promised_until(first)

@@ -83,7 +83,7 @@ class Clients:
         return cls(load, process)
 
     async def until_sent(self, sent: int) -> None:
-        """Return once so many sends were acknowledged, or all is done."""
+        """Return once this number of sends is acknowledged, or all are done."""
         await wait_until(
             lambda: self.process.returncode is not None or self._sent() >= sent, f"{sent} messages are sent"
         )

@@ -32,7 +32,7 @@ def send_request(queue: str, fields: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Attack:
-    """So many connections that each send these bytes and read nothing."""
+    """Connections that each send these bytes and read nothing."""
 
     connections: int
     content: bytes

@@ -61,7 +61,8 @@ class Proxy(ABC):
 
 
 class FaultyProxy(Proxy):
-    """Passes bytes on. `delay` seconds late; not at all while it is silent; not to anybody new while `is_closed`."""
+    """Passes bytes on. `delay` seconds late; not at all while it is silent; not to new connections while
+    `is_closed`."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
@@ -76,7 +77,8 @@ class FaultyProxy(Proxy):
         self.has_delayed = False
 
     def drop_answer_to(self, matches: Callable[[bytes], bool]) -> None:
-        """Deliver the next bytes like these, swallow what is answered, and cut: the one who asked stays in doubt."""
+        """Deliver the next bytes like these, swallow what is answered, and cut: the sender of the request stays in
+        doubt."""
         self._drop_match = matches
 
     def delay_answer_to(self, matches: Callable[[bytes], bool]) -> None:

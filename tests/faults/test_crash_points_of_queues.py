@@ -21,7 +21,7 @@ ACTIONS = ("complete", "abandon", "dead_letter", "defer")
 
 
 async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
-    """Send a batch, settle it mixed, have it sealed, and make the queue anew; how the messages end."""
+    """Send a batch, settle it mixed, have it sealed, and create the queue again; how the messages end."""
     await send_batch(client)
     await settle_mixed(client)
     await wait_until(lambda: is_sealed(client, setup), "what has ended is sealed")

@@ -1,4 +1,4 @@
-"""A server may die at any step of trimming: a batch is there as a whole or gone as a whole, and a repeat says which."""
+"""A server may die at any step of trimming: a batch is present or removed as a whole, and a repeat says which."""
 
 from __future__ import annotations
 

@@ -37,14 +37,15 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
 
 
 async def send_volatile(client: RetryingClient) -> None:
-    """A volatile message may be lost; sent again durably under its id it is there, and once."""
+    """A volatile message may be lost; sent again durably under its id it is stored, and once."""
     message = {"message_id": "volatile", "body_base64": "Ym9keQ==", "durability": "volatile", "delay_seconds": 3600}
     assert (await client.request("post", "POST", "/messages", message))[0] == 202
     await client.send("volatile", b"body", delay_seconds=HOUR_SECONDS)
 
 
 async def receive_and_delete(client: RetryingClient, setup: CrashSetup) -> None:
-    """Whoever dies on the way to the receiver loses the message, which then is archived as received; nobody has both."""
+    """A server that crashes before the answer reaches the receiver loses the message, which then is archived as
+    received; no receiver has both."""
     number = await client.send("taken", b"body")
     receive_request = {"mode": "receive_and_delete", "max_messages": 1}
     there = 200
@@ -57,7 +58,7 @@ async def receive_and_delete(client: RetryingClient, setup: CrashSetup) -> None:
 
 
 async def edit(client: RetryingClient) -> None:
-    """All of an edit is there once it is acknowledged."""
+    """An acknowledged edit is stored completely."""
     number = await client.send("edited", b"body", delay_seconds=HOUR_SECONDS)
     changes = {"delay_seconds": 0, "priority": 9, "properties": {"edited": True}}
     assert (await client.request("edit", "PATCH", f"/messages/{number}", changes))[0] == 200
@@ -73,7 +74,7 @@ async def cancel(client: RetryingClient) -> None:
 
 
 async def redrive(client: RetryingClient) -> None:
-    """Back at work with its counts anew, once."""
+    """Available again with its counts reset, once."""
     await client.send("redriven", b"body")
     (dead,) = await client.receive_until_any(**RECEIVE_REQUEST)
     # By a call of which the checker knows nothing, because for it a dead-lettered message has ended.

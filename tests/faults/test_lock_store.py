@@ -37,7 +37,7 @@ async def working_fleet(
     """Servers, one for each of these ways to Redis, under load; in the end all requests have succeeded."""
     fleet = start_fleet(database)
     servers = await asyncio.gather(*(fleet.serve(PEEKLOCK_REDIS_URL=url) for url in redis_urls))
-    fleet.servers = servers  # in this order, whichever was ready first
+    fleet.servers = servers  # in this order, even if the second was ready first
     await fleet.create_queue(servers[0].url)
     clients = await fleet.start_clients(*(server.url for server in servers), **load)
     yield fleet, clients

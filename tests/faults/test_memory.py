@@ -1,4 +1,4 @@
-"""The resident memory of a server stays below what docs/deploy.md says, whatever its clients do at once."""
+"""The resident memory of a server stays below the bound of docs/deploy.md during all attacks at once."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ async def test_servers_are_restarted_one_after_the_other(fleet: Fleet) -> None:
 
 @pytest.mark.faults("short")
 async def test_waiting_polls_answer_at_once_when_the_server_is_told_to_stop(fleet: Fleet) -> None:
-    """Nothing but the stop can end this poll while anybody here has patience, nor is there any haste in the stop."""
+    """Only the stop can end this poll before the test's timeouts, and the stop itself has a long grace period."""
     server = await fleet.serve(PEEKLOCK_LONG_POLL_CAP_SECONDS="3600", PEEKLOCK_SHUTDOWN_GRACE_SECONDS="600")
     await fleet.create_queue(server.url)
     path = f"{server.url}/v1/queues/{fleet.queue}/messages/receive"

@@ -1,4 +1,5 @@
-"""One form for all states that can never be told apart: forget the unreachable, number anew, sort what has no order."""
+"""One form for all states that can never be told apart: forget the unreachable, renumber the rest, sort what has no
+order."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _numbering(names: Iterator[int]) -> Numbering:
 
 
 def _tokens(state: State) -> Iterator[int]:
-    """Tokens that somebody can still name. Of any other nobody will ever ask for the record or the tombstone."""
+    """Tokens that a client can still name. No request will ever name another one, its record or its tombstone."""
     if state.row.token > 0:
         yield state.row.token
     for receiver in state.receivers:

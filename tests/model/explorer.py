@@ -11,7 +11,7 @@ S = TypeVar("S", bound=Hashable)
 """A state: a value, so that equal states are one state."""
 
 FAULT = "! "
-"""Labels of steps that nobody may count on begin with this: a way out must not need a fault."""
+"""Labels of steps that no party may rely on begin with this: a way out must not need a fault."""
 
 STUCK = "stuck for ever"
 

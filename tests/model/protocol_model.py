@@ -95,7 +95,7 @@ class ProtocolModel:
     # ---- all that may happen next
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Every step of everybody, each with the state after it in its one form."""
+        """Return every step of every party, with the canonical state after it."""
         for label, after, promise in self._all_steps(state):
             yield label, canonical(without_doomed_requests(after) if self._reduced else after), promise
 
@@ -182,7 +182,7 @@ class ProtocolModel:
             yield FAULT + label + ", but the caller has gone", self._after_caller_left(gone, reply), ""
 
     def _after_caller_left(self, state: State, reply: RequestResult) -> State:
-        """A claim nobody hears of is freed, unless its key may promise it once more."""
+        """A claim whose answer is lost is freed, unless its key may promise it once more."""
         if reply.kind != "held" or (self.scenario.keyed and self.rules.keyed_claim_waits):
             return state
         return state._replace(abandoned=(*state.abandoned, Handler("receive", "undo", reply.token)))

@@ -12,7 +12,7 @@ class Rules:
     settle_names_token: bool = True
     """A settle finds its row by the token, not by the message alone."""
     release_names_token: bool = True
-    """So does whoever frees a row: the sweeper on evidence, a receive whose caller has gone."""
+    """So does every party that frees a row: the sweeper on evidence, a receive whose caller has gone."""
     evidence_names_generation: bool = True
     """An expired record counts only against a row of the same generation."""
     deadline_clock_read_after: bool = True
@@ -30,9 +30,11 @@ class Rules:
     settle_reads_evidence: bool = True
     """A settle of a renewed lock asks the lock store whether it has expired. This makes lock-lost prompt; safety is without it."""
     refused_lock_is_freed: bool = True
-    """Whoever refuses on evidence frees the row first. This, too, is for promptness: without it the request waits for a sweep."""
+    """A party that refuses because of an expired generation frees the row first. This, too, is for promptness: without
+    it the request waits for a sweep."""
     free_that_misses_looks_again: bool = True
-    """When there was nothing to free, somebody was faster: the tombstone may say that this very request had its effect."""
+    """If there was nothing to free, another party was faster: the tombstone may say that this very request had its
+    effect."""
     refused_lock_is_gone: bool = True
     """lock-lost is said only over a snapshot in which the token holds no live lock; else the request goes round again."""
     sql_keeps_deadline: bool = True

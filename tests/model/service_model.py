@@ -90,13 +90,13 @@ class ServiceModel:
         return [("receive: SQL claims", after, RequestResult("held", lock, token))]
 
     def again(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: the attempt is known by its key, so promise what is left of its lock, else claim anew."""
+        """SQL: the attempt is known by its key, so promise what is left of its lock, else claim again."""
         if self.is_locked_by(state.row, handler.token):
             return [("receive: same key, same token", state, RequestResult("held", state.row.left, handler.token))]
         return [("receive: same key, lock over", state, Handler("receive", "claim", 0))]
 
     def undo(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: nobody heard of this claim, free it."""
+        """SQL: no client received this claim, free it."""
         row = state.row
         if row.token == handler.token or (row.token > 0 and not self.rules.release_names_token):
             return [("receive: caller gone, freed", released(state), RequestResult("empty"))]
@@ -140,7 +140,7 @@ class ServiceModel:
         return [("renew: SQL misses", state, self._refused(handler))]
 
     def record(self, state: State, handler: Handler) -> list[Transition]:
-        """Lock store: write the record unless a younger one is there; the promise counts from the first clock."""
+        """Lock store: write the record unless a younger one exists; the promise counts from the first clock."""
         rules, lock, lead = self.rules, self.scenario.lock, self.scenario.lead
         age = handler.age if rules.bound_clock_read_before else 0
         promise = max(0, lock - age)

@@ -1,8 +1,8 @@
-"""What the model remembers: one message row, the lock store, and everybody who is between two steps.
+"""What the model remembers: one message row, the lock store, and every party that is between two steps.
 
 Time is relative: every counter says how many ticks are left (or have passed), and a tick moves all of them, so time has no end
-and the states are still finitely many. For the same end `canonical` forgets what nobody can ask for any more, and numbers
-tokens and generations anew by their order: deliveries and renewals are unbounded too.
+and the states are still finitely many. For the same end `canonical` forgets what no request can name any more, and
+renumbers tokens and generations in order: deliveries and renewals are unbounded too.
 """
 
 from __future__ import annotations

@@ -24,19 +24,19 @@ INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For a handful of rows, compiling each query costs more than it saves. Programs that tests start do what a job does."""
+"""For few rows, compiling each query costs more than it saves. Programs that tests start use the settings of a job."""
 
-os.environ["SPARK_CONF_DIR"] = str(HERE / "spark")  # for the session here, and for every process that tests start
+os.environ["SPARK_CONF_DIR"] = str(HERE / "spark")  # for this session, and for every process that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let pass what Spark and its Python client warn of in their own code, and give them their time."""
+    """Ignore warnings of Spark and its Python client about their own code, and set the timeout."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning:pyspark"))
-            # Sockets to the JVM are closed by whoever collects garbage.
+            # The garbage collector closes sockets to the JVM.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
@@ -55,7 +55,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Queries compiled as in a job, where a test is of what expressions compute."""
+    """Compile queries as in a job, for tests of expressions."""
     for name in INTERPRETED:
         spark.conf.unset(name)
     yield
@@ -65,7 +65,7 @@ def compiled(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A lake that nothing was exported to."""
+    """An empty lake."""
     return Lake(tmp_path / "lake")
 
 
@@ -78,7 +78,7 @@ def archive(request: pytest.FixtureRequest) -> Archive:
 
 @pytest.fixture
 def small_archive(sqlite_url: str) -> Archive:
-    """An empty archive on the engine that costs least, where the engine does not matter."""
+    """An empty archive on the cheapest engine, for tests that do not depend on the engine."""
     return Archive.empty(sqlite_url)
 
 
@@ -87,7 +87,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run_command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> RunCommand:
-    """Type `peeklock-pipeline ...` where Spark runs: exit status, what it prints, what it says on standard error."""
+    """Run `peeklock-pipeline ...` in this process; returns exit status, standard output and standard error."""
 
     def run(*words: object) -> tuple[int, str, str]:
         capfd.readouterr()
@@ -101,7 +101,7 @@ def run_command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> RunCo
 
 @pytest.fixture
 def run_refused(run_command: RunCommand) -> Callable[..., str]:
-    """What a command that must be refused says: one line, and nothing on standard output."""
+    """Run a command that must be refused; returns its one line, and checks that standard output is empty."""
 
     def run(*words: object) -> str:
         code, out, err = run_command(*words)

@@ -1,4 +1,5 @@
-"""An export whose driver dies at a given moment: `python -m tests.pipeline.crashing_export MOMENT DATABASE_URL LAKE`."""
+"""An export whose driver crashes at a given moment: `python -m tests.pipeline.crashing_export MOMENT DATABASE_URL
+LAKE`."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ add_batches = Lake.add_batches
 def before_the_commit(
     lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
 ) -> bool:
-    """Every file is written, and none belongs to the lake."""
+    """Crash with every file written, and none committed to the lake."""
     os._exit(CRASH_EXIT_CODE)
 
 
 def after_the_commit(
     lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
 ) -> bool:
-    """The files belong to the lake, and nobody was told."""
+    """Crash with the files committed, before any answer."""
     assert add_batches(lake, files, after, last, begun)
     os._exit(CRASH_EXIT_CODE)
 
@@ -34,7 +35,7 @@ def after_the_commit(
 def in_the_second_commit(
     lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
 ) -> bool:
-    """A part of what was to be exported belongs to the lake."""
+    """Crash with a part of the export committed."""
     return (
         before_the_commit(lake, files, after, last, begun)
         if after.number

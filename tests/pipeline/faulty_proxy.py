@@ -1,4 +1,4 @@
-"""A proxy before a server that refuses, cuts off or holds as many requests as it is told, and passes on the others."""
+"""A proxy in front of a server that refuses, cuts off or holds a number of requests, and forwards the others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import httpx
 
 
 class FaultyProxy:
-    """Answers the next sends with these statuses; None passes one on, `cut` passes it on and loses the answer.
+    """Answers the next sends with these statuses.
 
-    So does `hold`, which says that it has one, and then keeps whoever sent it waiting.
+    None forwards one. `cut` forwards it and drops the answer. `hold` also forwards it, signals that it holds one, and
+    lets the sender wait.
     """
 
     def __init__(self, server: str, refusals: list[int | str | None]) -> None:
@@ -53,7 +54,7 @@ class FaultyProxy:
                 self.wfile.write(answer.content)
 
             def log_message(self, *args: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"

@@ -1,4 +1,4 @@
-"""An audit names what was lost and what is there twice, and finds nothing where nothing is wrong."""
+"""An audit names lost and duplicated messages, and finds nothing in an intact lake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUTCOMES = ("completed", "received", "expired", "purged", "cancelled")
 
 
 def history(archive: Archive) -> Database:
-    """Two queues and every way to end: sealed, not yet sealed, still there."""
+    """Two queues with messages of every outcome: sealed, not yet sealed, and live."""
     archive.seal(1, [archived(n, outcome=OUTCOMES[n % 5]) for n in range(1, 21)])
     archive.seal(2, [archived(n, queue="billing", settled_at=NOON + DAY) for n in range(21, 41)])
     archive.add_to_queue(1, "orders", [live(41), live(42, state=DEAD_LETTERED), live(43, state=2)])
@@ -44,7 +44,7 @@ def history(archive: Archive) -> Database:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_where_nothing_is_wrong_accepted_is_the_sum_of_all_that_became_of_messages(
+def test_in_an_intact_lake_accepted_is_the_sum_of_all_standings(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
     database = history(archive)
@@ -95,7 +95,7 @@ def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archiv
     ]
 
 
-def test_a_batch_that_the_database_has_no_more_is_still_known_to_lack_a_message(
+def test_a_batch_that_the_database_forgot_is_still_known_to_lack_a_message(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = history(small_archive)
@@ -149,7 +149,7 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(
     assert audit(spark, database, lake).findings == [finding]
 
 
-def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it(
+def test_a_batch_removed_before_the_next_export_is_named_by_an_audit(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = history(small_archive)
@@ -160,16 +160,14 @@ def test_a_batch_that_goes_before_the_next_export_is_named_by_an_audit_before_it
     assert audit(spark, database, lake).findings == [finding]
 
 
-def test_another_message_in_the_place_of_one_is_found_by_the_digest(
-    spark: SparkSession, small_archive: Archive, lake: Lake
-) -> None:
+def test_a_replaced_message_is_found_by_the_digest(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
     database = history(small_archive)
     export(spark, database, lake)
     rewrite(lake, lambda row: True, lambda row: row | {"sequence_number": row["sequence_number"] % 7 or 700})
     assert Finding("has 20 messages in the lake other than those sealed", 2) in audit(spark, database, lake).findings
 
 
-def test_what_the_lakes_own_retention_removed_is_no_loss(
+def test_messages_removed_by_the_lakes_retention_are_not_lost(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = history(small_archive)
@@ -179,7 +177,7 @@ def test_what_the_lakes_own_retention_removed_is_no_loss(
     assert (done.findings, done.messages) == ([], 23)
 
 
-def test_what_senders_say_they_sent_is_somewhere_or_named(
+def test_a_sent_message_that_is_missing_is_named(
     spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
     database = history(small_archive)
@@ -198,7 +196,7 @@ def test_what_senders_say_they_sent_is_somewhere_or_named(
 # ---- where the lake begins and ends ----------------------------------------------------------------------------------
 
 
-def test_a_lake_whose_every_message_was_deleted_is_compared_from_its_beginning(
+def test_a_lake_without_messages_is_compared_from_its_first_batch(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = history(small_archive)
@@ -226,7 +224,7 @@ def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
     assert audit(spark, database, lake).findings == []
 
 
-def test_a_lake_without_a_note_begins_where_its_first_commit_does_and_its_next_export_notes_it(
+def test_a_lake_without_a_record_gets_its_first_batch_from_its_first_commit(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = history(small_archive)
@@ -308,7 +306,7 @@ def test_a_url_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
 
 
 def rewrite(lake: Lake, keep: Callable[[Row], bool], change: Callable[[Row], Row] = lambda row: row) -> None:
-    """Put other rows into the lake's files, as no job does it; the table's log stays as it was."""
+    """Rewrite rows of the lake's files, as no job does; the table's log stays unchanged."""
     for file in lake.archive_table().file_uris():
         table = pq.ParquetFile(file).read()
         rows = [change(row) for row in table.to_pylist() if keep(row)]

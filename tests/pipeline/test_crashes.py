@@ -1,4 +1,4 @@
-"""The driver of an export dies hard, before its commit, after it, or half-way: the next export makes it whole."""
+"""The driver of an export is killed before, after or between its commits: the next export completes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 600.0
         pytest.param("in_the_second_commit", 2, marks=pytest.mark.faults("all")),
     ],
 )
-def test_an_export_that_died_is_made_whole_by_the_next(
+def test_the_next_export_completes_a_crashed_one(
     spark: SparkSession, small_archive: Archive, lake: Lake, moment: str, batches_left: int
 ) -> None:
     for number in range(1, 4):
@@ -44,14 +44,14 @@ def test_an_export_that_died_is_made_whole_by_the_next(
 
 
 def has_only_jvm_warning(said: str) -> bool:
-    """Whether nobody but the Java machine itself, which cannot be asked not to, has said something."""
+    """Return whether the text has only the JVM's own warning, which cannot be switched off."""
     return {line for line in said.splitlines() if line.strip()} <= {
         "WARNING: Using incubator modules: jdk.incubator.vector"
     }
 
 
 def run_crashing_export(moment: str, database_url: str, lake: Lake) -> None:
-    """Let a process export until it dies."""
+    """Run an export in a process until it crashes."""
     command = [sys.executable, "-m", "tests.pipeline.crashing_export", moment, database_url, str(lake.root)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:

@@ -1,4 +1,4 @@
-"""Each engine's archive is read with every column as it is, and what cannot be read is said in a sentence."""
+"""Each engine's archive is read with every column unchanged, and an unreadable database is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_empty_archive_has_every_column(archive: Archive) -> None:
     assert database.read(1, 9).schema.equals(ARCHIVE.schema)
 
 
-def test_every_value_comes_as_it_was_stored_also_behind_thousands_without_one(archive: Archive) -> None:
+def test_every_value_is_read_as_stored_also_after_thousands_of_nulls(archive: Archive) -> None:
     archive.seal(1, [archived(number) for number in range(1, 3001)])
     archive.seal(2, [archived(3001, **FULL)])
     rows = Database.from_url(archive.url).read(1, 2).sort_by("sequence_number").to_pylist()
@@ -53,12 +53,12 @@ def test_every_value_comes_as_it_was_stored_also_behind_thousands_without_one(ar
     }  # fmt: skip
 
 
-def test_only_the_columns_asked_for_are_read(archive: Archive) -> None:
+def test_only_the_requested_columns_are_read(archive: Archive) -> None:
     archive.seal(1, [archived(1), archived(2)])
     assert Database.from_url(archive.url).read(1, 1, ["queue", "message_id"]).schema.names == ["queue", "message_id"]
 
 
-def test_what_is_in_queues_and_what_awaits_export_stand_somewhere(archive: Archive) -> None:
+def test_messages_in_queues_and_in_the_archive_have_a_standing(archive: Archive) -> None:
     archive.seal(1, [archived(1)])
     archive.seal(2, [archived(2, outcome="expired")])
     archive.fill("archive", [archived(3, outcome="purged") | {"export_batch": None}])
@@ -91,7 +91,7 @@ def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> N
             assert (row["body"], row["content_found"], row["body_sha256"]) == (stored["body"], None, None)
 
 
-def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archive: Archive) -> None:
+def test_accounts_count_accepted_messages_and_those_in_the_database(archive: Archive) -> None:
     archive.seal(1, [archived(number) for number in (1, 2)])
     archive.seal(2, [archived(number) for number in (3, 4, 5)])
     archive.archive_rows([archived(6), archived(7, enqueued_at=NOON + DAY), archived(8, content_digest=None)])
@@ -107,14 +107,14 @@ def test_accounts_tell_what_was_accepted_and_what_the_database_holds_of_it(archi
     ]
 
 
-def test_an_answer_is_handed_on_in_tables_of_about_so_many_bytes() -> None:
+def test_a_result_is_split_into_tables_of_about_a_number_of_bytes() -> None:
     batches = [pa.record_batch({"n": list(range(100))}) for _ in range(5)]
     assert [table.num_rows for table in merge_batches(batches, max_bytes=1600)] == [200, 200, 100]
     assert [table.num_rows for table in merge_batches(batches[:2], max_bytes=1600)] == [200]
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_a_server_that_is_not_there_is_named_without_its_password(scheme: str) -> None:
+def test_an_unreachable_server_is_named_without_its_password(scheme: str) -> None:
     port = free_port()
     with pytest.raises(DatabaseUnavailable, match=f"127.0.0.1:{port}/peeklock cannot be read") as refusal:
         Database.from_url(f"{scheme}://anna:geheim@127.0.0.1:{port}/peeklock").batches()
@@ -128,7 +128,7 @@ def test_a_database_without_an_archive_says_so(empty_postgres_url: str, empty_ma
             Database.from_url(url).batches()
 
 
-def test_a_sqlite_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_sqlite_file_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable, match=r"none\.db cannot be read: no file with this name exists"):
         Database.from_url(f"sqlite:///{tmp_path}/none.db").batches()
     assert list(tmp_path.iterdir()) == []

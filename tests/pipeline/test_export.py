@@ -1,4 +1,4 @@
-"""An export brings each message into the lake exactly once, whatever dies, and says what it could not bring."""
+"""An export copies each message into the lake exactly once, after any crash, and reports what it could not copy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def filled(archive: Archive, batches: int = 3, rows: int = 40) -> Database:
 
 
 def numbers(spark: SparkSession, lake: Lake) -> list[int]:
-    """The sequence numbers in the lake, each as often as it is there."""
+    """The sequence numbers in the lake, with repetitions."""
     return sorted(row[0] for row in lake.read(spark).select("sequence_number").collect())
 
 
@@ -76,7 +76,7 @@ def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
     assert lake.read(spark).orderBy("sequence_number").toArrow().to_pylist() == stored
 
 
-def test_files_lie_by_queue_and_date(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+def test_files_are_partitioned_by_queue_and_date(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
     export(spark, filled(small_archive), lake)
     found = lake.read(spark).groupBy("queue", "date").count().collect()
     assert sorted(row["count"] for row in found) == [20] * 6
@@ -86,7 +86,7 @@ def test_files_lie_by_queue_and_date(spark: SparkSession, small_archive: Archive
     assert len(places) == 6
 
 
-def test_units_are_neighbours_up_to_a_number_of_rows() -> None:
+def test_tasks_are_neighbouring_batches_up_to_a_number_of_rows() -> None:
     batches = [batch(1), batch(2), batch(3), batch(4, removed_at=1), batch(5), batch(7)]
     assert export_tasks(batches, most=250) == [
         ExportTask(1, 2, 200),
@@ -103,7 +103,7 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
     assert list(portions([])) == []
 
 
-def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
+def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
     spark: SparkSession, small_archive: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Database.from_url(small_archive.url)
@@ -128,7 +128,7 @@ def test_a_lake_of_the_format_before_gets_digests_with_its_next_export(
     assert audit(spark, database, lake).findings == []
 
 
-# ---- what dies -------------------------------------------------------------------------------------------------------
+# ---- crashes ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_dies_in_its_task_is_replaced(
@@ -138,7 +138,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
     died = tmp_path / "died"
 
     class Mortal(Database):
-        """Kills the worker that has read half of what it was asked for, once."""
+        """Kills the worker once, when it has read half of its range."""
 
         __slots__ = ()
 
@@ -153,11 +153,11 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
     assert export(spark, Mortal(database.url, database.engine), lake).messages == 120
     assert died.exists()
     assert numbers(spark, lake) == list(range(1, 121))
-    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.archive_table().file_uris())  # what the dead one wrote
+    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.archive_table().file_uris())  # the killed worker's files
 
 
 @pytest.mark.parametrize("server", [PostgresServer, MariaServer])
-def test_a_database_that_dies_while_it_is_read_costs_nothing(
+def test_a_database_that_crashes_during_a_read_leaves_the_lake_unchanged(
     spark: SparkSession, lake: Lake, private_server: Callable[..., ServerProcess], server: type[ServerProcess]
 ) -> None:
     running = private_server(server)
@@ -183,10 +183,10 @@ def test_a_database_that_dies_while_it_is_read_costs_nothing(
     assert numbers(spark, lake) == list(range(1, 121))
 
 
-# ---- what does not fit -----------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_batches_that_are_gone_before_the_export_are_reported_as_missed(
+def test_batches_removed_before_the_export_are_reported_as_missed(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
     database = filled(archive)
@@ -196,7 +196,7 @@ def test_batches_that_are_gone_before_the_export_are_reported_as_missed(
     assert numbers(spark, lake) == [*range(1, 41), *range(81, 121)]
 
 
-def test_a_batch_that_goes_while_it_is_read_is_missed_as_a_whole(
+def test_a_batch_removed_during_its_read_is_missed_as_a_whole(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = filled(small_archive)
@@ -244,7 +244,7 @@ def test_of_two_exports_at_once_one_commits(spark: SparkSession, small_archive: 
     database = filled(small_archive)
 
     class Overtaken(Lake):
-        """Where another export commits just before this one."""
+        """A lake to which another export commits just before this one."""
 
         def add_batches(
             self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
@@ -258,7 +258,7 @@ def test_of_two_exports_at_once_one_commits(spark: SparkSession, small_archive: 
     assert export(spark, database, lake).messages == 0
 
 
-def test_a_compaction_that_comes_between_does_not_hinder_an_export(
+def test_a_concurrent_compaction_does_not_fail_an_export(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = filled(small_archive)
@@ -269,7 +269,7 @@ def test_a_compaction_that_comes_between_does_not_hinder_an_export(
     compacted: list[object] = []
 
     class Busy(Lake):
-        """Is compacted just after an export has looked at it for its commit."""
+        """A lake that is compacted just after an export has opened it for its commit."""
 
         def table(self, spec: TableSpec) -> DeltaTable | None:
             found = super().table(spec)
@@ -286,7 +286,7 @@ def batch(number: int, rows: int = 100, removed_at: int | None = None) -> Batch:
 
 
 def fresh(server: ServerProcess) -> Archive:
-    """An archive on a server of its own."""
+    """An archive on its own server."""
     url = DRIVERS[server.kind].create(server.url, "peeklock")
     run_in_thread(lambda: migrate(url))
     return Archive.empty(url)

@@ -1,4 +1,4 @@
-"""docs/pipeline.md does what it says, block by block, with the demo's traffic; and so does the demo itself."""
+"""The demo works, and every block of docs/pipeline.md works with the demo's traffic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCALE = "0.1"
 SENT_AGAIN = """
     queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
 """
-"""What the guide's replay and its two writes send."""
+"""The messages that the guide's replay and its two writes send."""
 
 NUMBER = re.compile(r"\d[\d:., -]*\d|\d")
 
@@ -50,7 +50,7 @@ def demo() -> Any:
 
 
 class GuideRunner:
-    """Somebody who types what the guide shows, with the demo's server, and with a directory in the place of /srv."""
+    """Runs the guide's blocks against the demo's server, with a directory in place of /srv."""
 
     def __init__(self, place: Path, url: str, database: str) -> None:
         self.place = place
@@ -58,13 +58,13 @@ class GuideRunner:
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
     def run_block(self, kind: str, block: str) -> str:
-        """Type a block; what is answered, with /srv in it again."""
+        """Run a block, and return its output with /srv in place of the directory."""
         block = block.replace(DOCUMENTED_DIRECTORY, str(self.place))
         said = self._python(block) if kind == "python" else "".join(map(self._command, block.splitlines()))
         return said.replace(str(self.place), DOCUMENTED_DIRECTORY)
 
     def count(self, queue: str) -> int:
-        """How many messages a queue has."""
+        """Return the number of messages of a queue."""
         return int(httpx.get(f"{self.names['URL']}/v1/queues/{queue}").json()["counts"]["available"])
 
     def _python(self, block: str) -> str:
@@ -77,7 +77,7 @@ class GuideRunner:
         return self._job(words) if program == "peeklock-pipeline" else self._peeklock(words)
 
     def _job(self, words: list[str]) -> str:
-        """A job within this process, whose Spark has started already."""
+        """Run a job in this process, where Spark has started."""
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
@@ -93,7 +93,7 @@ class GuideRunner:
 
 @dataclass(frozen=True, slots=True)
 class DemoRun:
-    """The demo, and what it has left behind and said."""
+    """The demo, its directory and its output."""
 
     demo: Any
     place: Path
@@ -145,5 +145,5 @@ def kept(lake: Path) -> list[str]:
 
 
 def shape(said: str) -> str:
-    """What is said whatever the numbers are."""
+    """Return a text with every number replaced by 0."""
     return NUMBER.sub("0", said).strip()

@@ -1,4 +1,5 @@
-"""Replay: from a lake into a queue of a real server, each message once, whatever dies and however often it is run."""
+"""Replays from a lake into a queue of a real server: each message is sent once, after any crash and any number of
+runs."""
 
 from __future__ import annotations
 
@@ -54,14 +55,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProces
 
 @pytest.fixture
 def queue(service: PeeklockProcess, request: pytest.FixtureRequest) -> Queue:
-    """A queue of this test's own that looks for duplicates for an hour."""
+    """A queue of this test with an hour of duplicate detection."""
     return Queue(
         service, request.node.name[:100].replace("[", "-").rstrip("]-_"), duplicate_detection_window_seconds=HOUR
     )
 
 
 class Queue:
-    """A queue of the server, looked into over HTTP."""
+    """A queue of the server, read over HTTP."""
 
     def __init__(self, service: PeeklockProcess, name: str, **settings: Any) -> None:
         self.service = service
@@ -74,11 +75,11 @@ class Queue:
         return Destination.from_url(self.service.url, self.name)
 
     def count(self) -> int:
-        """How many messages are in it."""
+        """Return the number of its messages."""
         return httpx.get(self.url).json()["counts"]["available"]
 
     def messages(self) -> list[dict[str, Any]]:
-        """All that is in it, in the order of delivery."""
+        """Return its messages in the order of delivery."""
         found: list[dict[str, Any]] = []
         for _ in bounded("the queue is empty"):
             some = self._some()
@@ -88,7 +89,7 @@ class Queue:
         return found
 
     def forget(self) -> None:
-        """Let its window for duplicates pass."""
+        """Let its duplicate detection window pass."""
         url = f"sqlite:///{self.service.directory / 'data' / 'peeklock.db'}"
         execute(url, "DELETE FROM recent_id")
 
@@ -98,7 +99,7 @@ class Queue:
 
 
 def exported(spark: SparkSession, archive: Archive, lake: Lake, batch: int, rows: list[dict[str, Any]]) -> None:
-    """Bring one more batch into the lake."""
+    """Export one more batch into the lake."""
     archive.seal(batch, rows)
     export(spark, Database.from_url(archive.url), lake)
 
@@ -107,7 +108,7 @@ def replay_request(queue: Queue, where: str = "true", name: str | None = None, r
     return ReplayRequest.create(where, queue.destination, rate, name)
 
 
-def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
+def test_messages_are_sent_unchanged_and_name_their_origin(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
     rich = archived(
@@ -135,7 +136,7 @@ def test_messages_are_sent_as_they_were_and_say_where_they_come_from(
     assert "body" not in found["replay:again:3"]
 
 
-def test_a_second_run_sends_nothing_though_the_queue_has_forgotten_and_the_lake_has_grown(
+def test_a_second_run_sends_nothing_after_the_window_and_further_exports(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 21)])
@@ -166,7 +167,7 @@ def test_a_plan_counts_and_changes_nothing(
     assert "8 would be sent to there, first of them:\n  3  orders  completed  2026" in found.sentence("there")
 
 
-def test_what_belongs_to_a_group_keeps_its_order(
+def test_messages_of_a_group_keep_their_order(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
     rows = [archived(number, group_id=f"g{number % 3}") for number in range(1, 61)]
@@ -205,7 +206,7 @@ cli.main()
 
 
 @pytest.mark.faults("short")
-def test_a_run_that_was_killed_is_taken_up_where_it_ended(
+def test_a_killed_run_is_continued_where_it_ended(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 121)])
@@ -230,14 +231,14 @@ def test_a_run_that_was_killed_is_taken_up_where_it_ended(
     done = replay(spark, lake, replay_request(queue, name="killed"))
 
     sent = sorted(message["properties"]["replayed_sequence_number"] for message in queue.messages())
-    assert before == 100  # the second portion is there, and nobody was told
+    assert before == 100  # the second portion is stored, but not recorded
     assert (seen.done, seen.in_doubt) == (50, 50)
     assert sent == list(range(1, 121))
     assert (done.messages, done.duplicates, done.done_before) == (70, 50, 50)
 
 
 def kill_once(is_time: Event, command: Sequence[object], log: Path) -> None:
-    """Run a command until it is time, and kill it and its JVM there."""
+    """Run a command until the event, and then kill it and its JVM."""
     with log.open("wb") as file:
         process = subprocess.Popen([*map(str, command)], stdout=file, stderr=file, start_new_session=True)
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -249,7 +250,7 @@ def kill_once(is_time: Event, command: Sequence[object], log: Path) -> None:
 
 
 @pytest.mark.behaviour("S4.19")
-def test_what_the_queue_may_have_had_and_forgotten_is_not_sent_unasked(
+def test_messages_in_doubt_are_not_sent_without_a_decision(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 11)])
@@ -301,7 +302,7 @@ def test_a_portion_that_would_outlast_the_window_is_cut(
     assert all(after - before <= 10 for (before, _), (after, _) in pairwise(heard))
 
 
-def test_what_makes_no_sense_is_refused(
+def test_invalid_replays_are_refused(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, service: PeeklockProcess, tmp_path: Path
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(1)])
@@ -324,7 +325,7 @@ def test_what_makes_no_sense_is_refused(
         plan(spark, Lake(tmp_path / "none"), replay_request(queue))
 
 
-def test_the_command_tells_people_and_machines(
+def test_the_command_prints_sentences_and_json(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, run_command: RunCommand
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(1), archived(2)])

@@ -1,4 +1,4 @@
-"""What a report says of histories whose answers are worked out by hand."""
+"""Reports of histories with results computed by hand."""
 
 import subprocess
 import sys
@@ -183,7 +183,7 @@ def test_all_queues_but_some_are_measured_as_one(known: DataFrame) -> None:
 
 
 class LoadedResources(HTMLParser):
-    """Whatever a page would load, and its text."""
+    """Collects the resources that a page would load, and its text."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ def filled_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @dataclass(frozen=True, slots=True)
 class ReportRun:
-    """A report that was made, what was heard of it meanwhile, and its page."""
+    """A finished report, its progress, and its page."""
 
     done: ReportResult
     progress: list[tuple[int, int]]

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Queue:
-    """A queue of the server, looked into over HTTP."""
+    """A queue of the server, read over HTTP."""
 
     def __init__(self, server: str, name: str, **settings: Any) -> None:
         self.server = server
@@ -81,7 +81,8 @@ def numbers(frame: DataFrame) -> list[int]:
 
 
 def filled(archive: Archive, batches: int = 4, rows: int = 3) -> Archive:
-    """So many batches of so many messages, numbered from 1; batch 2 of 3 has the messages 4 to 6."""
+    """Fill the archive with batches of messages, numbered from 1; with 3 messages each, batch 2 of 3 has the messages 4
+    to 6."""
     for batch in range(1, batches + 1):
         first = (batch - 1) * rows + 1
         archive.seal(batch, [archived(number, body_kind=1, body=b'{"n":1}') for number in range(first, first + rows)])
@@ -150,7 +151,7 @@ def test_filters_keep_batches_from_being_read_where_the_session_allows_it(
         ({"from_batch": "none"}, "The option from_batch is a number from 1, not 'none'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_sentence(
+def test_invalid_options_are_refused_with_a_sentence(
     spark: SparkSession, small_archive: Archive, options: dict[str, str], sentence: str
 ) -> None:
     given = options if "database_url" in options or not options else {"database_url": small_archive.url, **options}
@@ -360,7 +361,7 @@ def test_a_micro_batch_that_is_run_again_sends_nothing_twice(
     assert sorted(message["body"] for message in queue.messages()) == [f"was {number}" for number in range(1, 7)]
 
 
-def test_a_busy_server_is_asked_again(spark: SparkSession, server: str) -> None:
+def test_a_request_to_a_busy_server_is_repeated(spark: SparkSession, server: str) -> None:
     queue = Queue(server, "busy", duplicate_detection_window_seconds=60)
     with FaultyProxy(server, [429, 503, 502, "cut"]) as front:
         rows = spark.range(10).selectExpr("CAST(id AS STRING) AS message_id").coalesce(1)

@@ -47,7 +47,7 @@ def service(archive: Archive, tmp_path: Path) -> Iterator[PeeklockProcess]:
 
 
 def write(url: str, writer: int, rounds: Iterable[int]) -> list[str]:
-    """Send messages, receive whatever comes and complete it, and send again; the ids that were accepted."""
+    """Send messages, receive and complete any, and send again; returns the accepted ids."""
     accepted: list[str] = []
     with httpx.Client(base_url=f"{url}/v1/queues/orders", timeout=TIMEOUT_SECONDS) as queue:
         for number in rounds:
@@ -151,7 +151,7 @@ def test_a_batch_that_differs_stays(spark: SparkSession, small_archive: Archive,
 
 
 def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) -> TrimResult:
-    """What came of trimming the archive of the server there."""
+    """Trim the archive of the server, and return the result."""
     with Server(url, None) as server:
         return trim(spark, server, lake, older_than)
 
@@ -166,7 +166,7 @@ def repeat_in_order(turns: threading.Semaphore, enough: threading.Event) -> Iter
 
 
 def export_times(times: int, spark: SparkSession, database: Database, lake: Lake) -> Iterator[None]:
-    """Export until so many exports have found something; comes by before each."""
+    """Export until `times` exports have found something; yields before each."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while times:
         assert time.monotonic() < deadline, "nothing is sealed"

@@ -1,4 +1,4 @@
-"""What the model of another policy says of histories that were made with known habits."""
+"""The model of another policy, tested on histories with known probabilities."""
 
 import json
 import random
@@ -195,7 +195,7 @@ def test_how_slow_attempts_end_is_found_from_those_that_did_and_those_that_were_
     (habit,) = model.queue_profiles(
         model.modelled_messages(message_histories(history(spark, rows))), Policy(lock=5, limit=3)
     ).collect()
-    # Above 1 s one attempt ended, after 2 s; another was watched for 4 s in vain.
+    # Above 1 s one attempt ended, after 2 s; another lasted for 4 s without an end.
     assert habit.ending == pytest.approx(1 / (2 + 4))
 
 
