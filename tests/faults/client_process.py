@@ -32,14 +32,14 @@ ACTIONS = {
     "forget": 5,
     "renew and forget": 5,
 }
-"""What a receiver does with a delivery, and how often among a hundred."""
+"""The actions of a receiver with a delivery, and their share in percent."""
 
 MAX_LEAD_SECONDS = 600
 """The lock store alone grants no renewal of that length, so every renewal writes SQL."""
 
 
 class ActionChooser(random.Random):
-    """Chance, with the habits it chooses among."""
+    """A random choice among weighted actions."""
 
     def __new__(cls, seed: float, without: Sequence[str]) -> Self:
         return super().__new__(cls, seed)
@@ -118,7 +118,7 @@ async def _receive(client: RetryingClient, progress: Progress, rng: ActionChoose
 
 
 async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionChooser) -> bool:
-    """Do with a delivery what comes to mind; whether the message has ended."""
+    """Do a random action with a delivery; return whether the message has ended."""
     token = message["lock_token"]
     match rng.next_action():
         case "complete twice":

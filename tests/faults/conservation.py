@@ -1,4 +1,5 @@
-"""Holds what clients were told against one another and against what is left: nothing lost, nothing twice, nothing early.
+"""Compares the answers that clients received with each other and with the database: no loss, no duplicate, nothing
+early.
 
 The clients' own logs are the evidence, because the service must keep what it promised, not what it meant. A finding is
 made only where the times prove it: a call takes effect somewhere between its sending and its answer.
@@ -18,15 +19,15 @@ FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
 """Settlements after which a load client never sees the message again, and what the service then calls it."""
 
 UNAVAILABLE = 503
-"""The only failure that a client may be told of."""
+"""The only failure that a client may receive."""
 
 EARLY = frozenset({"early redelivery", "early loss"})
-"""What cannot be held against the service where a test or a fault has made its clock jump."""
+"""Findings that are excused if a test or a fault has made a clock jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingMessage:
-    """A message as it lies in the database after a run; `token` is the one that ended it."""
+    """A message in the database after a run; `token` is the one that ended it."""
 
     sequence_number: int
     message_id: str
@@ -62,7 +63,7 @@ class Finding:
 
 
 class History:
-    """All that the clients of one run know, with what is left in the end, sorted by message and by token."""
+    """The logs of all clients of one run, and the remaining messages, by message and by token."""
 
     def __init__(self, calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> None:
         self.calls = calls
@@ -90,7 +91,7 @@ class History:
 
     @cached_property
     def by_token(self) -> dict[str, list[RecordedCall]]:
-        """What was asked of each delivery."""
+        """The requests about each delivery."""
         groups: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         for call in self.calls:
             if token := call.asked.get("token"):
@@ -107,7 +108,7 @@ class History:
         return [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS and call.is_acknowledged]
 
     def promised_until(self, delivery: Delivery) -> float:
-        """Until when its holder could rely on the lock, counted from the earliest moment it can have been given."""
+        """The time until which its holder could rely on the lock, counted from the earliest moment of the claim."""
         renewals = [call for call in self.by_token.get(delivery.token, ()) if call.verb == "renew"]
         promises = [call.at + call.answer["remaining"] for call in renewals if call.is_acknowledged]
         return max([delivery.asked_at + delivery.remaining, *promises])
@@ -119,13 +120,13 @@ class History:
 
 
 def check(calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> list[Finding]:
-    """Everything that was not kept; empty after a run in which everything was."""
+    """Return every broken promise; empty if all were kept."""
     history = History(calls, remaining_messages)
     return [finding for rule in RULES for finding in rule(history)]
 
 
 def _lost(history: History) -> Iterator[Finding]:
-    """Every acknowledged send is completed, dead-lettered, expired or still there."""
+    """Every acknowledged send is completed, dead-lettered, expired or still in its queue."""
     for send in history.sends:
         if send.is_acknowledged and send.answer["sequence_number"] not in history.remaining_by_id:
             yield Finding("lost", send.asked["message_id"], f"acknowledged as {send.answer['sequence_number']}, gone")
@@ -136,7 +137,7 @@ def _undone_settlements(history: History) -> Iterator[Finding]:
     for token, message_id in history.message_of.items():
         for call in history.effects(token):
             remaining_message = history.remaining_by_id.get(int(token.partition(".")[0]))
-            if call.verb not in FINAL or remaining_message is None:  # gone altogether is `lost`
+            if call.verb not in FINAL or remaining_message is None:  # a missing message is `lost`
                 continue
             if remaining_message.state != FINAL[call.verb] or remaining_message.token not in (None, token):
                 evidence = f"{call.verb} of {token} was acknowledged; it is {remaining_message.state} by {remaining_message.token}"
@@ -228,7 +229,7 @@ def _early(history: History) -> Iterator[Finding]:
 
 
 def _locks_lost_early(history: History) -> Iterator[Finding]:
-    """While a promise lasts, its holder is not told that the lock is lost."""
+    """While a promise lasts, its holder gets no answer that the lock is lost."""
     for delivery in history.deliveries:
         end = history.promised_until(delivery)
         for call in history.by_token.get(delivery.token, ()):
@@ -238,7 +239,7 @@ def _locks_lost_early(history: History) -> Iterator[Finding]:
 
 
 def _unclear_failures(history: History) -> Iterator[Finding]:
-    """What cannot be carried out is answered with 503, after which a repeat is the right thing to do, or not at all."""
+    """A request that cannot be carried out is answered with 503, after which a repeat is correct, or not at all."""
     for call in history.calls:
         if call.status >= 500 and call.status != UNAVAILABLE:
             token = call.asked.get("token", "")
@@ -247,7 +248,7 @@ def _unclear_failures(history: History) -> Iterator[Finding]:
 
 
 def _changed_bodies(history: History) -> Iterator[Finding]:
-    """What comes out is what went in."""
+    """A delivered body equals the sent one."""
     for seen in (*history.deliveries, *history.remaining):
         if seen.digest != history.digests.get(seen.message_id, seen.digest):
             yield Finding("changed body", seen.message_id, f"{seen.sequence_number} has the digest {seen.digest}")

@@ -1,4 +1,4 @@
-"""Walks past a step at which the server dies: the places they happen in, and what is left held against what was promised."""
+"""Runs a workload past a step at which the server crashes, and compares the remaining messages with the promises."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ async def client_of_crashing_server(setup: CrashSetup, step: CrashPoint) -> Asyn
         async with RetryingClient([setup.servers.url], queue, setup.directory / queue) as client:
             await client.create_queue(**SETTINGS)
             yield client, queue
-        await replacement  # which fails where the step was never reached
+        await replacement  # fails if the step was never reached
     finally:
         replacement.cancel()
         setup.servers.kill()
 
 
 async def check_crash(setup: CrashSetup, step: CrashPoint, workload: Workload) -> None:
-    """Walk past the step and hold what is left against what was promised."""
+    """Run the workload past the step, and compare the remaining messages with the promises."""
     async with client_of_crashing_server(setup, step) as (client, queue):
         expected = await workload(client, setup)
     left = remaining_messages(setup.database, queue)

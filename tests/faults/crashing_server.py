@@ -1,6 +1,6 @@
-"""A server that dies by SIGKILL at one chosen step: before or after a call of a room, at a COMMIT, or before a reply.
+"""A server that is killed by SIGKILL at one chosen step: before or after a call of a backend, at a COMMIT, or before a reply.
 
-The product knows nothing of it: the rooms are handed out wrapped. `ForkedServers` forks such servers from a process that has
+The product is unchanged: the tests wrap its backends. `ForkedServers` forks such servers from a process that has
 imported everything, so that a walk over all steps takes seconds each instead of minutes.
 """
 
@@ -38,7 +38,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """Where a server dies: `room.method`, or the reply to a path with that ending; at the n-th time it comes there."""
+    """The point of a crash: `component.method`, or the reply to a path with that ending; at the n-th time."""
 
     component: str
     method: str
@@ -50,7 +50,7 @@ class CrashPoint:
 
 
 class CrashTrigger:
-    """Goes off at its step."""
+    """Crashes at its step."""
 
     def __init__(self, step: CrashPoint | None) -> None:
         self._point = step
@@ -75,11 +75,11 @@ class CrashTrigger:
 
 
 NESTED_COMPONENTS = ("queues", "archive")
-"""What a store has of rooms of its own."""
+"""The components of a store."""
 
 
 class CrashingProxy:
-    """A room with a mine on the way into and out of each of its methods."""
+    """A backend that may crash before and after each of its methods."""
 
     def __init__(self, component: Any, name: str, trigger: CrashTrigger) -> None:
         self._component, self._name, self._trigger = component, name, trigger
@@ -107,7 +107,7 @@ def die() -> None:
 
 
 def install(trigger: CrashTrigger) -> None:
-    """Have this process open mined rooms."""
+    """Make this process open wrapped backends."""
     open_store, open_locks = main.open_store, main.open_locks
 
     async def open_wrapped_store(*arguments: Any, **values: Any) -> Any:
@@ -136,7 +136,8 @@ def _trace_commits(writer: sqlite3.Connection, trigger: CrashTrigger) -> None:
 
 
 class CrashingServer(main.ServerApplication):
-    """The application with a mine before each reply; a path is known by its last part, that of a message by its verb."""
+    """The application with a possible crash before each reply; a path is known by its last part, that of a message by
+    its verb."""
 
     def __init__(self, settings: Settings, trigger: CrashTrigger) -> None:
         super().__init__(settings)

@@ -128,7 +128,7 @@ class Fleet:
         return server
 
     def client(self, *urls: str, **more: Any) -> RetryingClient:
-        """A client to be told what to do; its queue must have been made."""
+        """A client for the test; its queue must exist."""
         return RetryingClient(urls, self.queue, self._log(), **more)
 
     async def create_queue(self, url: str, **settings: Any) -> None:
@@ -144,7 +144,7 @@ class Fleet:
         return clients
 
     def calls(self) -> list[journal.RecordedCall]:
-        """What all clients have noted."""
+        """The recorded requests of all clients."""
         return journal.read(self.directory.glob("*.log"))
 
     def broken_promises(self, excused: Collection[str] = ()) -> list[Finding]:

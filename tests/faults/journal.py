@@ -1,4 +1,4 @@
-"""What a client knows of its calls: each is written down before it is made and again when it is answered, durably."""
+"""The durable log of a client: each request is recorded before it is sent and again when it is answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 NO_ANSWER = 0
-"""Stands for the status of a call whose answer never came; whether it took effect is in doubt."""
+"""The status of a request without an answer; its effect is in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RecordedCall:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the client was told that it took effect."""
+        """Whether the client received an answer that it took effect."""
         return 200 <= self.status < 300
 
     @property
@@ -45,17 +45,17 @@ class Journal:
         self._numbers = itertools.count()
 
     def record_request(self, verb: str, **asked: Any) -> int:
-        """Note a call that is about to be made; its number."""
+        """Record a request before it is sent, and return its number."""
         number = next(self._numbers)
         self._write({"call": number, "verb": verb, "at": time.monotonic(), "asked": asked})
         return number
 
     def record_answer(self, number: int, status: int, answer: dict[str, Any]) -> None:
-        """Note how the call was answered."""
+        """Record the answer to a request."""
         self._write({"call": number, "done": time.monotonic(), "status": status, "answer": answer})
 
     def close(self) -> None:
-        """Nothing more will be noted."""
+        """Close the log."""
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:

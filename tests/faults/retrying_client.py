@@ -1,4 +1,4 @@
-"""A client that does not give up: every call is noted, and repeated under the same key or token until it is answered."""
+"""A client that retries: every request is recorded, and repeated under the same key or token until it is answered."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.faults.journal import NO_ANSWER, Journal
 from tests.faults.polling import TIMEOUT_SECONDS
 
 RETRY_SECONDS = 0.1
-"""Seconds before a repeat, so that a server that is away is not asked without end."""
+"""Seconds before a repeat, so that an unreachable server is not flooded."""
 
 ANSWER_TIMEOUT_SECONDS = 15.0
-"""After so long without an answer the client gives that try up."""
+"""Seconds after which the client abandons an attempt without an answer."""
 
 
 class NotAnswered(Exception):
-    """The service has not answered one call, however often it was repeated."""
+    """The service did not answer a request, although it was repeated."""
 
 
 class RetryingClient:
@@ -57,7 +57,7 @@ class RetryingClient:
         assert status in (200, 201), answer
 
     async def send(self, message_id: str, body: bytes, *, with_key: bool = True, **more: Any) -> int:
-        """Send until it is acknowledged; the sequence number. Without a key the queue must look for duplicates."""
+        """Send until acknowledged; returns the sequence number. Without a key the queue must detect duplicates."""
         payload = {"message_id": message_id, "body_base64": base64.b64encode(body).decode(), **more}
         headers = {"Idempotency-Key": f"send-{message_id}"} if with_key else {}
         asked = {"message_id": message_id, "digest": digest(body)}
@@ -73,7 +73,7 @@ class RetryingClient:
         return answer["messages"]
 
     async def receive_until_any(self, **receive_request: Any) -> list[dict[str, Any]]:
-        """Receive until there is something."""
+        """Receive until at least one message is delivered."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (messages := await self.receive(**receive_request)):
             if time.monotonic() > deadline:
@@ -89,13 +89,14 @@ class RetryingClient:
     async def request(
         self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
     ) -> tuple[int, dict[str, Any]]:
-        """Anything else, of which the checker knows nothing, repeating until it is answered or refused.
+        """Send any other request, unknown to the checker, repeating until it is answered or refused.
 
         The path begins at the queue, or with `/v1/`.
         """
         return await self._repeat_until_answered(verb, path, payload, {}, headers, method)
 
-    # ---- the road of all of them -------------------------------------------------------------------------------------
+    # ---- repetition
+    # ----------------------------------------------------------------------------------------------------
 
     async def _repeat_until_answered(
         self, verb: str, path: str, payload: Any, asked: dict[str, Any], headers: Any = None, method: str = "POST"

@@ -1,4 +1,4 @@
-"""Databases that die, cut, forget to answer, fill up or tell another time: 503, recovery, and no promise broken.
+"""Databases crash, cut connections, do not answer, fill up or change their clock: 503, recovery, and no broken promise.
 
 What cannot be brought about without rights that a test run does not have: a clock that jumps, and a disk of PostgreSQL
 that is full. For the first stand stored times that jump, for the second a PostgreSQL that says so.
@@ -80,7 +80,7 @@ async def test_the_database_is_killed_and_started_again(
 
 
 @pytest.mark.faults("all")
-async def test_a_server_without_a_database_says_when_to_come_back(
+async def test_a_server_without_a_database_answers_with_retry_after(
     start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:
     database = own_database(PostgresServer)

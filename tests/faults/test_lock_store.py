@@ -1,4 +1,4 @@
-"""Redis that dies, forgets, lies, is late or silent: requests keep succeeding and no promise is broken."""
+"""Redis crashes, loses or reverts data, is slow or silent: requests keep succeeding and no promise is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and clients that die, stop, leave or say everything twice: no promise is broken."""
+"""Servers and clients crash, stop, disconnect or send each request twice: no promise is broken."""
 
 from __future__ import annotations
 

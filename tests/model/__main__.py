@@ -1,4 +1,4 @@
-"""Print the table of runs: states, steps, seconds, and what was broken."""
+"""Print the table of runs: states, steps, seconds, and broken promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.model.runs import ABLATIONS, LONG, RESIDUAL, SOUND, ModelRun
 
 
 def main() -> int:
-    """Explore what was asked for; the exit status is 1 when a run is not as expected."""
+    """Explore the requested runs; the exit status is 1 if a run is not as expected."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("names", nargs="*", help="only runs whose name contains one of these")
     parser.add_argument("--all", action="store_true", help="the long runs too")

@@ -49,7 +49,7 @@ def without_doomed_requests(state: State) -> State:
 
 
 def _doomed_request(state: State, handler: Handler) -> Handler:
-    """Such a request goes where all its roads lead: to the tombstone, once no record can be extended or written."""
+    """Such a request goes to its only possible end, the tombstone, once no record can be extended or written."""
     token, step = handler.token, handler.step
     if token in (0, state.row.token) or step in ("record", "undo", "look_up", "again", "glance"):
         return handler
@@ -94,7 +94,7 @@ def _generations(state: State, locks: tuple[Lock, ...]) -> Iterator[int]:
 
 
 def _without_dead_record(lock: Lock, current: bool) -> Lock:
-    """The expired record of a token that locks nothing is evidence against nothing: as good as absent."""
+    """The expired record of a token that locks nothing has no effect; it equals an absent one."""
     if not current and lock.record and lock.record.deadline == 0:
         return lock._replace(record=None) if lock.outcome else NEVER_USED
     return lock

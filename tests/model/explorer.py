@@ -1,4 +1,5 @@
-"""Visit every state a model can reach, keep the shortest road to each broken promise, and find the states without a way out."""
+"""Visit every state a model can reach, keep the shortest path to each broken promise, and find the states without a way
+out."""
 
 from __future__ import annotations
 

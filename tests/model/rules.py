@@ -1,4 +1,4 @@
-"""The rules of the protocol, each of which can be taken away, and the scenarios they are tried in."""
+"""The rules of the protocol, each of which can be removed, and the scenarios in which they are tested."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Rules:
     """If there was nothing to free, another party was faster: the tombstone may say that this very request had its
     effect."""
     refused_lock_is_gone: bool = True
-    """lock-lost is said only over a snapshot in which the token holds no live lock; else the request goes round again."""
+    """lock-lost is said only over a snapshot in which the token holds no live lock; else the request tries again."""
     sql_keeps_deadline: bool = True
     """`locked_until` in SQL bounds every promise. Without it the deadline lives in the lock store alone."""
     missing_record_is_silent: bool = True
-    """A record that is not there is evidence of nothing."""
+    """A missing record proves nothing."""
     keyed_claim_waits: bool = True
     """A claim made with an Idempotency-Key is not freed when its caller has gone: the key may have promised it again."""
 

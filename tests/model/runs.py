@@ -1,4 +1,5 @@
-"""The table of runs: the protocol as chosen must break nothing, and without any one rule it must break what is named here."""
+"""The table of runs: the chosen protocol must break no promise, and without any one rule it must break the named
+one."""
 
 from __future__ import annotations
 
