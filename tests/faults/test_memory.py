@@ -27,7 +27,7 @@ ROUNDS = 5
 
 
 @pytest.mark.faults("short")
-async def test_under_all_attacks_at_once_memory_stays_below_its_bound_and_others_are_served(
+async def test_under_all_attacks_at_once_memory_stays_bounded_and_others_are_served(
     sqlite_fleet: Fleet,
 ) -> None:
     given = {f"PEEKLOCK_{name.upper()}": str(getattr(LIMITS, name)) for name in LIMITS.model_fields_set}

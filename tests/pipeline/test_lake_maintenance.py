@@ -57,7 +57,7 @@ def orphan(lake: Lake, database: Database, age_days: int) -> Path:
     return place
 
 
-def test_compaction_leaves_one_file_for_each_queue_and_day_and_every_message_as_it_was(
+def test_compaction_leaves_one_file_per_queue_and_day_and_every_message(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = exported(spark, small_archive, lake)

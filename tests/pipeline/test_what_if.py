@@ -186,7 +186,7 @@ def test_habits_are_shares_of_what_happened(by_hand: DataFrame) -> None:
     assert habit.ending == 0
 
 
-def test_how_slow_attempts_end_is_found_from_those_that_did_and_those_that_were_cut_off(spark: SparkSession) -> None:
+def test_the_end_of_slow_attempts_is_estimated_from_ended_and_interrupted_ones(spark: SparkSession) -> None:
     rows = [
         *(ended(n, 0, 0, 0, 1) for n in range(1, 10)),
         ended(10, 0, 0, 0, 3),
