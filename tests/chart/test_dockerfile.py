@@ -1,4 +1,4 @@
-"""The image's recipe is sound, and agrees with the chart and the project file on what both name."""
+"""The Dockerfile is sound, and agrees with the chart and the project file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
 
 
 def found_by_hadolint(dockerfile: str) -> str:
-    """Return what hadolint has to say about a Dockerfile; nothing when it is clean."""
+    """Return hadolint's findings for a Dockerfile; empty if it has none."""
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, "-"], input=dockerfile, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Every document of the chart holds to the schemas that Kubernetes publishes, oldest and newest supported."""
+"""Every document of the chart is valid under the Kubernetes schemas, oldest and newest supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that the chart gives a pod covers what its processes hold at most, and the documentation says how much that is."""
+"""The chart's memory limit covers the maximum of a pod's processes, and the documentation gives that sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNITS = {"Mi": MIB, "Gi": 1024 * MIB}
 
 
 def limits(values: dict[str, Any]) -> tuple[int, int]:
-    """What a pod may have resident, and what its processes have at most."""
+    """Return the memory limit of a pod, and the largest resident memory of its processes."""
     server = render(values).server()
     given = {
         name.removeprefix("PEEKLOCK_").lower(): entry["value"]
@@ -29,12 +29,12 @@ def limits(values: dict[str, Any]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_the_limit_of_a_pod_covers_all_that_its_processes_hold(values: dict[str, Any]) -> None:
+def test_the_memory_limit_of_a_pod_covers_its_processes(values: dict[str, Any]) -> None:
     limit, needed = limits(values)
     assert limit >= needed
 
 
-def test_a_setting_of_the_operator_counts() -> None:
+def test_settings_of_the_operator_count_towards_the_sum() -> None:
     extra = [{"name": "PEEKLOCK_MAX_CONNECTIONS", "value": "1000"}]
     limit, needed = limits({**REQUIRED, "extraEnv": extra})
     assert limit < needed

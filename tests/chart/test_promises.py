@@ -71,7 +71,7 @@ def test_everything_is_in_the_namespace_of_the_release(release: Release) -> None
     assert {document["metadata"]["namespace"] for document in release.documents} == {NAMESPACE}
 
 
-def test_credentials_come_from_the_given_secret_and_from_nowhere_else(values: dict[str, Any], release: Release) -> None:
+def test_credentials_come_only_from_the_given_secret(values: dict[str, Any], release: Release) -> None:
     assert release.all("Secret") == []
     for pod in release.pods():
         for container in pod["spec"]["containers"]:
@@ -113,7 +113,7 @@ def test_kubernetes_waits_longer_than_the_server_needs_to_stop(release: Release)
     assert release.one("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > needed
 
 
-def test_a_stop_need_not_be_delayed() -> None:
+def test_the_stop_delay_may_be_zero() -> None:
     release = render({**REQUIRED, "server": {"stopDelaySeconds": 0}})
     assert "lifecycle" not in release.server()
 
@@ -153,7 +153,7 @@ def test_the_migration_uses_nothing_that_the_chart_makes(release: Release) -> No
         assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
 
 
-def test_the_test_pod_asks_whether_the_service_is_ready(release: Release) -> None:
+def test_the_test_pod_requests_readyz_from_the_service(release: Release) -> None:
     pod, service = release.one("Pod"), release.one("Service")
     (container,) = pod["spec"]["containers"]
     (port,) = service["spec"]["ports"]
@@ -200,7 +200,7 @@ def test_chart_and_server_have_the_same_defaults_and_upper_limits(chart_name: st
     assert schema["properties"]["server"]["properties"][chart_name]["maximum"] == limit
 
 
-def test_the_proxy_waits_longer_than_a_receive_and_takes_the_largest_body() -> None:
+def test_the_proxy_waits_longer_than_a_receive_and_allows_the_largest_body() -> None:
     release = render({**REQUIRED, "ingress": {"enabled": True}})
     annotations = release.one("Ingress")["metadata"]["annotations"]
     cap = int(environment(release.server())["PEEKLOCK_LONG_POLL_CAP_SECONDS"]["value"])
@@ -210,7 +210,7 @@ def test_the_proxy_waits_longer_than_a_receive_and_takes_the_largest_body() -> N
     assert int(size.removesuffix("m")) << 20 >= Settings.model_fields["max_request_bytes"].default
 
 
-def test_the_ingress_shows_neither_health_nor_metrics() -> None:
+def test_the_ingress_exposes_neither_health_nor_metrics() -> None:
     (rule,) = render({**REQUIRED, "ingress": {"enabled": True}}).one("Ingress")["spec"]["rules"]
     assert {entry["path"] for entry in rule["http"]["paths"]} == {"/v1", "/openapi.json"}
 
@@ -221,7 +221,7 @@ def test_annotations_of_the_operator_win_over_those_of_the_chart() -> None:
     assert release.one("Ingress")["metadata"]["annotations"].items() >= mine.items()
 
 
-def test_embedded_is_one_server_that_keeps_its_file_and_migrates_itself() -> None:
+def test_embedded_runs_one_server_with_a_persistent_file_and_no_migration_job() -> None:
     release = render({**example("embedded"), "replicaCount": 5})
     deployment = release.one("Deployment")
     assert deployment["spec"]["replicas"] == 1
@@ -248,12 +248,12 @@ def test_without_redis_two_servers_never_overlap_during_an_upgrade() -> None:
     assert "PEEKLOCK_REDIS_URL" not in environment(release.server())
 
 
-def test_with_redis_an_upgrade_takes_no_server_away_first() -> None:
+def test_with_redis_an_upgrade_starts_a_server_before_it_stops_one() -> None:
     strategy = render(REQUIRED).one("Deployment")["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 
-def test_an_autoscaler_alone_decides_how_many_servers_there_are() -> None:
+def test_with_an_autoscaler_the_deployment_sets_no_replicas() -> None:
     release = render({**REQUIRED, "autoscaling": {"enabled": True}})
     deployment = release.one("Deployment")
     assert "replicas" not in deployment["spec"]
@@ -318,7 +318,7 @@ def test_server_and_monitor_have_the_metrics_key_where_queues_are_named() -> Non
     assert endpoint["authorization"] == {"type": "Bearer", "credentials": secret}
 
 
-def test_names_fit_whatever_the_release_is_called() -> None:
+def test_names_fit_for_every_name_of_a_release() -> None:
     for document in render({**ALL_OPTIONS, "fullnameOverride": "n" * 80}).documents:
         assert len(document["metadata"]["name"]) <= 63
 

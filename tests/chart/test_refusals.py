@@ -51,13 +51,13 @@ CLOSED = [path for path in maps(chart().values) if ".".join(path) not in FREE]
 
 
 @pytest.mark.parametrize("path", CLOSED, ids=".".join)
-def test_an_unknown_key_is_refused_wherever_it_stands(path: tuple[str, ...]) -> None:
+def test_an_unknown_key_is_refused_at_every_level(path: tuple[str, ...]) -> None:
     with pytest.raises(helm_python.HelmValuesError, match="'replicas' not allowed"):
         render(merged(REQUIRED, nested(path, {"replicas": 3})))
 
 
 @pytest.mark.parametrize("missing", ["existingSecret", "image"])
-def test_what_has_no_default_must_be_given(missing: str) -> None:
+def test_values_without_a_default_are_required(missing: str) -> None:
     given = {key: value for key, value in REQUIRED.items() if key != missing}
     with pytest.raises(helm_python.HelmValuesError, match=missing):
         render(given)
@@ -99,7 +99,7 @@ def test_a_proxy_that_gives_up_before_a_receive_does_is_refused(timeout: int) ->
     render({**REQUIRED, "ingress": ingress, "server": {"longPollCapSeconds": 40}})
 
 
-def test_an_autoscaler_upside_down_is_refused() -> None:
+def test_an_autoscaler_with_minimum_above_maximum_is_refused() -> None:
     with pytest.raises(helm_python.HelmRenderError, match=r"minReplicas \(11\) must not be above"):
         render({**REQUIRED, "autoscaling": {"enabled": True, "minReplicas": 11}})
 
@@ -123,7 +123,7 @@ def test_an_autoscaler_upside_down_is_refused() -> None:
     ],
     ids=str,
 )
-def test_a_value_out_of_range_is_refused_by_its_place(values: dict[str, Any], place: str) -> None:
+def test_a_value_out_of_range_is_refused_by_its_path(values: dict[str, Any], place: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match=place):
         render({**REQUIRED, **values})
 

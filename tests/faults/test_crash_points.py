@@ -23,7 +23,7 @@ from tests.faults.retrying_client import RetryingClient
 
 
 async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
-    """Send four messages, treat each in its own way, and repeat what may be repeated; how they end."""
+    """Send four messages, settle each differently, repeat what may be repeated, and return how they end."""
     for number in range(4):
         await client.send(f"m{number}", b"body", with_key=number > 0)
     held = {one["message_id"]: one for one in await receive_all(client, setup)}
@@ -62,7 +62,7 @@ async def receive_deferred(client: RetryingClient, setup: CrashSetup, number: in
 
 
 async def expire_a_lock(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
-    """Hold one message until its lock is lost and schedule another one; how they end."""
+    """Hold one message until its lock is lost, schedule another one, and return how they end."""
     await client.send("m0", b"body")
     await client.send("m1", b"body", delay_seconds=0.5)
     (lost,) = await client.receive_until_any(wait_seconds=5, max_messages=1, lock_seconds=60)
@@ -117,7 +117,7 @@ SHORT_RUN = {
     CrashPoint("reply", "messages"),
     CrashPoint("reply", "complete"),
 }
-"""Where most has gone wrong in systems like this one; these are tried in every run."""
+"""The steps at which systems like this one fail most often; every run tests them."""
 
 
 @pytest.mark.behaviour("S2.11")

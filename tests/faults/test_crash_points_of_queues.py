@@ -111,7 +111,7 @@ SHORT_RUN = {
     CrashPoint("store", "move", "after"),
     CrashPoint("reply", "settle"),
 }
-"""Those after which most is left half done; these are tried in every run."""
+"""The steps that leave most work half done; every run tests them."""
 
 ON_SERVERS = [
     step for step in STEPS if step.moment in AROUND_CALL or step.method in ("create", "delete", "seal", "send_once")

@@ -1,4 +1,5 @@
-"""A server may die at any step of a verb that takes no lock: what it acknowledged stands, and a repeat ends the rest."""
+"""A server may die at any step of a verb that takes no lock: what it acknowledged is kept, and a repeat completes the
+rest."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ RECEIVE_REQUEST = {"wait_seconds": 5, "max_messages": 1, "lock_seconds": 60}
 
 
 async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
-    """Do each thing once, to a message of its own; how they end."""
+    """Apply each operation once to its own message, and return how they end."""
     await send_volatile(client)
     await receive_and_delete(client, setup)
     await edit(client)
@@ -68,7 +69,7 @@ async def edit(client: RetryingClient) -> None:
 
 
 async def cancel(client: RetryingClient) -> None:
-    """Cancelled once; a repeat whose first answer was lost hears that the message is not there."""
+    """Cancelled once; a repeat whose first answer was lost is answered that the message does not exist."""
     number = await client.send("cancelled", b"body", delay_seconds=HOUR_SECONDS)
     assert (await client.request("cancel", "DELETE", f"/messages/{number}"))[0] in (204, 404)
 
@@ -86,7 +87,7 @@ async def redrive(client: RetryingClient) -> None:
 
 
 async def purge(client: RetryingClient) -> None:
-    """What waits and what is locked goes in two statements; a repeat takes what the first left."""
+    """Two statements remove available and locked messages; a repeat removes what the first left."""
     for number in range(3):
         await client.send(f"purged-{number}", b"body")
     (held,) = await client.receive_until_any(**RECEIVE_REQUEST)
@@ -96,7 +97,7 @@ async def purge(client: RetryingClient) -> None:
 
 
 async def change_the_queue(client: RetryingClient) -> None:
-    """A change takes the locks, although its repeat finds nothing left to change."""
+    """A change revokes the locks, although its repeat finds equal settings."""
     await client.send("taken-away", b"body")
     (held,) = await client.receive_until_any(**RECEIVE_REQUEST)
     assert (await client.request("change", "PATCH", "", {"lock_duration_seconds": 45}))[0] == 200
@@ -129,7 +130,7 @@ SHORT_RUN = {
     CrashPoint("store", "locks_of_queue", "before"),
     CrashPoint("reply", "DELETE"),
 }
-"""Those after which most is left half done; these are tried in every run."""
+"""The steps that leave most work half done; every run tests them."""
 
 
 @pytest.mark.parametrize("step", step_parameters(VERBS, SHORT_RUN))

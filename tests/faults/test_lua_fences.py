@@ -51,7 +51,7 @@ class LockStoreSetup:
         self._numbers = iter(range(1, 1000))
 
     async def recorded(self) -> LockToken:
-        """A lock whose record lives, with a bound two minutes ahead."""
+        """A lock with a live record, with a bound two minutes ahead."""
         token = LockToken(next(self._numbers), bytes(16))
         await self.record(token, 1)
         return token
@@ -162,7 +162,7 @@ def removed_fences() -> Iterator[tuple[str, ScriptReplacements]]:
 
 @asynccontextmanager
 async def open_setup(url: str, keys: RedisKeys, scripts: ScriptReplacements) -> AsyncIterator[LockStoreSetup]:
-    """A lock store with these scripts in the place of its own."""
+    """A lock store with these scripts instead of its own."""
     client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
     connection = ConnectionWithOtherScripts(client, SystemClock(), _fail)
     connection.scripts = scripts

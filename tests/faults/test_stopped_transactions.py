@@ -1,4 +1,4 @@
-"""A server that stops in the middle of a transaction holds its rows, and holds up nothing else."""
+"""A server that is stopped within a transaction keeps its rows locked, and blocks no other work."""
 
 from __future__ import annotations
 
