@@ -3,7 +3,7 @@
 `python -m tests.model` prints the table of runs, `--all` adds the long ones, `--roads` the shortest path to each broken
 promise.
 
-Read `rules.py` (what can be taken away), `service.py` (the steps of each request), `world.py` (receivers, sweepers, mishaps, and
+Read `rules.py` (what can be taken away), `service_model.py` (the steps of each request), `protocol_model.py` (receivers, sweepers, mishaps, and
 the promises checked), then `runs.py` (what is expected of each run). `state.py` and `canonical.py` keep the states few;
 `explorer.py` knows nothing of messages.
 
