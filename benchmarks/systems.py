@@ -103,7 +103,8 @@ def peeklock(
             processes["postgresql"] = postgres.pid
         if redis is not None:
             settings["PEEKLOCK_REDIS_URL"] = redis.url
-            settings["PEEKLOCK_REDIS_PREFIX"] = f"{database}:"
+            # A prefix belongs to one database, and each row has a new one.
+            settings["PEEKLOCK_REDIS_PREFIX"] = f"{database}-{secrets.token_hex(4)}:"
             processes["redis"] = redis.pid
         yield stores.enter_context(_serving("peeklock", settings, processes))
 
