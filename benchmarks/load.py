@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 BODY = {"text": "x" * 1000}
 """About 1 KiB of JSON."""
@@ -45,9 +45,22 @@ class Connection:
         self._writer.close()
 
 
+class Connectable(Protocol):
+    """What callers connect to."""
+
+    async def connect(self) -> Any:
+        """Return a connection for one caller."""
+
+    async def release(self, connection: Any) -> None:
+        """Take it back at the end of a round."""
+
+    async def close(self) -> None:
+        """Close what is still open, after the last round."""
+
+
 @dataclass
 class Target:
-    """A server under load."""
+    """An HTTP server under load."""
 
     host: str
     port: int
@@ -58,9 +71,20 @@ class Target:
         """A path in the queue."""
         return f"/v1/queues/{self.queue}/{rest}"
 
+    async def connect(self) -> Connection:
+        """Open a keep-alive connection."""
+        return await Connection(self.host, self.port, self.headers).open()
 
-WorkUnit = Callable[[Connection, Target], Awaitable[int]]
-"""One unit of work on a connection; how many messages it carried."""
+    async def release(self, connection: Connection) -> None:
+        """Close a connection: a server would close it between two rounds."""
+        connection.close()
+
+    async def close(self) -> None:
+        """Nothing is left open."""
+
+
+WorkUnit = Callable[[Any, Any], Awaitable[int]]
+"""One unit of work on a connection of a target; how many messages it carried."""
 
 SEND_BODY = json.dumps({"body": BODY}).encode()
 
@@ -124,9 +148,9 @@ class TwoRequests:
         return 1
 
 
-async def drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -> int:
+async def drive(target: Connectable, work_unit: WorkUnit, callers: int, units: int) -> int:
     """Run these units with these callers, and return the number of messages."""
-    connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(callers)]
+    connections = [await target.connect() for _ in range(callers)]
     left = iter(range(units))
     done = 0
 
@@ -140,7 +164,7 @@ async def drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -
         await asyncio.gather(*(work(connection) for connection in connections))
     finally:
         for connection in connections:
-            connection.close()
+            await target.release(connection)
     return done
 
 

@@ -4,10 +4,11 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from benchmarks.load import Target, WorkUnit, drive
+from benchmarks.load import WorkUnit, drive
 from benchmarks.systems import System
 
 SystemLoad = tuple[System, WorkUnit, int]
@@ -38,12 +39,11 @@ class Cost:
 
 
 def measure_alternating(loads: Sequence[SystemLoad], callers: int, rounds: int) -> list[Cost]:
-    """Load each system in turn, `rounds` times after one that is not counted."""
-    costs = [Cost() for _ in loads]
-    for number in range(rounds + 1):
-        for cost, (system, work_unit, units) in zip(costs, loads, strict=True):
-            _one_round(cost, system, work_unit, callers, units, counted=number > 0)
-    return costs
+    """Load each system in turn, `rounds` times after one that is not counted.
+
+    The others are stopped meanwhile, so that what one does in the background, as sealing, counts in its own rounds.
+    """
+    return asyncio.run(_alternate(loads, callers, rounds))
 
 
 def ratio(of: Cost, to: Cost) -> float:
@@ -56,9 +56,35 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
-def _one_round(cost: Cost, system: System, work_unit: WorkUnit, callers: int, units: int, *, counted: bool) -> None:
+async def _alternate(loads: Sequence[SystemLoad], callers: int, rounds: int) -> list[Cost]:
+    costs = [Cost() for _ in loads]
+    systems = [system for system, _, _ in loads]
+    with _paused(systems):
+        for number in range(rounds + 1):
+            for cost, load in zip(costs, loads, strict=True):
+                await _one_round(cost, load, callers, counted=number > 0)
+    for system in systems:
+        await system.target.close()
+    return costs
+
+
+@contextmanager
+def _paused(systems: Sequence[System]) -> Iterator[None]:
+    for system in systems:
+        system.pause()
+    try:
+        yield
+    finally:
+        for system in systems:
+            system.resume()
+
+
+async def _one_round(cost: Cost, load: SystemLoad, callers: int, *, counted: bool) -> None:
+    system, work_unit, units = load
     before, began = system.cpu(), time.monotonic()
-    done = _drive(system.target, work_unit, callers, units)
+    system.resume()
+    done = await drive(system.target, work_unit, callers, units)
+    system.pause()
     seconds = time.monotonic() - began
     after = system.cpu()
     if not counted:
@@ -68,7 +94,3 @@ def _one_round(cost: Cost, system: System, work_unit: WorkUnit, callers: int, un
     cost.per_second.append(done / seconds)
     for part, value in spent.items():
         cost.by_process.setdefault(part, []).append(value)
-
-
-def _drive(target: Target, work_unit: WorkUnit, callers: int, units: int) -> int:
-    return asyncio.run(drive(target, work_unit, callers, units))

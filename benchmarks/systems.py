@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,8 @@ from urllib.request import Request, urlopen
 
 from app.store.migrate import migrate
 from benchmarks.load import Target
-from benchmarks.machine import cpu_seconds
+from benchmarks.machine import cpu_seconds, process_tree
+from benchmarks.references.hand_written import SqlTarget
 from tests.servers import PostgresServer, RedisServer, ServerProcess, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,7 +32,7 @@ class System:
     """A server under load with the processes whose CPU counts, by what they are."""
 
     name: str
-    target: Target
+    target: Target | SqlTarget
     processes: dict[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,6 +53,19 @@ class System:
     def pid(self) -> int:
         """The process that speaks HTTP."""
         return self.processes["server"]
+
+    def pause(self) -> None:
+        """Stop its own processes, but not its stores."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, what: signal.Signals) -> None:
+        if "server" in self.processes:
+            for pid in process_tree([self.pid]):
+                os.kill(pid, what)
 
     def with_queue(self, queue: str) -> "System":
         """The same system, loaded on another queue."""
@@ -143,6 +158,14 @@ def reference(module: str, postgres: PostgresServer | None = None, sqlite: Path 
             environment["NAIVE_DATABASE_URL"] = f"sqlite+aiosqlite:///{sqlite}"
         pid = stores.enter_context(_running(command, environment, port, "/openapi.json"))
         yield System(module, Target("127.0.0.1", port), {"server": pid, **processes})
+
+
+@contextmanager
+def hand_written_sql(postgres: PostgresServer) -> Iterator[System]:
+    """The statements of a lifecycle in a database of their own, without a server in front."""
+    with empty_database(postgres, "hand_written") as url:
+        migrate(url)
+        yield System("hand-written SQL", SqlTarget(url), {"postgresql": postgres.pid})
 
 
 def call(system: System, method: str, path: str, body: object = None) -> dict[str, object]:

@@ -70,7 +70,7 @@ async def _measure_alternating(ours: System, receivers: int, probes: int) -> tup
 
 async def _probe(ours: System, latencies: Latencies, probes: int) -> None:
     target = ours.with_queue("other").target
-    connection = await Connection(target.host, target.port, target.headers).open()
+    connection = await target.connect()
     try:
         for _ in range(probes):
             latencies.alive.append(await _timed(connection, "GET", "/livez", b"", 200))
@@ -94,7 +94,7 @@ async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
     target = ours.with_queue("full").target
 
     async def receive(number: int) -> None:
-        connection = await Connection(target.host, target.port, target.headers).open()
+        connection = await target.connect()
         wanted = json.dumps({"wait_seconds": 50, "filter": f"message.subject == 'wanted-{number}'"}).encode()
         try:
             while True:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.load import Connection, send_one
+from benchmarks.load import send_one
 from benchmarks.systems import System, call, metric
 from benchmarks.table import Row, at_least
 
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 async def _renew(ours: System) -> None:
     target = ours.target
-    connection = await Connection(target.host, target.port, target.headers).open()
+    connection = await target.connect()
     for _ in range(LOCKS):
         await send_one(connection, target)
     _, answer = await connection.call("POST", target.path("messages/receive"), b'{"max_messages": 100}')

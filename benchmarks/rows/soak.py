@@ -11,7 +11,7 @@ from random import Random
 import asyncpg
 
 from benchmarks.bench import Bench
-from benchmarks.load import Connection, bare_request, drive
+from benchmarks.load import bare_request, drive
 from benchmarks.machine import resident_mib
 from benchmarks.measure import percentile
 from benchmarks.soak_load import MessageLog, SoakClient, run_at_rate
@@ -75,7 +75,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 async def _soak(ours: System, bare: System, message_log: MessageLog, seconds: float) -> list[Period]:
     target = ours.target
-    connections = [await Connection(target.host, target.port, target.headers).open() for _ in range(CALLERS)]
+    connections = [await target.connect() for _ in range(CALLERS)]
     callers = [
         SoakClient(connection, target, message_log, Random(SEED + number))
         for number, connection in enumerate(connections)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.bench import Bench
-from benchmarks.load import Connection
 from benchmarks.measure import percentile
 from benchmarks.receivers import receive_waiting, until_waiting
 from benchmarks.systems import System, call
@@ -95,7 +94,7 @@ async def _waiting_receivers(ours: System, receivers: int) -> AsyncIterator["asy
     target = ours.target
 
     async def wait() -> None:
-        connection = await Connection(target.host, target.port, target.headers).open()
+        connection = await target.connect()
         try:
             moment, token = await receive_waiting(connection, target)
             if token is not None:
@@ -118,7 +117,7 @@ async def _waiting_receivers(ours: System, receivers: int) -> AsyncIterator["asy
 
 async def _wake(ours: System, receipts: "asyncio.Queue[float]", wakes: int) -> list[float]:
     target = ours.target
-    sender = await Connection(target.host, target.port, target.headers).open()
+    sender = await target.connect()
     delays: list[float] = []
     for _ in range(wakes):
         sent = time.monotonic()

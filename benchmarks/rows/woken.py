@@ -30,10 +30,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 async def _measure_alternating(near: System, far: System, samples: int) -> tuple[list[float], list[float]]:
-    receiver, same_server, other_server = [
-        await Connection(system.target.host, system.target.port, system.target.headers).open()
-        for system in (near, near, far)
-    ]
+    receiver, same_server, other_server = [await system.target.connect() for system in (near, near, far)]
     within: list[float] = []
     across: list[float] = []
     for _ in range(samples):
