@@ -1,7 +1,8 @@
 """Dead-letter: a message that cannot be processed is kept apart, with the reason, for inspection."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.broker.merge_properties import Scalar, merge_properties
 from app.broker.settle import PendingSettlement, SettlementRequest

@@ -1,7 +1,8 @@
 """Defer: a message is set aside and can then be received only by its sequence number."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.broker.merge_properties import Scalar, merge_properties
 from app.broker.settle import PendingSettlement, SettlementRequest

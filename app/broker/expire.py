@@ -6,8 +6,9 @@ in the lock store.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import compress
+
+from msgspec.structs import replace
 
 from app.broker.broker import Broker
 from app.broker.notify_receivers import StateChange, notify_moved, notify_receivers

@@ -7,7 +7,9 @@ at once, uncounted. A waiting receive holds no transaction and no row.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from app.broker.broker import Broker
 from app.broker.filters import Filter

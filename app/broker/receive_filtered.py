@@ -10,8 +10,10 @@ expire.
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from app.broker import filtered_read
 from app.broker.broker import Broker

@@ -13,8 +13,10 @@ the lock store belongs to a token that no receiver holds.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from app.broker.broker import Broker
 from app.broker.expire import release_expired

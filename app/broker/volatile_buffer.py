@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from app.broker.ports import MessageStore, QueueGone
 from app.domain.message import Draft, Receipt

@@ -1,7 +1,8 @@
 """The order of delivery, and the claims of receivers."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import MAX_PRIORITY, Message, MessageMetadata, MessageState, SelectedMessage
@@ -9,8 +10,7 @@ from app.domain.queue import QueueSettings
 from app.domain.weight import MAX_RESPONSE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A request for at most `max_messages` of one queue, each locked for `lock_duration`.
 
     Together they weigh at most `max_bytes`, unless it is a single message.

@@ -1,8 +1,9 @@
 """Messages: drafts from senders, stored messages, and their states."""
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
+
+import msgspec
 
 from app.domain.instant import Duration, Instant, remaining
 
@@ -52,8 +53,7 @@ class Durability(StrEnum):
     VOLATILE = "volatile"
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """The sender's metadata, delivered unchanged.
 
     `properties` is the sender's JSON object as bytes, or empty. Requests are checked to have only scalar properties.
@@ -70,8 +70,7 @@ class Envelope:
     properties: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A checked message that is not stored yet, with the defaults of its queue applied.
 
     At most one of `available_at` and `delay` is set. A message due later than the store's now is scheduled. A message
@@ -90,8 +89,7 @@ class Draft:
     duplicate_window: Duration = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """The result of storing one draft; for a duplicate it describes the message that is already stored."""
 
     sequence_number: int
@@ -101,8 +99,7 @@ class Receipt:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
 
     `home_state` is the state to which a release returns a locked message. `read_at` is the store's clock when the row
@@ -164,8 +161,7 @@ class Message:
         return blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedMessage:
+class SelectedMessage(msgspec.Struct, frozen=True):
     """A summary of a selected message, with the same small size for large and small messages."""
 
     sequence_number: int
@@ -177,8 +173,7 @@ class SelectedMessage:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class MessageMetadata:
+class MessageMetadata(msgspec.Struct, frozen=True):
     """A message without its body, for selection among many messages."""
 
     sequence_number: int

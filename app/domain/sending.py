@@ -1,6 +1,7 @@
 """Sending: turn a sender's message into a draft for a queue."""
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from app.domain.delivery import time_to_live
 from app.domain.instant import Duration, Instant
@@ -9,8 +10,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import MessageTooLarge
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(msgspec.Struct, frozen=True):
     """A message as its sender gave it; the server creates a message id if it is empty."""
 
     envelope: Envelope

@@ -6,8 +6,10 @@ only if the fence still holds.
 """
 
 import re
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from app.domain.instant import HOUR, Duration, Instant
 from app.domain.message import Message, MessageState, SelectedMessage
@@ -45,8 +47,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class LockToken:
+class LockToken(msgspec.Struct, frozen=True):
     """Proof of one delivery: the message's sequence number and 128 random bits, never reused."""
 
     sequence_number: int
@@ -65,8 +66,7 @@ class LockToken:
         return cls(int(number), bytes.fromhex(secret))
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """What must still be true of a locked row for its holder to settle it.
 
     The token must match, `locked_until` must be in the future, and the row's lock generation must be above
@@ -90,8 +90,7 @@ def fence_above(expired_generation: int) -> Fence:
     return Fence(expired_generation, MAX_GENERATION)
 
 
-@dataclass(frozen=True, slots=True)
-class LockedMessage:
+class LockedMessage(msgspec.Struct, frozen=True):
     """A locked row as the rules need it; its counts cannot change under one token."""
 
     token: LockToken
@@ -110,8 +109,7 @@ class LockedMessage:
         return self.locked_until > self.read_at
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     """A settlement that moves a locked message from the queue to the archive, or leaves a tombstone."""
 
     token: LockToken
@@ -122,8 +120,7 @@ class Removal:
     fence: Fence = NEVER_RENEWED
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """A settlement that keeps the message in the queue: its new state and the fields to set.
 
     With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
@@ -147,8 +144,7 @@ TOMBSTONE_RETENTION: Duration = HOUR
 """How long a tombstone in `settlement` is kept: longer than any client repeats a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tombstone:
+class Tombstone(msgspec.Struct, frozen=True):
     """The record of an ended delivery, so that a repeated settlement gets the first result."""
 
     token: LockToken
@@ -158,8 +154,7 @@ class Tombstone:
     settled_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The result of a settlement; `replayed` if it had already taken effect."""
 
     sequence_number: int
@@ -168,8 +163,7 @@ class Settled:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """The end of a delivery without success: outcome, reason, whether it counts, and an optional delay."""
 
     outcome: Outcome

@@ -5,13 +5,13 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
 import pymysql
+from msgspec.structs import replace
 from sqlalchemy import BigInteger
 
 from app.broker.ports import Store

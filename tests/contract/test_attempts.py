@@ -5,13 +5,14 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
+from msgspec.structs import replace
 
 from app.broker.ports import Attempt, Store
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import MessageState
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused, RequestInProgress
 from app.domain.settlement import Outcome
@@ -124,8 +125,8 @@ async def test_a_refused_attempt_affects_no_other_request(store_fixture: StoreFi
 
 async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, queue: Queue) -> None:
     one = attempt()
-    bad = draft(queue, message_id="x" * 10)
-    object.__setattr__(bad.envelope, "message_id", None)
+    without_id = Envelope(cast("str", None))
+    bad = replace(draft(queue), envelope=without_id)
     with pytest.raises(Exception, match=r".") as failure:
         await store_fixture.store.send_once([draft(queue), bad], one)
     assert not isinstance(failure.value, KeyReused)

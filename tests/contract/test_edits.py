@@ -1,10 +1,10 @@
 """An edit changes the named fields of an unlocked message, if the message is unchanged since it was read."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.broker.ports import Edit, Store
 from app.domain.instant import HOUR, MINUTE, SECOND

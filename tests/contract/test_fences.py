@@ -1,9 +1,9 @@
 """Every statement that acts on a lock or on an expected message has a fence, and each condition of the fence counts."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.broker.ports import Extension, Redrive, UnlockedRow, Withdrawal
 from app.domain.instant import HOUR, SECOND

@@ -1,9 +1,9 @@
 """Locks are renewed by receivers. They end by time, expired generation or revocation, and leave a tombstone."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.broker.ports import Extension, Store
 from app.domain.instant import HOUR, MINUTE, SECOND

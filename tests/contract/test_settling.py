@@ -1,9 +1,9 @@
 """At most one settlement takes effect for a delivery. It is recorded, and the message is archived or moves on."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND

@@ -1,7 +1,8 @@
 """A message for tests of the rules: each case changes single fields."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.domain.message import BodyKind, Envelope, Message, MessageMetadata, MessageState
 

@@ -1,8 +1,7 @@
 """The remaining time of a lock, its token, and the release of an undelivered message."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.domain.instant import SECOND, from_seconds, remaining, to_milliseconds, to_seconds
 from app.domain.message import MessageState

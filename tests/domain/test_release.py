@@ -1,8 +1,7 @@
 """The state of a message after its lock ends without success."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.domain.instant import SECOND
 from app.domain.message import MessageState

@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from app.broker.ports import Attempt, Edit, Extension, Redrive, Store, UnlockedRow, Withdrawal
 from app.domain.archive import ArchiveBatch, RemovalCause

@@ -1,10 +1,11 @@
 """Raw sends: the request body is the body of the message, and headers give its other fields."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.api.http.asgi import Headers
 from app.api.http.decoding import convert, is_json

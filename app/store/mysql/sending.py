@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from app.broker.ports import QueueGone
 from app.domain.instant import Instant

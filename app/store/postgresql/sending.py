@@ -1,9 +1,10 @@
 """Sending on PostgreSQL: one statement stores drafts as rows and recognises repeated message ids."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
