@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
+from benchmarks.results_page import PAGE, record
 from benchmarks.rows import ON_REQUEST, ROWS, Measure
 from benchmarks.systems import servers
 from benchmarks.table import Row
@@ -27,37 +28,49 @@ PIPELINE_CONDITIONS = (
 
 
 def main() -> int:
-    """Measure the rows that are asked for, else all of `ROWS` or of the pipeline's; say so while it works."""
+    """Measure the rows that are asked for, else all of `ROWS` or of the pipeline's; say so while it works.
+
+    The figures of the service's rows go into docs/performance.md too, unless the run is a quick one.
+    """
     options = _options()
     measures = _asked_for(options)
     conditions = describe()
     print("Conditions: " + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     print((PIPELINE_CONDITIONS if options.pipeline else CONDITIONS) + "\n")
-    rows: list[Row] = []
-    for row in _measure(measures, 0.1 if options.quick else 1.0):
-        rows.append(row)
-        print(row.as_text(), flush=True)
+    measured = _measure(measures, 0.1 if options.quick else 1.0)
+    rows = [row for group in measured.values() for row in group]
     if options.json:
         table = {"conditions": conditions, "rows": [row.as_json() for row in rows]}
         options.json.write_text(json.dumps(table, indent=2))
-    missed = [f"{row.name}, {row.conditions}" for row in rows if not row.met]
-    print(
-        f"\n{len(rows) - len(missed)} of {len(rows)} targets met" + (f"; missed: {'; '.join(missed)}" if missed else "")
-    )
+    if not options.quick and not options.pipeline:
+        PAGE.write_text(record(PAGE.read_text(), [*ROWS, *ON_REQUEST], measured, conditions))
+    missed = [f"{row.name}, {row.conditions}" for row in rows if row.verdict == "missed"]
+    met = sum(row.verdict == "met" for row in rows)
+    print(f"\n{met} of {met + len(missed)} targets met" + (f"; missed: {'; '.join(missed)}" if missed else ""))
     return 0
 
 
-def _measure(measures: Mapping[str, Measure], scale: float) -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="peeklock-bench-") as name:
-        folder = Path(name)
+def _measure(measures: Mapping[str, Measure], scale: float) -> dict[str, list[Row]]:
+    """Print each row once it is measured. Return all of them, by the name that was asked for."""
+    measured: dict[str, list[Row]] = {name: [] for name in measures}
+    for name, row in _rows(measures, scale):
+        measured[name].append(row)
+        print(row.as_text(), flush=True)
+    return measured
+
+
+def _rows(measures: Mapping[str, Measure], scale: float) -> Iterator[tuple[str, Row]]:
+    with tempfile.TemporaryDirectory(prefix="peeklock-bench-") as directory:
+        folder = Path(directory)
         folder.chmod(0o755)  # PostgreSQL runs as an account of its own
         with servers(folder) as (postgres, redis):
             bench = Bench(postgres, redis, folder, scale)
-            for row, measure in measures.items():
+            for name, measure in measures.items():
                 began = time.monotonic()
-                print(f"... {row}", file=sys.stderr, flush=True)
-                yield from measure(bench)
-                print(f"... {row} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+                print(f"... {name}", file=sys.stderr, flush=True)
+                for row in measure(bench):
+                    yield name, row
+                print(f"... {name} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def _asked_for(options: argparse.Namespace) -> dict[str, Measure]:

@@ -2,9 +2,13 @@
 
 import os
 import platform
+import re
+import subprocess
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
+
+from tests.servers import find_program
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -38,14 +42,25 @@ def process_tree(roots: Iterable[int]) -> set[int]:
 
 
 def describe() -> dict[str, str]:
-    """The conditions of a run: cores, Python and how it was built."""
+    """The conditions of a run: the processor, Python and how it was built, the kernel and the servers."""
     arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    build = "profile-guided" if "--enable-optimizations" in arguments else "not profile-guided"
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
+        "processor": model[1] if model else platform.machine(),
         "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        "python_build": "profile-guided" if "--enable-optimizations" in arguments else "not profile-guided",
+        "Python": f"{platform.python_version()} ({build})",
         "kernel": platform.release(),
+        "PostgreSQL": _version("postgres"),
+        "Redis": _version("redis-server"),
     }
+
+
+def _version(program: str) -> str:
+    """The version of a server, as its program tells it."""
+    told = subprocess.run([find_program(program) or program, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"\d+(\.\d+)+", told.stdout)
+    return found[0] if found else "unknown"
 
 
 def _cpu_of(pid: int) -> float:

@@ -43,19 +43,19 @@ class Row:
         return "; ".join(goal.text for goal in self.goals)
 
     @property
-    def met(self) -> bool:
-        """The verdict."""
-        return all(goal.met for goal in self.goals)
+    def verdict(self) -> str:
+        """Return `met`, `missed`, or `no target` for a row that aims at nothing."""
+        return ("met" if all(goal.met for goal in self.goals) else "missed") if self.goals else "no target"
 
     def as_text(self) -> str:
         """The row for people."""
         return "\n".join(
             (
-                f"{'met   ' if self.met else 'MISSED'} {self.name}",
-                f"         conditions {self.conditions}",
-                f"         measured   {self.measured}",
-                f"         reference  {self.reference}",
-                f"         target     {self.target}",
+                f"{self.verdict:<9} {self.name}",
+                f"          conditions {self.conditions}",
+                f"          measured   {self.measured}",
+                f"          reference  {self.reference}",
+                f"          target     {self.target}",
             )
         )
 
@@ -67,5 +67,5 @@ class Row:
             "measured": self.measured,
             "reference": self.reference,
             "target": self.target,
-            "met": self.met,
+            "verdict": self.verdict,
         }

@@ -145,7 +145,7 @@ async def _conservation(ours: System, conditions: str, message_log: MessageLog) 
         "conservation in a soak",
         conditions,
         f"{len(message_log.accepted):,} accepted = {len(message_log.completed):,} completed + {len(there):,} still there, "
-        f"number by number; {message_log.unaccounted(there)} astray; {message_log.lost_locks} locks lost by slowness",
+        f"number by number; {message_log.unaccounted(there)} astray; {message_log.lost_locks} locks expired before they were settled",
         f"the server counts {counted:,} still there",
         [
             expect_none("message astray", message_log.unaccounted(there)),

@@ -56,7 +56,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             "receivers waiting",
             f"{receivers:,} on an empty queue, {WINDOWS} windows of {WINDOW_SECONDS:.0f} s",
             f"{waiting}; net of an idle server {waiting.median - idle.median:.1f} %",
-            f"nobody waiting, in turn with it: {idle}",
+            f"no receivers, in turn with them: {idle}",
             [at_most(2, " % of a core", waiting.median)],
         )
         yield Row(

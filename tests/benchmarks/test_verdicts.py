@@ -21,8 +21,8 @@ def test_a_row_is_met_when_all_its_aims_are() -> None:
     held, missed = at_most(2, " ms", 2.0), at_least(8000, "/s", 7999.9)
     assert (held.text, held.met, missed.text, missed.met) == ("≤ 2 ms", True, "≥ 8,000/s", False)
     assert (expect_none("loss", 0).met, expect_none("loss", 1).met) == (True, False)
-    assert Row("row", "none", "1", "itself", [held]).met
-    assert not Row("row", "none", "1", "itself", [held, missed]).met
+    verdicts = [Row("row", "none", "1", "itself", goals).verdict for goals in ([held], [held, missed], [])]
+    assert verdicts == ["met", "missed", "no target"]
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -11,6 +11,7 @@ GUIDES = (
     "docs/protocol.md",
     "docs/deploy.md",
     "docs/metrics.md",
+    "docs/performance.md",
     "docs/postgresql.md",
     "docs/pipeline.md",
     "docs/behaviours.md",
