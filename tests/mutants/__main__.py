@@ -58,7 +58,7 @@ def main() -> int:
     """Run what the command line asks for; the exit code is 0 where the tests and the list are as they should be."""
     parser = argparse.ArgumentParser(prog="dev.py test --mutants", description=__doc__)
     parser.add_argument("paths", nargs="*", default=FOLDERS, help="modules or folders; without any, all three")
-    parser.add_argument("--minutes", type=float, default=60.0, help="start no further mutant after this")
+    parser.add_argument("--minutes", type=float, default=120.0, help="start no further mutant after this")
     parser.add_argument("--sample", type=int, help="run only this many, the same in each run")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="what is to see the mistakes")
     arguments = parser.parse_args()
