@@ -186,13 +186,13 @@ def _postgres(url: str, statement: str) -> Any:
 
 @contextlib.contextmanager
 def _mysql(url: str) -> Iterator[Any]:
-    place = urlsplit(url)
+    address = urlsplit(url)
     try:
         with pymysql.connect(
-            host=place.hostname,
-            port=place.port or 3306,
-            user=unquote(place.username or "root"),
-            password=unquote(place.password or ""),
+            host=address.hostname,
+            port=address.port or 3306,
+            user=unquote(address.username or "root"),
+            password=unquote(address.password or ""),
             database=_name(url) or None,
             connect_timeout=10,
             autocommit=True,
@@ -213,8 +213,8 @@ def _redis(url: str) -> Iterator[Any]:
 
 
 def _claim(database: str) -> Path:
-    place = urlsplit(database)
-    return Path(tempfile.gettempdir()) / f"peeklock-redis-{place.hostname}-{place.port or 6379}-{_name(database)}"
+    address = urlsplit(database)
+    return Path(tempfile.gettempdir()) / f"peeklock-redis-{address.hostname}-{address.port or 6379}-{_name(database)}"
 
 
 def _name(url: str) -> str:

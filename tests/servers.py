@@ -143,8 +143,8 @@ class ServerProcess(ABC):
         data.mkdir(parents=True, mode=0o700)
         if identity := self._identity():
             self.directory.chmod(0o755)
-            for place in (self.directory, data):
-                os.chown(place, pwd.getpwnam(identity["user"]).pw_uid, identity["group"])
+            for path in (self.directory, data):
+                os.chown(path, pwd.getpwnam(identity["user"]).pw_uid, identity["group"])
 
 
 class PostgresServer(ServerProcess):
@@ -165,8 +165,8 @@ class PostgresServer(ServerProcess):
         self.run("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
 
     def command(self, data: Path) -> Sequence[str]:
-        place = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.directory)]
-        return ["postgres", "-D", str(data), *place, "-c", "max_connections=200", *self.options]
+        options = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.directory)]
+        return ["postgres", "-D", str(data), *options, "-c", "max_connections=200", *self.options]
 
 
 class MariaServer(ServerProcess):
@@ -230,7 +230,7 @@ KINDS: dict[str, type[ServerProcess]] = {server.kind: server for server in (Post
 
 def find_program(name: str) -> str | None:
     """Return the path of a server program, also outside PATH, where Debian installs some of them."""
-    newest_first = sorted((place for pattern in EXTRA_PROGRAM_PATHS for place in Path("/").glob(pattern)), reverse=True)
+    newest_first = sorted((path for pattern in EXTRA_PROGRAM_PATHS for path in Path("/").glob(pattern)), reverse=True)
     return shutil.which(name, path=os.pathsep.join([*map(str, newest_first), os.environ.get("PATH", os.defpath)]))
 
 

@@ -23,13 +23,13 @@ def logged_fields(lines: list[Any]) -> list[Mapping[str, Any]]:
 
 @pytest.mark.usefixtures("debug_logging")
 async def test_each_request_writes_one_log_line() -> None:
-    async with open_api_server() as house:
+    async with open_api_server() as api:
         with capture_logs() as lines:
-            await house.request("PUT", "/queues/orders", {}, headers={"x-request-id": "first"})
-            await house.request("POST", "/queues/orders/locks/7.secret/complete", headers={"x-request-id": "second"})
-            await house.request("GET", "/queues/no%0Aqueue", headers={"x-request-id": "third"})
-            await house.request("PUT", "/nowhere/7.secret", headers={"x-request-id": "fourth"})
-            await house.request("DELETE", "/queues", headers={"x-request-id": "fifth"})
+            await api.request("PUT", "/queues/orders", {}, headers={"x-request-id": "first"})
+            await api.request("POST", "/queues/orders/locks/7.secret/complete", headers={"x-request-id": "second"})
+            await api.request("GET", "/queues/no%0Aqueue", headers={"x-request-id": "third"})
+            await api.request("PUT", "/nowhere/7.secret", headers={"x-request-id": "fourth"})
+            await api.request("DELETE", "/queues", headers={"x-request-id": "fifth"})
     assert [tuple(line.values()) for line in logged_fields(lines)] == [
         ("put_queue", "PUT", "orders", 201, "first"),
         ("complete_lock", "POST", "orders", 404, "second"),
@@ -43,7 +43,7 @@ async def test_each_request_writes_one_log_line() -> None:
 
 
 async def test_the_access_log_is_off_above_level_debug() -> None:
-    async with open_api_server() as house:
+    async with open_api_server() as api:
         with capture_logs() as lines:
-            await house.request("PUT", "/queues/orders", {})
+            await api.request("PUT", "/queues/orders", {})
     assert lines == []

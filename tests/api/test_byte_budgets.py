@@ -164,8 +164,8 @@ async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) 
 
 
 async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api: ApiServer) -> None:
-    for place in range(20):
-        await api.send(body=str(place) + "x" * (MIB - 100), queue="large")
+    for index in range(20):
+        await api.send(body=str(index) + "x" * (MIB - 100), queue="large")
     seen: list[str] = []
     pages: Sequence[Any] = ()
     cursor: dict[str, str] = {}
@@ -177,15 +177,15 @@ async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api:
             break
         cursor = {"cursor": page["next_cursor"]}
     assert pages == [7, 7, 6]
-    assert seen == [str(place) for place in range(20)]
+    assert seen == [str(index) for index in range(20)]
 
 
 @pytest.mark.parametrize("wanted", [{}, {"filter": "message.priority == 4"}, {"mode": "receive_and_delete"}])
 async def test_a_receive_of_large_messages_is_short_and_leaves_the_rest(api: ApiServer, wanted: dict[str, str]) -> None:
     await api.request("PUT", "/queues/large", {"max_message_bytes": 2 * MIB})
-    for place in range(20):
-        await api.send(body=str(place) + "x" * MIB, queue="large")
+    for index in range(20):
+        await api.send(body=str(index) + "x" * MIB, queue="large")
     messages = await api.receive("large", max_messages=MAX_RECEIVE_COUNT, **wanted)
-    assert [message["body"].rstrip("x") for message in messages] == [str(place) for place in range(len(messages))]
+    assert [message["body"].rstrip("x") for message in messages] == [str(index) for index in range(len(messages))]
     assert len(messages) in (6, 7)
     assert (await api.counts("large"))["available"] == 20 - len(messages)

@@ -139,12 +139,12 @@ def test_no_pattern_uses_python_syntax() -> None:
 
 
 def test_a_filter_documents_its_fields() -> None:
-    said = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
-    assert len(said) == 4
-    assert len(set(said)) == 1
+    descriptions = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
+    assert len(descriptions) == 4
+    assert len(set(descriptions)) == 1
     unseen = {"body", "body_base64", "lock_token", "locked_until", "lock_remaining_ms"}
     known = {*MessageView.__struct_fields__, "body_bytes"} - unseen
-    fields, _, _ = str(said[0]).partition("Times are timestamps")
+    fields, _, _ = str(descriptions[0]).partition("Times are timestamps")
     assert {*re.findall(r"`(\w+)`", fields)} - {"message"} == known
 
 

@@ -138,14 +138,14 @@ def test_which_requests_are_accepted_without_a_key(
 @asynccontextmanager
 async def open_loopback() -> AsyncIterator[tuple[ApiServer, httpx.AsyncClient]]:
     """A client of a server on loopback, which needs no key until the first one is created."""
-    async with open_api_server() as house:
-        doorkeeper = Authenticator(house.broker.store.keys, house.clock, anonymous_without_keys=True)
-        house.authenticator = doorkeeper
-        desk = replace(house.context, authenticator=doorkeeper, is_loopback=True)
-        transport = httpx.ASGITransport(RequestIdMiddleware(build_application(desk)))
+    async with open_api_server() as api:
+        authenticator = Authenticator(api.broker.store.keys, api.clock, anonymous_without_keys=True)
+        api.authenticator = authenticator
+        context = replace(api.context, authenticator=authenticator, is_loopback=True)
+        transport = httpx.ASGITransport(RequestIdMiddleware(build_application(context)))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as http:
-            yield house, http
-        await doorkeeper.close()
+            yield api, http
+        await authenticator.close()
 
 
 @pytest.fixture
@@ -193,9 +193,9 @@ async def test_a_request_with_the_admin_header_creates_the_first_key(loopback: h
 
 
 async def test_a_page_of_any_site_may_use_an_api_key() -> None:
-    async with open_loopback() as (house, http):
+    async with open_loopback() as (api, http):
         headers: dict[str, Any] = {
-            "Authorization": f"Bearer {await house.new_key(Right.SEND)}",
+            "Authorization": f"Bearer {await api.new_key(Right.SEND)}",
             "Host": "broker.example",
             "Origin": "http://pages.example",
             "Sec-Fetch-Site": "cross-site",

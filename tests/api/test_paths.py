@@ -22,9 +22,9 @@ each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda ope
 @pytest.mark.parametrize("slash", ["%2f", "%2F"])
 async def test_an_escaped_slash_does_not_separate_segments(api: ApiServer, operation: Operation, slash: str) -> None:
     path = operation.path.format(**PATH_VALUES)
-    places = [place for place, character in enumerate(path) if character == "/" and place > 0]
-    for place in places:
-        escaped = path[:place] + slash + path[place + 1 :]
+    positions = [position for position, character in enumerate(path) if character == "/" and position > 0]
+    for position in positions:
+        escaped = path[:position] + slash + path[position + 1 :]
         answer = await api.http.request(operation.method, escaped)
         assert answer.status_code in (404, 405, 422), escaped
     assert (await api.request_json("GET", "/queues"))["items"] == []

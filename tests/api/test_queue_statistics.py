@@ -143,8 +143,8 @@ async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer, mon
 
 
 async def test_no_queue_is_created_above_the_limit(api: ApiServer) -> None:
-    catalogue = QueueCache(api.broker.store.queues, api.clock, auto_create=True, max_queues=2)
-    api.context = replace(api.context, broker=replace(api.broker, queue_cache=catalogue))
+    queue_cache = QueueCache(api.broker.store.queues, api.clock, auto_create=True, max_queues=2)
+    api.context = replace(api.context, broker=replace(api.broker, queue_cache=queue_cache))
     limited = with_queue_limit(api)
     await limited.send(queue="one")
     await limited.request_json("PUT", "/queues/two", {})

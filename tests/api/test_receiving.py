@@ -347,7 +347,7 @@ class TestClientDisconnects:
         self, api: ApiServer, *, after: Callable[[], Awaitable[object]] | None = None, **wanted: Any
     ) -> int:
         """Receive and disconnect. Return the number of answers that were begun."""
-        told: list[Any] = []
+        results: list[Any] = []
         key = wanted.pop("key", None)
         headers = [(b"idempotency-key", key.encode())] if key else []
         events = [{"type": "http.request", "body": json.dumps(wanted).encode()}]
@@ -355,8 +355,8 @@ class TestClientDisconnects:
         async def receive() -> Any:
             if events:
                 return events.pop()
-            if after is not None and not told:
-                told.append(await after())
+            if after is not None and not results:
+                results.append(await after())
             return {"type": "http.disconnect"}
 
         answers: list[Any] = []
@@ -418,8 +418,8 @@ class TestClientDisconnects:
         claim = api.broker.store.claim
         asking: list[asyncio.Task[Any]] = []
 
-        async def claim_as_the_request_is_cancelled(wish: Claim) -> list[Message]:
-            messages = await claim(wish)
+        async def claim_as_the_request_is_cancelled(wanted: Claim) -> list[Message]:
+            messages = await claim(wanted)
             receiving = asyncio.current_task()
             if messages and receiving is not None:
                 receiving.add_done_callback(lambda _: asking[0].cancel())

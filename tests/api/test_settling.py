@@ -263,7 +263,7 @@ async def test_a_token_has_one_spelling(api: ApiServer, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "said", "pointer"),
+    ("verb", "body", "pointer"),
     [
         ("complete", {"reason": "done"}, "/reason"),
         ("abandon", {"delay_seconds": -1}, "/delay_seconds"),
@@ -281,10 +281,10 @@ async def test_a_token_has_one_spelling(api: ApiServer, written: str) -> None:
     ],
 )
 async def test_an_invalid_settlement_changes_nothing(
-    api: ApiServer, verb: str, said: dict[str, Any], pointer: str
+    api: ApiServer, verb: str, body: dict[str, Any], pointer: str
 ) -> None:
     message = await locked(api, properties={"mine": 1})
-    assert pointers(await api.settle(message, verb, **said)) == [pointer]
+    assert pointers(await api.settle(message, verb, **body)) == [pointer]
     assert (await api.settle(message, "complete")).json()["replayed"] is False
 
 
@@ -322,14 +322,14 @@ class TestBatch:
         for n in range(5):
             await api.send(body=n)
         tokens = [message["lock_token"] for message in await api.receive(max_messages=5)]
-        said = [
+        bodies = [
             {"action": "complete"},
             {"action": "abandon", "delay_seconds": 5},
             {"action": "dead_letter", "reason": "bad"},
             {"action": "defer"},
             {"action": "renew", "lock_seconds": 60},
         ]
-        settlements = [{**one, "lock_token": token} for one, token in zip(said, tokens, strict=True)]
+        settlements = [{**one, "lock_token": token} for one, token in zip(bodies, tokens, strict=True)]
         answer = await api.request_json("POST", "/queues/orders/settle", {"settlements": settlements})
         assert [result["lock_token"] for result in answer["results"]] == tokens
         assert [result["result"] for result in answer["results"]] == ["settled"] * 4 + ["renewed"]

@@ -117,6 +117,6 @@ async def curl(*arguments: str) -> tuple[int, Any]:
         *arguments,
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
-    answer, _, status = said.decode().rpartition("\n")
+    output, _ = await process.communicate()
+    answer, _, status = output.decode().rpartition("\n")
     return int(status), json.loads(answer)

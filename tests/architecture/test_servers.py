@@ -111,8 +111,8 @@ def test_migrated_databases_have_the_tables_of_today(
 def _execute(url: str, *statements: str) -> Any:
     if url.startswith("postgresql"):
         return [asyncio.run(_value(url, statement)) for statement in statements][-1]
-    _, _, place = url.partition("@127.0.0.1:")
-    port, _, database = place.partition("/")
+    _, _, address = url.partition("@127.0.0.1:")
+    port, _, database = address.partition("/")
     with pymysql.connect(host="127.0.0.1", port=int(port), user="root", database=database) as connection:
         cursor = connection.cursor()
         for statement in statements:

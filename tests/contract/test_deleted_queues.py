@@ -235,9 +235,9 @@ async def test_a_settlement_in_a_deleted_queue_reports_that_it_was_purged(store_
     assert await store_fixture.store.queues.delete(queue)
     await run_retention(store_fixture.store)
     assert await store_fixture.store.remove([completion(queue, message)]) == [False]
-    (stone,) = await store_fixture.store.tombstones([token(message)])
-    assert stone is not None
-    assert (stone.queue_id, stone.outcome) == (queue.id, Outcome.PURGED)
+    (tombstone,) = await store_fixture.store.tombstones([token(message)])
+    assert tombstone is not None
+    assert (tombstone.queue_id, tombstone.outcome) == (queue.id, Outcome.PURGED)
 
 
 async def test_a_queue_deleted_by_an_older_server_takes_its_name_from_the_counts(store_fixture: StoreFixture) -> None:

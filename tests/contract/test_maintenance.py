@@ -213,6 +213,6 @@ async def test_the_tombstones_of_earlier_deliveries_survive_a_redrive(
     )
     row = UnlockedRow(message.sequence_number, queue.id, MessageState.DEAD_LETTERED)
     await store_fixture.store.redrive([Redrive(row, queue.id)])
-    (stone,) = await store_fixture.store.tombstones([token(message)])
-    assert stone is not None
-    assert stone.outcome is Outcome.DEAD_LETTERED
+    (tombstone,) = await store_fixture.store.tombstones([token(message)])
+    assert tombstone is not None
+    assert tombstone.outcome is Outcome.DEAD_LETTERED

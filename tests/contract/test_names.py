@@ -176,8 +176,8 @@ async def test_no_other_name_finds_a_queue(api: ApiServer) -> None:
 async def test_a_redrive_cannot_reach_a_queue_through_another_name(store_fixture: StoreFixture) -> None:
     clock = VirtualClock()
     broker = build_broker(store_fixture.store, clock)
-    doorkeeper = Authenticator(store_fixture.store.keys, clock, anonymous_without_keys=False)
-    api = ApiServer(broker, clock, doorkeeper)
+    authenticator = Authenticator(store_fixture.store.keys, clock, anonymous_without_keys=False)
+    api = ApiServer(broker, clock, authenticator)
     async with api.http:
         for name in ("orders", "vault"):
             await store_fixture.store.queues.create(name, QueueSettings())
@@ -190,5 +190,5 @@ async def test_a_redrive_cannot_reach_a_queue_through_another_name(store_fixture
         assert pointers(await api.request("POST", path, {"to_queue": "vault "}, headers=caller)) == ["/to_queue"]
         problem(await api.request("POST", path, {"to_queue": "vault"}, headers=caller), 403, "forbidden")
         assert (await api.request_json("GET", "/queues/orders", headers=caller))["counts"]["dead_lettered"] == 1
-    await doorkeeper.close()
+    await authenticator.close()
     await broker.queue_cache.close()

@@ -123,14 +123,14 @@ async def test_a_forgotten_delivery_is_unknown(store_fixture: StoreFixture, queu
 async def test_messages_of_a_deleted_queue_are_removed_in_every_state(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
-    doomed = await store_fixture.queue()
+    deleted = await store_fixture.queue()
     kept = await store_fixture.send(queue, b"kept", b"kept")
-    await store_fixture.locked(doomed)
-    moved = await store_fixture.locked(doomed)
+    await store_fixture.locked(deleted)
+    moved = await store_fixture.locked(deleted)
     await store_fixture.store.move([abandonment(moved, state=MessageState.DEAD_LETTERED)])
-    await store_fixture.send(doomed, *[b"body"] * 9)
-    await store_fixture.send(doomed, b"body", delay=MINUTE)
-    assert await store_fixture.store.queues.delete(doomed)
+    await store_fixture.send(deleted, *[b"body"] * 9)
+    await store_fixture.send(deleted, b"body", delay=MINUTE)
+    assert await store_fixture.store.queues.delete(deleted)
     assert await run_retention(store_fixture) == 12
     left = await store_fixture.execute("SELECT sequence_number FROM message ORDER BY sequence_number")
     assert left == [(number,) for number in kept]
@@ -139,12 +139,12 @@ async def test_messages_of_a_deleted_queue_are_removed_in_every_state(
 async def test_messages_of_a_deleted_queue_delay_no_other_expiry(store_fixture: StoreFixture, queue: Queue) -> None:
     """Each run takes a batch of the locks that ended first. A lock that it cannot end would block the next run."""
     broker = build_broker(store_fixture.store, VirtualClock())
-    doomed = await store_fixture.queue()
-    for index, short in enumerate((doomed, doomed, queue), start=1):
+    deleted = await store_fixture.queue()
+    for index, short in enumerate((deleted, deleted, queue), start=1):
         await store_fixture.send(short, b"locked")
         await store_fixture.claim(short, lock_duration=index * SECOND)
         await store_fixture.send(short, b"expired_messages", ttl=index * SECOND)
-    assert await store_fixture.store.queues.delete(doomed)
+    assert await store_fixture.store.queues.delete(deleted)
     await store_fixture.advance_time(10)
     for _ in range(2):
         await release_expired(
@@ -155,7 +155,7 @@ async def test_messages_of_a_deleted_queue_delay_no_other_expiry(store_fixture: 
     assert await store_fixture.store.expired_messages(2) == []
     assert bodies(await store_fixture.claim(queue)) == [b"locked"]
     archived = await store_fixture.execute("SELECT queue, outcome FROM archive ORDER BY sequence_number")
-    assert archived == [(doomed.name, "purged"), (doomed.name, "purged"), (queue.name, "expired")]
+    assert archived == [(deleted.name, "purged"), (deleted.name, "purged"), (queue.name, "expired")]
     await broker.queue_cache.close()
 
 

@@ -64,9 +64,9 @@ def fields() -> dict[tuple[str, str], str]:
     for schema in sorted(_asked()):
         for name, range_ in _ranges_of(SCHEMAS[schema], schema.lower()):
             where.setdefault((name, range_), []).append(schema)
-    for name, place, range_ in _parameters():
-        if place not in where.setdefault((name, range_), []):
-            where[name, range_].append(place)
+    for name, location, range_ in _parameters():
+        if location not in where.setdefault((name, range_), []):
+            where[name, range_].append(location)
     return {key: ", ".join(_shortened(schemas)) for key, schemas in where.items()}
 
 
@@ -150,10 +150,10 @@ def _parameters() -> Iterator[tuple[str, str, str]]:
     for calls in DOCUMENT["paths"].values():
         for method in METHODS:
             for parameter in calls.get(method, {}).get("parameters", ()):
-                name, place, range_ = parameter["name"], parameter["in"], _bounds(parameter["schema"])
+                name, location, range_ = parameter["name"], parameter["in"], _bounds(parameter["schema"])
                 gives_member = name.startswith("Peeklock-")
-                if range_ and not gives_member and not (place == "path" and range_.startswith("from")):
-                    yield name, f"{place} parameter", range_
+                if range_ and not gives_member and not (location == "path" and range_.startswith("from")):
+                    yield name, f"{location} parameter", range_
 
 
 def _shortened(schemas: list[str]) -> list[str]:

@@ -38,9 +38,9 @@ class CrashSetup:
 
     def end_locks_except(self, messages: Collection[dict[str, Any]]) -> None:
         """Let time pass for every lock that is not one of these: no client has received them."""
-        heard = ", ".join(str(message["sequence_number"]) for message in messages) or "0"
+        numbers = ", ".join(str(message["sequence_number"]) for message in messages) or "0"
         statement = "UPDATE message SET locked_until = locked_until - :by WHERE sequence_number NOT IN"
-        execute(self.database, f"{statement} ({heard})", by=HOUR)
+        execute(self.database, f"{statement} ({numbers})", by=HOUR)
 
 
 Workload = Callable[[RetryingClient, CrashSetup], Awaitable[Counter[str]]]

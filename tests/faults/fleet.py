@@ -90,8 +90,8 @@ class Clients:
 
     async def end(self) -> None:
         """Return when everything they sent has ended."""
-        _, said = await self.process.communicate()
-        assert self.process.returncode == 0, said.decode()[-3000:]
+        _, stderr = await self.process.communicate()
+        assert self.process.returncode == 0, stderr.decode()[-3000:]
 
     async def kill(self) -> None:
         """End them at once, if they still run."""

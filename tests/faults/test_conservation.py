@@ -216,8 +216,8 @@ def test_a_planted_fault_is_found(
 
 def test_a_log_outlives_its_client(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "log")
-    heard = journal.record_request("send", message_id="m1", digest=DIGEST)
-    journal.record_answer(heard, 201, {"sequence_number": 1})
+    call = journal.record_request("send", message_id="m1", digest=DIGEST)
+    journal.record_answer(call, 201, {"sequence_number": 1})
     journal.record_request("complete", token="1.a")
     journal.close()
     with (tmp_path / "log").open("a") as log:

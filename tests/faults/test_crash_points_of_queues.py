@@ -76,7 +76,7 @@ async def recreate_queue(client: RetryingClient, setup: CrashSetup) -> None:
 
 def final_states(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
     """How the messages of the caller's queue have ended so far."""
-    return Counter(remnant.state for remnant in remaining_messages(setup.database, client.queue))
+    return Counter(message.state for message in remaining_messages(setup.database, client.queue))
 
 
 def is_sealed(client: RetryingClient, setup: CrashSetup) -> bool:

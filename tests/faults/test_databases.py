@@ -135,7 +135,7 @@ async def test_completions_meet_renewals_where_commits_take_long(
     fleet = start_fleet(own_database(PostgresServer, *SLOW_COMMITS).url, PEEKLOCK_REDIS_URL=redis_url)
     servers = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(servers[0].url)
-    others = [habit for habit in ACTIONS if habit != "renew while completing"]
+    others = [action for action in ACTIONS if action != "renew while completing"]
     clients = await fleet.start_clients(*(server.url for server in servers), messages=60, without=others)
     await clients.end()
     assert fleet.broken_promises() == []
@@ -149,12 +149,12 @@ async def behind_proxy(
     start_fleet: StartFleet, url: str, redis_url: str
 ) -> AsyncIterator[tuple[Fleet, FaultyProxy, RetryingClient]]:
     """A server that reaches its database over a wire, and a client of it."""
-    place = urlsplit(url)
-    assert place.port is not None
-    async with FaultyProxy(place.port).open() as proxy:
-        netloc = place.netloc.replace(f":{place.port}", f":{proxy.port}")
+    address = urlsplit(url)
+    assert address.port is not None
+    async with FaultyProxy(address.port).open() as proxy:
+        netloc = address.netloc.replace(f":{address.port}", f":{proxy.port}")
         fleet = start_fleet(
-            url, PEEKLOCK_DATABASE_URL=place._replace(netloc=netloc).geturl(), PEEKLOCK_REDIS_URL=redis_url
+            url, PEEKLOCK_DATABASE_URL=address._replace(netloc=netloc).geturl(), PEEKLOCK_REDIS_URL=redis_url
         )
         server = await fleet.serve()
         await fleet.create_queue(server.url)

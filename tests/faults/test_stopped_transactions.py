@@ -23,13 +23,13 @@ IF_FREE = "SELECT 1 FROM message WHERE sequence_number = :number FOR UPDATE SKIP
 async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
     start_fleet: StartFleet, mariadb_url: str, redis_url: str
 ) -> None:
-    place = urlsplit(mariadb_url)
-    assert place.port is not None
-    async with FaultyProxy(place.port).open() as proxy:
+    address = urlsplit(mariadb_url)
+    assert address.port is not None
+    async with FaultyProxy(address.port).open() as proxy:
         fleet = start_fleet(mariadb_url, PEEKLOCK_REDIS_URL=redis_url, **LONG_REDIS_TIMEOUT)
-        netloc = place.netloc.replace(f":{place.port}", f":{proxy.port}")
+        netloc = address.netloc.replace(f":{address.port}", f":{proxy.port}")
         healthy, stopping = await asyncio.gather(
-            fleet.serve(), fleet.serve(PEEKLOCK_DATABASE_URL=place._replace(netloc=netloc).geturl())
+            fleet.serve(), fleet.serve(PEEKLOCK_DATABASE_URL=address._replace(netloc=netloc).geturl())
         )
         await fleet.create_queue(healthy.url)
         async with fleet.client(stopping.url) as holder, fleet.client(healthy.url) as rival:

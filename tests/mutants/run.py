@@ -80,7 +80,7 @@ class MutationRun:
         idle = Counter(one.function_id for one in self.mutants if outcomes.get(str(one)) is TrialOutcome.NOT_REACHED)
         unlisted = [name for name in outcomes if outcomes[name] is TrialOutcome.SURVIVED and name not in self.listed]
         outdated = [name for name in self.listed if outcomes.get(name) is TrialOutcome.KILLED]
-        print("".join(f"not reached: {place} ({number})\n" for place, number in idle.items()), end="")
+        print("".join(f"not reached: {function} ({number})\n" for function, number in idle.items()), end="")
         print("".join(f"listed, but killed: {name}\n" for name in outdated), end="")
         print(", ".join(f"{counts[outcome]} {outcome.value}" for outcome in TrialOutcome))
         print(f"{len(unlisted)} of those that survived are not listed")

@@ -93,8 +93,8 @@ def run_command(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> RunCo
         capfd.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main([str(word) for word in words])
-        said = capfd.readouterr()
-        return end.value.code if isinstance(end.value.code, int) else 0, said.out, said.err
+        captured = capfd.readouterr()
+        return end.value.code if isinstance(end.value.code, int) else 0, captured.out, captured.err
 
     return run
 

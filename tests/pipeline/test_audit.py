@@ -76,11 +76,11 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
     database = Database.from_url(archive.url)
     export(spark, database, lake)
     stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
-    for place in (archived_rows(lake.read(spark)), with_digests(stored)):
-        [row] = batches(place).collect()
+    for frame in (archived_rows(lake.read(spark)), with_digests(stored)):
+        [row] = batches(frame).collect()
         assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
         assert (row.rows, row.changed) == (digest_of(rows), 0)
-        assert place.where("is_covered AND is_as_accepted").count() == 7
+        assert frame.where("is_covered AND is_as_accepted").count() == 7
 
 
 def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:

@@ -28,8 +28,8 @@ TIMEOUT_SECONDS = 600.0
 class Cluster:
     """A master and workers on the loopback, ended by their numbers."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
         self.port, self.page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
@@ -40,7 +40,7 @@ class Cluster:
         self._run("master.Master", *reach)
         self._wait(lambda: self.workers() is not None)
         for number in range(workers):
-            own = ["--work-dir", str(self._place / f"worker-{number}"), "--webui-port", str(free_port())]
+            own = ["--work-dir", str(self._directory / f"worker-{number}"), "--webui-port", str(free_port())]
             self._run("worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "700m", *own, self.url)
         self._wait(lambda: self.workers() == workers)
 
@@ -59,15 +59,15 @@ class Cluster:
 
     def log(self) -> str:
         """What all of them have said."""
-        return "\n".join(file.read_text(errors="replace")[-3000:] for file in sorted(self._place.glob("*.log")))
+        return "\n".join(file.read_text(errors="replace")[-3000:] for file in sorted(self._directory.glob("*.log")))
 
     def _run(self, kind: str, *arguments: str) -> None:
         cheap = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
         environment = os.environ | cheap | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        with (self._place / f"{len(self._processes)}.log").open("wb") as log:
+        with (self._directory / f"{len(self._processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments],
-                cwd=self._place, env=environment, stdout=log, stderr=log, start_new_session=True,
+                cwd=self._directory, env=environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._processes.append(process)
 
@@ -82,9 +82,9 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A master with two workers."""
-    place = tmp_path / "cluster"
-    place.mkdir()
-    found = Cluster(place)
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    found = Cluster(directory)
     try:
         found.start(workers=2)
         yield found
@@ -124,15 +124,15 @@ PROGRAM = """
         import peeklock_pipeline
 
         for batch in batches:
-            told = {"executor": os.getcwd(), "package": peeklock_pipeline.__file__}
-            yield pa.RecordBatch.from_pylist([told] * batch.num_rows)
+            report = {"executor": os.getcwd(), "package": peeklock_pipeline.__file__}
+            yield pa.RecordBatch.from_pylist([report] * batch.num_rows)
 
     spark = open_session(master)
     done = export(spark, Database.from_url(url), Lake(root))
     source.register(spark)
     rows = spark.read.format("peeklock").option("database_url", url).load()
     places = rows.repartition(8).mapInArrow(seen, "executor string, package string").distinct().collect()
-    told = {
+    report = {
         "exported": done.messages,
         "in_lake": Lake(root).read(spark).count(),
         "read": sorted(row.sequence_number for row in rows.select("sequence_number").collect()),
@@ -140,7 +140,7 @@ PROGRAM = """
         "packages": [row.package for row in places],
     }
     spark.stop()
-    print(json.dumps(told))
+    print(json.dumps(report))
 """
 
 
@@ -157,14 +157,14 @@ def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr + cluster.log()
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["exported"] == told["in_lake"] == 40
-    assert told["read"] == list(range(10, 50))
-    assert [Path(place).relative_to(tmp_path / "cluster").parts[0] for place in told["executors"]] == [
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["exported"] == report["in_lake"] == 40
+    assert report["read"] == list(range(10, 50))
+    assert [Path(directory).relative_to(tmp_path / "cluster").parts[0] for directory in report["executors"]] == [
         "worker-0",
         "worker-1",
     ]
-    assert all("peeklock_pipeline.zip" in package for package in told["packages"])
+    assert all("peeklock_pipeline.zip" in package for package in report["packages"])
 
 
 SUBMIT = (

@@ -87,16 +87,16 @@ def test_a_database_that_cannot_be_read(
     sentence: str,
 ) -> None:
     begun(small_archive, lake)
-    said = run_refused(command, "--database-url", url, "--lake", lake.root)
-    assert sentence in said
-    assert "geheim" not in said
+    stderr = run_refused(command, "--database-url", url, "--lake", lake.root)
+    assert sentence in stderr
+    assert "geheim" not in stderr
     assert len(lake.archive_table().file_uris()) == 1
 
 
 def test_a_database_without_an_archive(run_refused: RunRefused, lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
-    said = run_refused("export", "--database-url", f"sqlite:///{tmp_path}/empty.db", "--lake", lake.root)
-    assert "has no sealed archive" in said
+    stderr = run_refused("export", "--database-url", f"sqlite:///{tmp_path}/empty.db", "--lake", lake.root)
+    assert "has no sealed archive" in stderr
     assert not lake.root.exists()
 
 
@@ -123,8 +123,8 @@ def test_a_lake_of_a_newer_version(run_refused: RunRefused, small_archive: Archi
     begun(small_archive, lake)
     lake.archive_table().alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT + 1}")
     version = DeltaTable(str(lake.directory(ARCHIVE))).version()
-    said = run_refused("export", "--database-url", small_archive.url, "--lake", lake.root)
-    assert f"was written by a newer peeklock-pipeline (format {FORMAT + 1}; this one knows {FORMAT})" in said
+    stderr = run_refused("export", "--database-url", small_archive.url, "--lake", lake.root)
+    assert f"was written by a newer peeklock-pipeline (format {FORMAT + 1}; this one knows {FORMAT})" in stderr
     assert DeltaTable(str(lake.directory(ARCHIVE))).version() == version
 
 

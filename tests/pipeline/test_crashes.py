@@ -43,9 +43,9 @@ def test_the_next_export_completes_a_crashed_one(
     assert audit(spark, database, lake).findings == []
 
 
-def has_only_jvm_warning(said: str) -> bool:
+def has_only_jvm_warning(stderr: str) -> bool:
     """Return whether the text has only the JVM's own warning, which cannot be switched off."""
-    return {line for line in said.splitlines() if line.strip()} <= {
+    return {line for line in stderr.splitlines() if line.strip()} <= {
         "WARNING: Using incubator modules: jdk.incubator.vector"
     }
 
@@ -55,8 +55,8 @@ def run_crashing_export(moment: str, database_url: str, lake: Lake) -> None:
     command = [sys.executable, "-m", "tests.pipeline.crashing_export", moment, database_url, str(lake.root)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        said = process.communicate(timeout=TIMEOUT_SECONDS)[1].decode()
-        assert process.returncode == CRASH_EXIT_CODE, said
-        assert has_only_jvm_warning(said)
+        stderr = process.communicate(timeout=TIMEOUT_SECONDS)[1].decode()
+        assert process.returncode == CRASH_EXIT_CODE, stderr
+        assert has_only_jvm_warning(stderr)
     finally:
         end_tree(process.pid, signal.SIGKILL)

@@ -49,10 +49,10 @@ def test_every_message_is_in_the_lake_once_and_a_second_export_finds_nothing(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
     database = filled(archive)
-    heard: list[tuple[int, int]] = []
-    done = export(spark, database, lake, lambda *counts: heard.append(counts))
+    reported: list[tuple[int, int]] = []
+    done = export(spark, database, lake, lambda *counts: reported.append(counts))
     assert (done.batches, done.messages, done.missed, done.last_batch) == (3, 120, 0, 3)
-    assert heard == [(120, 120)]
+    assert reported == [(120, 120)]
     assert numbers(spark, lake) == list(range(1, 121))
     assert export(spark, database, lake) == ExportResult(0, 0, 0, 0, 3)
     archive.seal(4, [archived(121)])
@@ -65,11 +65,11 @@ def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
 ) -> None:
     database = filled(small_archive)
     export(spark, database, lake)
-    place = str(lake.directory(ARCHIVE))
+    directory = str(lake.directory(ARCHIVE))
     stored = database.read(1, 3).sort_by("sequence_number").to_pylist()
-    by_delta = pa.table(DeltaTable(place).to_pyarrow_dataset().to_table())
+    by_delta = pa.table(DeltaTable(directory).to_pyarrow_dataset().to_table())
     assert by_delta.select(ARCHIVE.schema.names).sort_by("sequence_number").to_pylist() == stored
-    by_spark = spark.read.option("basePath", place).parquet(*DeltaTable(place).file_uris())
+    by_spark = spark.read.option("basePath", directory).parquet(*DeltaTable(directory).file_uris())
     assert sorted(by_spark.select("sequence_number", "queue").collect()) == sorted(
         (row["sequence_number"], row["queue"]) for row in stored
     )

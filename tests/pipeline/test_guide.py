@@ -52,25 +52,25 @@ def demo() -> Any:
 class GuideRunner:
     """Runs the guide's blocks against the demo's server, with a directory in place of /srv."""
 
-    def __init__(self, place: Path, url: str, database: str) -> None:
-        self.place = place
+    def __init__(self, directory: Path, url: str, database: str) -> None:
+        self.directory = directory
         self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database}
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
     def run_block(self, kind: str, block: str) -> str:
         """Run a block, and return its output with /srv in place of the directory."""
-        block = block.replace(DOCUMENTED_DIRECTORY, str(self.place))
-        said = self._python(block) if kind == "python" else "".join(map(self._command, block.splitlines()))
-        return said.replace(str(self.place), DOCUMENTED_DIRECTORY)
+        block = block.replace(DOCUMENTED_DIRECTORY, str(self.directory))
+        output = self._python(block) if kind == "python" else "".join(map(self._command, block.splitlines()))
+        return output.replace(str(self.directory), DOCUMENTED_DIRECTORY)
 
     def count(self, queue: str) -> int:
         """Return the number of messages of a queue."""
         return int(httpx.get(f"{self.names['URL']}/v1/queues/{queue}").json()["counts"]["available"])
 
     def _python(self, block: str) -> str:
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             exec(compile(block, "docs/pipeline.md", "exec"), self.names)
-        return said.getvalue()
+        return output.getvalue()
 
     def _command(self, line: str) -> str:
         program, *words = shlex.split(line)
@@ -78,13 +78,13 @@ class GuideRunner:
 
     def _job(self, words: list[str]) -> str:
         """Run a job in this process, where Spark has started."""
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as output:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
             with pytest.raises(SystemExit) as end:
                 cli.main(words)
         assert end.value.code in (0, None), words
-        return said.getvalue()
+        return output.getvalue()
 
     def _peeklock(self, words: list[str]) -> str:
         subprocess.run([PROGRAM, *words], env=os.environ | self.environment, check=True, stdout=subprocess.DEVNULL)
@@ -96,46 +96,48 @@ class DemoRun:
     """The demo, its directory and its output."""
 
     demo: Any
-    place: Path
-    said: str
+    directory: Path
+    output: str
 
 
 @pytest.fixture(scope="module")
 def demo_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The demo, run where Spark has started already."""
-    show, place = demo(), tmp_path_factory.mktemp("shown") / "demo"
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        show.main(["--out", str(place), "--scale", SCALE])
-    return DemoRun(show, place, said.getvalue())
+    show, directory = demo(), tmp_path_factory.mktemp("shown") / "demo"
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        show.main(["--out", str(directory), "--scale", SCALE])
+    return DemoRun(show, directory, output.getvalue())
 
 
 @pytest.fixture
 def guide_runner(demo_run: DemoRun, tmp_path: Path) -> Iterator[GuideRunner]:
     """A reader of the guide, once the demo is over and its server has been started again."""
-    shutil.copy(demo_run.place / "sent.jsonl", tmp_path)
-    with demo_run.demo.server(demo_run.place / "server") as url:
-        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.place}/server/peeklock.db")
+    shutil.copy(demo_run.directory / "sent.jsonl", tmp_path)
+    with demo_run.demo.server(demo_run.directory / "server") as url:
+        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db")
 
 
 @pytest.mark.slow
 def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
-    sent = [json.loads(line)["message_id"] for line in (demo_run.place / "sent.jsonl").read_text().splitlines()]
-    assert sorted(kept(demo_run.place / "lake")) == sorted(sent)
-    assert f"No message is lost or duplicated: {len(sent)} accepted" in demo_run.said
-    assert "<html" in (demo_run.place / "report.html").read_text()
+    sent = [json.loads(line)["message_id"] for line in (demo_run.directory / "sent.jsonl").read_text().splitlines()]
+    assert sorted(kept(demo_run.directory / "lake")) == sorted(sent)
+    assert f"No message is lost or duplicated: {len(sent)} accepted" in demo_run.output
+    assert "<html" in (demo_run.directory / "report.html").read_text()
 
 
 @pytest.mark.slow
 def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> None:
-    said = ""
+    output = ""
     for match in BLOCK.finditer(GUIDE):
         kind, block = match[1], match[2]
         if kind == "text":
-            assert shape(said) == shape(block), said
+            assert shape(output) == shape(block), output
         elif kind != "console":
-            said = guide_runner.run_block(kind, block)
-    assert (guide_runner.place / "report.html").stat().st_size > 10_000
-    assert guide_runner.count("again") == Lake(guide_runner.place / "lake").read(spark).where(SENT_AGAIN).count() > 0
+            output = guide_runner.run_block(kind, block)
+    assert (guide_runner.directory / "report.html").stat().st_size > 10_000
+    assert (
+        guide_runner.count("again") == Lake(guide_runner.directory / "lake").read(spark).where(SENT_AGAIN).count() > 0
+    )
 
 
 def kept(lake: Path) -> list[str]:
@@ -144,6 +146,6 @@ def kept(lake: Path) -> list[str]:
     return [str(name) for table in tables for name in table["message_id"].to_pylist()]
 
 
-def shape(said: str) -> str:
+def shape(output: str) -> str:
     """Return a text with every number replaced by 0."""
-    return NUMBER.sub("0", said).strip()
+    return NUMBER.sub("0", output).strip()

@@ -52,9 +52,9 @@ def facts(spark: SparkSession, lake: Lake) -> list[object]:
 def orphan(lake: Lake, database: Database, age_days: int) -> Path:
     """A file that belongs to nothing, as a crash leaves it."""
     [file, *_] = write(database.read(1, 1), lake.directory(ARCHIVE), ARCHIVE)
-    place = lake.directory(ARCHIVE) / file.path
-    os.utime(place, (time.time() - age_days * 86_400,) * 2)
-    return place
+    path = lake.directory(ARCHIVE) / file.path
+    os.utime(path, (time.time() - age_days * 86_400,) * 2)
+    return path
 
 
 def test_compaction_leaves_one_file_per_queue_and_day_and_every_message(

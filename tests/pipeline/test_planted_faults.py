@@ -149,17 +149,17 @@ def run_scene(
 
     @cache
     def scene(name: str) -> AuditedSystem:
-        world = intact_system.copied(root / name)
+        system = intact_system.copied(root / name)
         if name == "lake":
-            world.damage_lake(damaged_rows(LAKE_PLANTS))
+            system.damage_lake(damaged_rows(LAKE_PLANTS))
         if name == "whole":
             gone = set(NUMBERS.values())
-            world.damage_lake(lambda rows: [row for row in rows if row["export_batch"] not in gone])
-            world.archive.remove(gone, "trimmed")
+            system.damage_lake(lambda rows: [row for row in rows if row["export_batch"] not in gone])
+            system.archive.remove(gone, "trimmed")
         if name == "database":
-            world.damage_table("archive", [*SEALED_PLANTS, *LATE_PLANTS, *UNSEALED_PLANTS])
-            world.damage_table("message", LIVE_PLANTS)
-        return world
+            system.damage_table("archive", [*SEALED_PLANTS, *LATE_PLANTS, *UNSEALED_PLANTS])
+            system.damage_table("message", LIVE_PLANTS)
+        return system
 
     @cache
     def audited(name: str, with_log: bool) -> Future[AuditResult]:
@@ -220,7 +220,7 @@ def test_what_cannot_be_seen_has_its_reason_in_the_guide() -> None:
 def test_what_is_said_not_to_be_seen_is_not_seen(
     run_scene: RunScene, intact_system: AuditedSystem, spark: SparkSession, tmp_path: Path
 ) -> None:
-    world = intact_system.copied(tmp_path / "unseen")
+    system = intact_system.copied(tmp_path / "unseen")
     for name in ("state", "priority", "properties", "available_at", "delivery_count"):
-        execute(world.archive.url, f"UPDATE message SET {name} = 3 WHERE sequence_number = 900001")
-    assert world.run_audit(spark, None).findings == []
+        execute(system.archive.url, f"UPDATE message SET {name} = 3 WHERE sequence_number = 900001")
+    assert system.run_audit(spark, None).findings == []

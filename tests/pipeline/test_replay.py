@@ -293,13 +293,13 @@ def test_a_portion_that_would_outlast_the_window_is_cut(
     monkeypatch.setattr("peeklock_pipeline.transforms.replay.GRAINS", 2)
     monkeypatch.setattr("peeklock_pipeline.jobs.replay.PORTION_MESSAGES", 10)
     exported(spark, small_archive, lake, 1, [archived(number * number) for number in range(1, 26)])
-    heard: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
-    done = replay(spark, lake, replay_request(queue), progress=lambda *counts: heard.append(counts))
+    done = replay(spark, lake, replay_request(queue), progress=lambda *counts: reported.append(counts))
 
     assert done.messages == queue.count() == 25
-    assert {of for _, of in heard} == {25}
-    assert all(after - before <= 10 for (before, _), (after, _) in pairwise(heard))
+    assert {of for _, of in reported} == {25}
+    assert all(after - before <= 10 for (before, _), (after, _) in pairwise(reported))
 
 
 def test_invalid_replays_are_refused(

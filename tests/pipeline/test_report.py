@@ -189,7 +189,7 @@ class LoadedResources(HTMLParser):
         super().__init__()
         self.loads: list[str] = []
         self.tags: list[str] = []
-        self.said = ""
+        self.text = ""
         self.labels: list[str] = []
         self.feed(page)
 
@@ -200,7 +200,7 @@ class LoadedResources(HTMLParser):
             self.labels += [value or "" for name, value in attrs if name == "aria-label"]
 
     def handle_data(self, data: str) -> None:
-        self.said += data
+        self.text += data
 
 
 UNSAFE_TEXT = "<script>alert('\"&')</script>"
@@ -233,10 +233,10 @@ class ReportRun:
 @pytest.fixture(scope="module")
 def report_run(filled_lake: Lake, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ReportRun:
     """The report of all queues, in a directory that it made."""
-    heard: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     page = tmp_path_factory.mktemp("made") / "out" / "report.html"
-    done = make(spark, filled_lake, page, progress=lambda *said: heard.append(said))
-    return ReportRun(done, heard, page)
+    done = make(spark, filled_lake, page, progress=lambda *counts: reported.append(counts))
+    return ReportRun(done, reported, page)
 
 
 def test_a_report_leaves_tables_and_one_page_that_loads_nothing(
@@ -251,8 +251,8 @@ def test_a_report_leaves_tables_and_one_page_that_loads_nothing(
     assert [target for target in page.loads if not target.startswith("#")] == []
     assert "script" not in page.tags
     assert "link" not in page.tags
-    assert UNSAFE_TEXT in page.said
-    assert {"End to end", "Dead-letter reasons", "Slowest groups"} <= {line.strip() for line in page.said.splitlines()}
+    assert UNSAFE_TEXT in page.text
+    assert {"End to end", "Dead-letter reasons", "Slowest groups"} <= {line.strip() for line in page.text.splitlines()}
     # Every drawing is told in words: seven figures, the first of them in two sizes.
     assert len(page.labels) == 8
     assert any("10 of 299 messages (3.3 %) were delivered more than once" in label for label in page.labels)
@@ -305,7 +305,7 @@ def test_the_page_does_not_grow_with_history(lake: Lake, spark: SparkSession, tm
     done = make(spark, lake, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
     assert (done.messages, done.queues) == (2000, 40)
-    assert "all 20 others" in LoadedResources(text).said
+    assert "all 20 others" in LoadedResources(text).text
     assert len(text) < 400_000
 
 
@@ -317,19 +317,19 @@ def test_time_is_cut_into_no_more_parts_than_a_plot_shows(seconds: float, width:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(0, "0 ms"), (0.0005, "0.5 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2 h"),
      (4e8, "4,630 d"), (None, "–")],
 )  # fmt: skip
-def test_times_are_said_in_the_unit_that_fits(seconds: float | None, said: str) -> None:
-    assert formatting.duration(seconds) == said
+def test_times_are_said_in_the_unit_that_fits(seconds: float | None, text: str) -> None:
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("part", "said"), [(0, "0 %"), (0.0004, "< 0.1 %"), (0.031, "3.1 %"), (0.9999, "99.9 %"), (1, "100 %"), (None, "–")]
+    ("part", "text"), [(0, "0 %"), (0.0004, "< 0.1 %"), (0.031, "3.1 %"), (0.9999, "99.9 %"), (1, "100 %"), (None, "–")]
 )
-def test_a_share_is_whole_only_where_it_is(part: float | None, said: str) -> None:
-    assert formatting.share(part) == said
+def test_a_share_is_whole_only_where_it_is(part: float | None, text: str) -> None:
+    assert formatting.share(part) == text
 
 
 def test_the_same_plot_is_drawn_the_same() -> None:

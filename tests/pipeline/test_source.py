@@ -163,11 +163,11 @@ def test_invalid_options_are_refused_with_a_sentence(
 # ---- readStream ------------------------------------------------------------------------------------------------------
 
 
-def streamed(spark: SparkSession, archive: Archive, place: Path, **options: Any) -> StreamingQuery:
+def streamed(spark: SparkSession, archive: Archive, directory: Path, **options: Any) -> StreamingQuery:
     """Run a stream over what is sealed now, from its checkpoint into Parquet, to its end."""
     frame = spark.readStream.format("peeklock").options(database_url=archive.url, **options).load()
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(place / "checkpoint"))
-    query = source.begin(lambda: writer.trigger(availableNow=True).start(str(place / "sink")))
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
+    query = source.begin(lambda: writer.trigger(availableNow=True).start(str(directory / "sink")))
     assert query.awaitTermination(TIMEOUT_SECONDS)
     return query
 
@@ -219,10 +219,10 @@ def test_a_stream_is_started_again_where_its_worker_was_late(
 
 
 @contextmanager
-def worker_late_once(spark: SparkSession, place: Path) -> Iterator[None]:
+def worker_late_once(spark: SparkSession, directory: Path) -> Iterator[None]:
     """Register the source with a Python that first takes longer to ask it for offsets than Spark waits."""
-    slow, python = place / "slow", spark.sparkContext.pythonExec
-    once = f'*python_streaming_source_runner*) if [ ! -e "{place}/late" ]; then touch "{place}/late"; sleep 12; fi;;'
+    slow, python = directory / "slow", spark.sparkContext.pythonExec
+    once = f'*python_streaming_source_runner*) if [ ! -e "{directory}/late" ]; then touch "{directory}/late"; sleep 12; fi;;'
     slow.write_text(f'#!/bin/sh\ncase "$*" in {once} esac\nexec "{python}" "$@"\n')
     slow.chmod(0o755)
     spark.sparkContext.pythonExec = str(slow)
@@ -268,18 +268,18 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(1, 13))
 
 
-def killed_amid(place: Path, program: str) -> None:
+def killed_amid(directory: Path, program: str) -> None:
     """Run a program until it makes the file `amid`, and kill it and its JVM there."""
-    with (place / "program.log").open("wb") as log:
+    with (directory / "program.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", dedent(program)], stdout=log, stderr=log, start_new_session=True
         )
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not (place / "amid").exists() and process.poll() is None and time.monotonic() < deadline:
+        while not (directory / "amid").exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         end_tree(process.pid, signal.SIGKILL)
         process.wait()
-    assert (place / "amid").exists(), (place / "program.log").read_text()
+    assert (directory / "amid").exists(), (directory / "program.log").read_text()
 
 
 # ---- write -----------------------------------------------------------------------------------------------------------

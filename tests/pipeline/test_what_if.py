@@ -27,27 +27,27 @@ MEAN, ABANDONS, POISON = 6.0, 0.1, 0.02
 
 
 def simulated_message(
-    number: int, luck: random.Random, lock: float = OLD_POLICY.lock, limit: int = OLD_POLICY.limit
+    number: int, rng: random.Random, lock: float = OLD_POLICY.lock, limit: int = OLD_POLICY.limit
 ) -> dict[str, Any]:
     """A message whose attempts take exponentially long, one in ten of which are abandoned; one in fifty is poison."""
-    is_poison = luck.random() < POISON
-    now = first = luck.uniform(0, 2)
+    is_poison = rng.random() < POISON
+    now = first = rng.uniform(0, 2)
     failures, last_failure = 0, None
     while failures < limit:
-        takes, delivered = luck.expovariate(1 / MEAN), now
-        if takes <= lock and not is_poison and luck.random() >= ABANDONS:
+        takes, delivered = rng.expovariate(1 / MEAN), now
+        if takes <= lock and not is_poison and rng.random() >= ABANDONS:
             return ended(number, 0, first, delivered, delivered + takes, failure_count=failures,
                          delivery_count=failures + 1, last_failure=last_failure)  # fmt: skip
         failures, last_failure = failures + 1, "lock_expired" if takes > lock else "boom"
-        now += min(takes, lock) + 5 + luck.uniform(0, 2)
+        now += min(takes, lock) + 5 + rng.uniform(0, 2)
     return ended(number, 0, first, delivered, now + 100, outcome="purged", failure_count=failures, delivery_count=failures,
                  last_failure=last_failure, dead_letter_reason="max_delivery_count_exceeded")  # fmt: skip
 
 
 def simulated_messages(**policy: Any) -> list[dict[str, Any]]:
     """A history under a policy."""
-    luck = random.Random(7)
-    return [simulated_message(number, luck, **policy) for number in range(1, MESSAGES + 1)]
+    rng = random.Random(7)
+    return [simulated_message(number, rng, **policy) for number in range(1, MESSAGES + 1)]
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def messages(spark: SparkSession) -> Iterator[DataFrame]:
     frame.unpersist()
 
 
-def outcome(messages: DataFrame, policy: Policy, scenario: str = model.NOT_IN_HEADERS, **luck: float) -> Any:
+def outcome(messages: DataFrame, policy: Policy, scenario: str = model.NOT_IN_HEADERS, **options: float) -> Any:
     """The measures of one scenario."""
     return model.measure(
-        modelled_messages(messages, WhatIfRequest(OLD_POLICY, policy, **luck))[scenario], scenario
+        modelled_messages(messages, WhatIfRequest(OLD_POLICY, policy, **options))[scenario], scenario
     ).first()
 
 
@@ -174,16 +174,16 @@ TWICE = Policy(lock=20, limit=2)
 
 
 def test_habits_are_shares_of_what_happened(by_hand: DataFrame) -> None:
-    (habit,) = model.queue_profiles(by_hand, TWICE).collect()
+    (profile,) = model.queue_profiles(by_hand, TWICE).collect()
     # Of nine that ended before the limit three had failed once, and six never had: every second attempt fails, and so
     # one in four of the ordinary ones fails twice. Nine that did not are three quarters of twelve; one is poison.
-    assert habit.fails == pytest.approx(1 / 2)
-    assert habit.poison == pytest.approx(1 / 13)
-    assert habit.rejects == pytest.approx(1 / 9)
-    assert (habit.lost, habit.lost_by_poison) == pytest.approx((1 / 3, 1 / 4))
-    assert (habit.times[0], habit.times[-1]) == (1, 10)
+    assert profile.fails == pytest.approx(1 / 2)
+    assert profile.poison == pytest.approx(1 / 13)
+    assert profile.rejects == pytest.approx(1 / 9)
+    assert (profile.lost, profile.lost_by_poison) == pytest.approx((1 / 3, 1 / 4))
+    assert (profile.times[0], profile.times[-1]) == (1, 10)
     # Processing took 1 to 6, 10 and 10 s. Nothing is above the 0.9 quantile, 10 s, so nothing is known of what is slower.
-    assert habit.ending == 0
+    assert profile.ending == 0
 
 
 def test_the_end_of_slow_attempts_is_estimated_from_ended_and_interrupted_ones(spark: SparkSession) -> None:
@@ -192,11 +192,11 @@ def test_the_end_of_slow_attempts_is_estimated_from_ended_and_interrupted_ones(s
         ended(10, 0, 0, 0, 3),
         ended(11, 0, 0, 0, 1, failure_count=1, last_failure="lock_expired"),
     ]
-    (habit,) = model.queue_profiles(
+    (profile,) = model.queue_profiles(
         model.modelled_messages(message_histories(history(spark, rows))), Policy(lock=5, limit=3)
     ).collect()
     # Above 1 s one attempt ended, after 2 s; another lasted for 4 s without an end.
-    assert habit.ending == pytest.approx(1 / (2 + 4))
+    assert profile.ending == pytest.approx(1 / (2 + 4))
 
 
 def test_what_happened_is_counted_and_not_drawn(by_hand: DataFrame) -> None:
