@@ -13,7 +13,7 @@ import pytest
 from tests.mutants.mutations import Mutant
 from tests.mutants.trial import BaselineResult, TrialOutcome, loaded_functions, run_baseline, run_trial
 
-SERVER_FIXTURE = "wanted"
+SERVER_FIXTURE = "require_server"
 """Every fixture that lends a server uses this one."""
 SLOW_MARKS = ("slow", "faults")
 SERVER_STORES = {"postgresql", "mariadb", "redis"}

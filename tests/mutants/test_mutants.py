@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutants.__main__ import read_survivors, select_mutants
 from tests.mutants.mutations import mutants
+from tests.mutants.run import SERVER_FIXTURE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -116,3 +117,7 @@ def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(output: str)
 
 def test_the_last_lines_count_every_outcome(output: str) -> None:
     assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in output
+
+
+def test_the_fixture_by_which_tests_with_a_server_are_left_out_exists(request: pytest.FixtureRequest) -> None:
+    assert callable(request.getfixturevalue(SERVER_FIXTURE))
