@@ -48,7 +48,7 @@ def read_url(url: str) -> StoreUrl:
         raise BadStoreUrl(f"The server chooses the driver: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        _check_ports(parts, several=SERVER_SCHEMES.get(scheme) is Engine.POSTGRESQL)
     except ValueError:
         # The driver's reason may quote a password, if a slash in the password was not percent-encoded.
         raise BadStoreUrl(
@@ -67,6 +67,13 @@ def is_in_memory(url: str) -> bool:
     """Return whether the URL names a database in memory, which ends when it is closed. Refuses as `read_url` does."""
     store_url = read_url(url)
     return store_url.engine is Engine.SQLITE and store_url.path is None
+
+
+def _check_ports(parts: SplitResult, *, several: bool) -> None:
+    """Raise `ValueError` if a port is not a number. PostgreSQL's driver takes several hosts, each with a port."""
+    hosts = parts.netloc.rpartition("@")[2]
+    for host in hosts.split(",") if several else [hosts]:
+        _ = urlsplit(f"//{host}").port
 
 
 def _sqlite_path(parts: SplitResult) -> Path | None:

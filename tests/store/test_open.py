@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import Connection, inspect, text
@@ -129,6 +130,15 @@ def test_an_unreachable_server_cannot_be_migrated(action: Callable[[str], object
     assert "secret" not in str(refusal.value)
 
 
+async def test_one_of_several_postgresql_hosts_with_ports_is_used(postgres_url: str) -> None:
+    reachable = urlsplit(postgres_url).netloc.rpartition("@")[2]
+    url = postgres_url.replace(reachable, f"127.0.0.1:{free_port()},{reachable}")
+    store = await open_store(url, VirtualClock())
+    assert await store.schema_revision() is not None
+    await store.close()
+    assert await asyncio.to_thread(schema_status, url) is SchemaStatus.CURRENT
+
+
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
@@ -146,6 +156,8 @@ def test_an_unreachable_server_cannot_be_migrated(action: Callable[[str], object
         ("mariadb://user:secret@host/", r"mariadb://\.\.\.@host/ names no database"),
         ("postgres:///", "names no database"),
         ("postgresql://user:secret@host:port/database", r"\.\.\.@host:port/database cannot be read: its port"),
+        ("postgresql://user:secret@one:5432,two:port/database", "cannot be read: its port"),
+        ("mysql://user:secret@one:3306,two:3306/database", "cannot be read: its port"),
         ("postgresql://user:secret@host/database?statement_cache_size=7", "may only be 0"),
         (
             "postgresql://user:secret@host/database?sslmode=unheard_of",
