@@ -20,11 +20,13 @@ from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
-from app.broker import notify_receivers
+from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator
+from app.broker.notify_receivers import on_remote_messages
 from app.broker.ports import Store
 from app.broker.queue_cache import QueueCache
+from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
 from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.refusals import Overloaded
@@ -47,6 +49,7 @@ GC_THRESHOLD = 50_000
 class Services:
     """The open services of a server."""
 
+    components: Components
     broker: Broker
     authenticator: Authenticator | None
 
@@ -62,19 +65,19 @@ async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> A
         locks = open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
         stack.push_async_callback(locks.close)
         await locks.start()
-        broker = _broker(settings, store, locks, wait_queue, metrics, clock)
-        stack.push_async_callback(broker.queue_cache.close)
-        stack.push_async_callback(_flush, broker.volatile_buffer, settings.shutdown_grace_seconds)
+        components = _components(settings, store, locks, wait_queue, metrics, clock)
+        stack.push_async_callback(components.queue_cache.close)
+        stack.push_async_callback(_flush, components.volatile_buffer, settings.shutdown_grace_seconds)
         authenticator = None
         if not settings.insecure_no_auth:
             authenticator = Authenticator(store.keys, clock, anonymous_without_keys=settings.is_loopback)
             stack.push_async_callback(authenticator.close)
         intervals = Intervals(settings.sweep_interval_seconds, settings.seal_interval_seconds)
-        loops = BackgroundLoops(broker, authenticator, intervals, _report, metrics.record_pass)
-        _connect_notifications(locks, broker, loops)
+        loops = BackgroundLoops(assemble_loops(components), authenticator, intervals, _report, metrics.record_pass)
+        _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
-        yield Services(broker, authenticator)
+        yield Services(components, assemble_verbs(components), authenticator)
 
 
 class ServerApplication:
@@ -115,6 +118,7 @@ class ServerApplication:
         return self._middleware is not None and self._middleware.is_draining
 
     def _context(self, services: Services) -> AppContext:
+        parts = services.components
         return AppContext(
             services.broker,
             services.authenticator,
@@ -124,7 +128,8 @@ class ServerApplication:
             lambda: self._is_draining,
             # The largest allowed body must fit while no other body is held.
             ByteBudget(max(self._settings.max_request_bytes_in_flight, self._settings.max_request_bytes), Overloaded),
-            QueueStatistics(services.broker),
+            parts.response_limits.budget,
+            QueueStatistics(parts.store.queues, parts.lock_store, self._metrics, parts.clock),
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
             self._settings.is_loopback,
@@ -134,7 +139,7 @@ class ServerApplication:
         """Report the drain first, then end the waits of all receivers, which answer with what they have."""
         if self._middleware is not None:
             self._middleware.is_draining = True
-        services.broker.wait_queue.close()
+        services.components.wait_queue.close()
 
 
 def create() -> ServerApplication:
@@ -144,11 +149,11 @@ def create() -> ServerApplication:
     return ServerApplication(settings)
 
 
-def _broker(
+def _components(
     settings: Settings, store: Store, locks: LockBackend, wait_queue: WaitQueue[int], metrics: Metrics, clock: Clock
-) -> Broker:
+) -> Components:
     queue_cache = QueueCache(store.queues, clock, auto_create=settings.creates_queues, max_queues=settings.max_queues)
-    return Broker(
+    return Components(
         store=store,
         lock_store=locks.locks,
         queue_cache=queue_cache,
@@ -162,8 +167,9 @@ def _broker(
         clock=clock,
         random_fraction=random.random,
         new_id=partial(secrets.token_hex, 16),
-        response_budget=ByteBudget(settings.max_answer_bytes_in_flight, Overloaded),
-        max_response_bytes=settings.max_answer_bytes,
+        response_limits=ResponseLimits(
+            ByteBudget(settings.max_answer_bytes_in_flight, Overloaded), settings.max_answer_bytes
+        ),
     )
 
 
@@ -180,11 +186,11 @@ async def _shared_redis(settings: Settings, store: Store) -> RedisOptions | None
     return RedisOptions(url, await store.database_id(), settings.redis_timeout_seconds, settings.redis_prefix)
 
 
-def _connect_notifications(locks: LockBackend, broker: Broker, loops: BackgroundLoops) -> None:
+def _connect_notifications(locks: LockBackend, parts: Components, loops: BackgroundLoops) -> None:
     locks.notifier.on_schedule_changed = loops.wake_schedule
-    locks.notifier.on_queues_changed = broker.queue_cache.clear
-    locks.notifier.on_messages_available = partial(notify_receivers.on_remote_messages, broker)
-    notify_receivers.connect_notifications(broker)
+    locks.notifier.on_queues_changed = parts.queue_cache.clear
+    locks.notifier.on_messages_available = partial(on_remote_messages, parts.searches, parts.wait_queue)
+    connect_notifications(parts)
 
 
 async def _flush(volatile_buffer: VolatileBuffer, grace_seconds: float) -> None:

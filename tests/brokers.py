@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
-from app.broker import notify_receivers
-from app.broker.broker import Broker
+from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.ports import Store
 from app.broker.queue_cache import QueueCache
+from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
 from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.delivery import Claim
@@ -17,6 +18,7 @@ from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Overloaded
 from app.domain.settlement import Move, Outcome, token_of
+from app.domain.weight import MAX_RESPONSE_BYTES
 from app.locks.backend import open_locks
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.wait_queue import WaitQueue
@@ -33,13 +35,24 @@ class CountingTally(Counter[str]):
         self[event] += amount
 
 
-def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> Broker:
+class OpenBroker(Components):
+    """The components of a broker, and the ports of its verbs and background loops."""
+
+    def __getattr__(self, family: str) -> Any:
+        """Return the ports of this family, for these components: a test may have replaced one."""
+        if family.startswith("_"):
+            raise AttributeError(family)
+        verbs = assemble_verbs(self)
+        return getattr(verbs if hasattr(verbs, family) else assemble_loops(self), family)
+
+
+def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> OpenBroker:
     """Return a deterministic broker over an open store: ids are counted, and jitter is 0."""
     wait_queue: WaitQueue[int] = WaitQueue(clock)
     lock_backend = open_locks(None, wait_queue, clock, _fail)
     ids: Iterator[int] = count(1)
     queue_cache = QueueCache(store.queues, clock, auto_create=auto_create)
-    broker = Broker(
+    broker = OpenBroker(
         store=store,
         lock_store=lock_backend.locks,
         queue_cache=queue_cache,
@@ -53,14 +66,14 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
         clock=clock,
         random_fraction=lambda: 0.0,
         new_id=lambda: f"made-{next(ids)}",
-        response_budget=ByteBudget(ANSWER_BYTES, Overloaded),
+        response_limits=ResponseLimits(ByteBudget(ANSWER_BYTES, Overloaded), MAX_RESPONSE_BYTES),
     )
-    notify_receivers.connect_notifications(broker)
+    connect_notifications(broker)
     return broker
 
 
 @asynccontextmanager
-async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[Broker]:
+async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[OpenBroker]:
     """Yield a broker over a migrated SQLite database with the virtual clock."""
     store = await open_store(url, clock, 2)
     broker = build_broker(store, clock, auto_create=auto_create)

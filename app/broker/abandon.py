@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.broker.broker import Broker
 from app.broker.merge_properties import Scalar, merge_properties
 from app.broker.settle import PendingSettlement
 from app.domain.instant import Duration
@@ -25,18 +24,18 @@ class Abandonment:
     changes: Mapping[str, Scalar] | None = None
 
 
-def abandon(broker: Broker, queue: Queue, token: LockToken, abandonment: Abandonment) -> PendingSettlement:
+def abandon(queue: Queue, token: LockToken, abandonment: Abandonment) -> PendingSettlement:
     """The settlement that frees a message at once (S0.14, S3.22).
 
     The message returns to its position, waits for a delay, or is dead-lettered when its failure count reaches the
     limit.
     """
 
-    def build(locked: LockedMessage) -> Move:
+    def build(locked: LockedMessage, random_fraction: float) -> Move:
         properties = merge_properties(locked.properties, abandonment.changes) if abandonment.changes else None
         # Without a default, the reason of an earlier failure would remain on the message.
         reason = abandonment.reason or (ABANDONED_REASON if abandonment.counted else None)
         failure = Failure(Outcome.ABANDONED, reason, abandonment.counted, abandonment.delay, properties)
-        return release(locked, queue.settings, failure, broker.random_fraction())
+        return release(locked, queue.settings, failure, random_fraction)
 
     return PendingSettlement(token, Outcome.ABANDONED, build)

@@ -1,37 +1,43 @@
-"""The context that every operation receives: the open backends, behind their ports."""
+"""The ports of all verbs in one process."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.broker.ports import Counters, LockStore, Notifier, Store
+from app.broker.browse import BrowsePorts
+from app.broker.edit import EditPorts
+from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock
+from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
-from app.broker.search_state import SearchRegistry
-from app.broker.volatile_buffer import VolatileBuffer
-from app.domain.weight import MAX_RESPONSE_BYTES
-from app.runtime.byte_budget import ByteBudget
+from app.broker.queues import QueuePorts
+from app.broker.receive import ReceivePorts
+from app.broker.redrive import RedrivePorts
+from app.broker.renew import RenewPorts
+from app.broker.send import SendPorts
+from app.broker.settle import SettlePorts
+from app.broker.trim import TrimPorts
 from app.runtime.clock import Clock
-from app.runtime.wait_queue import WaitQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The backends and shared state of one process.
+    """The ports of each family of verbs. A verb takes only those of its family.
 
-    `random_fraction` returns a fraction in [0, 1). `new_id` returns a new message id. `response_budget` counts the
-    bytes of responses that are being read or written. The messages of one response weigh at most `max_response_bytes`,
-    unless the response is a single message.
+    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock, the process's clock or
+    the counters.
     """
 
-    store: Store
-    lock_store: LockStore
+    sending: SendPorts
+    receiving: ReceivePorts
+    settling: SettlePorts
+    renewing: RenewPorts
+    browsing: BrowsePorts
+    editing: EditPorts
+    purging: PurgePorts
+    redriving: RedrivePorts
+    queues: QueuePorts
+    trimming: TrimPorts
     queue_cache: QueueCache
-    wait_queue: WaitQueue[int]
-    notifier: Notifier
-    volatile_buffer: VolatileBuffer
-    searches: SearchRegistry
-    counters: Counters
+    keys: ApiKeyStore
+    lock_store: LockStoreState
+    store_clock: StoreClock
     clock: Clock
-    random_fraction: Callable[[], float]
-    new_id: Callable[[], str]
-    response_budget: ByteBudget
-    max_response_bytes: int = MAX_RESPONSE_BYTES
+    counters: Counters

@@ -1,15 +1,19 @@
 """Browse: read messages without locking, counting or changing them (S1.71)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from app.broker.broker import Broker
 from app.broker.filtered_read import read_filtered
 from app.broker.filters import Filter, MatchAll
+from app.broker.ports import BrowseStore
+from app.broker.response_limits import ResponseLimits
+from app.broker.search_state import SearchRegistry
 from app.domain.message import Message, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 from app.domain.weight import count_that_fit
+from app.runtime.clock import Clock
 
 BATCH_SIZE = 200
 """Messages read per statement, without their bodies, while a filter searches for matches."""
@@ -20,36 +24,46 @@ MAX_SECONDS = 2.0
 """Limits of one page: statements, bytes without bodies, and seconds. They bound filters that match almost nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrowsePorts:
+    """What reads of messages use."""
+
+    messages: BrowseStore
+    searches: SearchRegistry
+    limits: ResponseLimits
+    clock: Clock
+
+
 async def browse(
-    broker: Broker, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
+    ports: BrowsePorts, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
 ) -> tuple[list[Message], int | None]:
     """Return matching messages above sequence number `after`, ascending, and the `after` of the next page.
 
     The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than
     a response may, unless it is a single message.
     """
-    chosen, next_after = await _select_page(broker, queue, states, message_filter, after, limit)
-    count = count_that_fit((one.weight for one in chosen), broker.max_response_bytes)
+    chosen, next_after = await _select_page(ports, queue, states, message_filter, after, limit)
+    count = count_that_fit((one.weight for one in chosen), ports.limits.max_bytes)
     if count < len(chosen):
         chosen, next_after = chosen[:count], chosen[count - 1].sequence_number
-    async with broker.response_budget.reserve(sum(one.weight for one in chosen)):
-        found = await broker.store.read_many(queue.id, [one.sequence_number for one in chosen])
+    async with ports.limits.budget.reserve(sum(one.weight for one in chosen)):
+        found = await ports.messages.read_many(queue.id, [one.sequence_number for one in chosen])
     # A concurrent request may have moved a message to a state that was not requested.
     return [message for message in found if message.state in states], next_after
 
 
 async def _select_page(
-    broker: Broker, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
+    ports: BrowsePorts, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
 ) -> tuple[list[SelectedMessage], int | None]:
     """Select the messages of the page without reading their bodies."""
     chosen: list[SelectedMessage] = []
-    deadline = broker.clock.monotonic() + MAX_SECONDS
+    deadline = ports.clock.monotonic() + MAX_SECONDS
     bytes_left = MAX_BYTES
     for _ in range(MAX_BATCHES):
         # One message more than the page holds shows whether another page exists.
         size = min(limit + 1, BATCH_SIZE) if isinstance(message_filter, MatchAll) else BATCH_SIZE
         batch = await read_filtered(
-            broker, message_filter, partial(broker.store.browse_metadata, queue.id, states, after, size)
+            ports.searches, message_filter, partial(ports.messages.browse_metadata, queue.id, states, after, size)
         )
         chosen += batch.matches
         bytes_left -= batch.weight
@@ -58,15 +72,15 @@ async def _select_page(
         if batch.last is None or batch.count < size:
             return chosen, None
         after = batch.last.sequence_number
-        if bytes_left <= 0 or broker.clock.monotonic() >= deadline:
+        if bytes_left <= 0 or ports.clock.monotonic() >= deadline:
             break
     return chosen, after
 
 
-async def read_message(broker: Broker, queue: Queue, sequence_number: int) -> Message:
+async def read_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -> Message:
     """Return one message in any state. Refuses with `MessageNotFound`."""
-    async with broker.response_budget.reserve(queue.settings.max_message_bytes):
-        message = await broker.store.read(queue.id, sequence_number)
+    async with ports.limits.budget.reserve(queue.settings.max_message_bytes):
+        message = await ports.messages.read(queue.id, sequence_number)
     if message is None:
         raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}.")
     return message

@@ -7,15 +7,15 @@ name. The statement that stores a message refuses a deleted queue with `QueueGon
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from app.broker.broker import Broker
 from app.broker.ports import QueueGone
+from app.broker.queue_cache import QueueCache
 from app.domain.queue import Queue
 
 Result = TypeVar("Result")
 
 
 async def with_current_queue(
-    broker: Broker,
+    queue_cache: QueueCache,
     queue: Queue,
     operation: Callable[[Queue], Awaitable[Result]],
     look_up: Callable[[str], Awaitable[Queue]],
@@ -27,8 +27,8 @@ async def with_current_queue(
     try:
         return await operation(queue)
     except QueueGone:
-        broker.queue_cache.forget(queue)
+        queue_cache.forget(queue)
     try:
         return await operation(await look_up(queue.name))
     except QueueGone:
-        raise broker.queue_cache.not_found(queue.name) from None
+        raise queue_cache.not_found(queue.name) from None

@@ -30,5 +30,5 @@ def dead_letter(
     if not changes:
         return move
     return PendingSettlement(
-        token, move.outcome, lambda locked: replace(move, properties=merge_properties(locked.properties, changes))
+        token, move.outcome, lambda locked, _: replace(move, properties=merge_properties(locked.properties, changes))
     )

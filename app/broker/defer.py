@@ -17,5 +17,5 @@ def defer(queue: Queue, token: LockToken, changes: Mapping[str, Scalar] | None =
     if not changes:
         return move
     return PendingSettlement(
-        token, move.outcome, lambda locked: replace(move, properties=merge_properties(locked.properties, changes))
+        token, move.outcome, lambda locked, _: replace(move, properties=merge_properties(locked.properties, changes))
     )

@@ -1,12 +1,12 @@
 """Edit and cancel: change one unlocked message, fenced by the ETag that was read."""
 
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.broker.broker import Broker
-from app.broker.browse import read_message
-from app.broker.notify_receivers import notify_message
-from app.broker.ports import Edit
+from app.broker.browse import BrowsePorts, read_message
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Edit, EditStore
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
@@ -21,8 +21,17 @@ BUSY_DETAIL = "The message kept changing during this request; try again."
 MessageChange: TypeAlias = Callable[[Message], Edit]
 
 
+@dataclass(frozen=True, slots=True)
+class EditPorts:
+    """What changes of single messages use."""
+
+    messages: EditStore
+    browsing: BrowsePorts
+    receivers: ReceiverNotifier
+
+
 async def edit(
-    broker: Broker, queue: Queue, sequence_number: int, change: MessageChange, if_match: Container[str] | None = None
+    ports: EditPorts, queue: Queue, sequence_number: int, change: MessageChange, if_match: Container[str] | None = None
 ) -> Message:
     """Apply the edit that `change` builds from the current message; return the edited message.
 
@@ -31,31 +40,31 @@ async def edit(
     Refuses with `Conflict` a due time for a deferred or dead-lettered message: receive and redrive bring those back.
     """
     for _ in range(MAX_TRIES):
-        requested = change(await _read_unlocked(broker, queue, sequence_number, if_match))
+        requested = change(await _read_unlocked(ports.browsing, queue, sequence_number, if_match))
         _check_due_time(requested)
-        edited = await broker.store.edit(requested)
+        edited = await ports.messages.edit(requested)
         if edited is not None:
-            notify_message(broker, edited)
+            ports.receivers.notify_message(edited)
             return edited
     raise MessageLocked(BUSY_DETAIL)
 
 
-async def cancel(broker: Broker, queue: Queue, sequence_number: int, if_match: Container[str] | None = None) -> None:
+async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match: Container[str] | None = None) -> None:
     """Move an unlocked message from the queue to the archive, as cancelled.
 
     Refuses with `PreconditionFailed`, `MessageLocked` or `MessageNotFound`, as `edit` does.
     """
     for _ in range(MAX_TRIES):
-        if await broker.store.cancel(await _read_unlocked(broker, queue, sequence_number, if_match), queue):
+        if await ports.messages.cancel(await _read_unlocked(ports.browsing, queue, sequence_number, if_match), queue):
             return
     raise MessageLocked(BUSY_DETAIL)
 
 
 async def _read_unlocked(
-    broker: Broker, queue: Queue, sequence_number: int, if_match: Container[str] | None
+    ports: BrowsePorts, queue: Queue, sequence_number: int, if_match: Container[str] | None
 ) -> Message:
     """Read the message. Refuses if its ETag does not match or a receiver holds it."""
-    message = await read_message(broker, queue, sequence_number)
+    message = await read_message(ports, queue, sequence_number)
     if if_match is not None and message.etag not in if_match:
         raise PreconditionFailed(f'The message was changed: its ETag is now "{message.etag}", in quotes.')
     if message.state is MessageState.LOCKED:

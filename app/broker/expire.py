@@ -1,52 +1,29 @@
-"""Expire: end locks and messages whose time has passed.
-
-The sweeper of every process and the settlement of a late holder both use this code. Doubled work is a no-op: a row is
-freed only while it still carries the token, and only if its time has passed or its generation is the one that expired
-in the lock store.
-"""
+"""Expire: end messages that are past their time to live."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
 
-from msgspec.structs import replace
-
-from app.broker.broker import Broker
-from app.broker.notify_receivers import StateChange, notify_moved, notify_receivers
-from app.broker.ports import UnlockedRow, Withdrawal
+from app.broker.notify_receivers import ReceiverNotifier, StateChange
+from app.broker.ports import Counters, DeletedQueues, ExpireStore, UnlockedRow, Withdrawal
+from app.broker.queue_cache import QueueCache
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueSettings
-from app.domain.settlement import (
-    LOCK_EXPIRED_REASON,
-    TTL_EXPIRED_REASON,
-    Failure,
-    LockedMessage,
-    Move,
-    Outcome,
-    fence_above,
-    release,
-)
+from app.domain.queue import Queue
+from app.domain.settlement import TTL_EXPIRED_REASON, Outcome
 
 
-async def release_expired(broker: Broker, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
-    """Free rows whose lock has ended, each with its expired generation; return whether each was freed.
+@dataclass(frozen=True, slots=True)
+class ExpirePorts:
+    """What the end of messages past their time to live uses."""
 
-    A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
-    a deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
-    """
-    moves: list[Move] = []
-    for locked, expired_generation in ended:
-        queue = await broker.queue_cache.by_id(locked.queue_id)
-        settings = QueueSettings() if queue is None else queue.settings
-        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
-        move = release(locked, settings, failure, broker.random_fraction())
-        moves.append(replace(move, fence=fence_above(expired_generation)))
-    freed = await broker.store.release(moves) if moves else []
-    notify_moved(broker, moves, freed)
-    broker.counters.count("locks_expired", sum(freed))
-    return freed
+    messages: ExpireStore
+    queue_cache: QueueCache
+    deleted_queues: DeletedQueues
+    receivers: ReceiverNotifier
+    counters: Counters
 
 
-async def expire_messages(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
+async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> int:
     """Dead-letter or archive messages that are still past their time to live, as their queue is set; return how many.
 
     Messages of a deleted queue are purged, like everything else it held.
@@ -54,33 +31,30 @@ async def expire_messages(broker: Broker, expired: Sequence[UnlockedRow]) -> int
     dead_lettered: list[UnlockedRow] = []
     withdrawn: list[Withdrawal] = []
     for row in expired:
-        queue = await broker.queue_cache.by_id(row.queue_id)
+        queue = await ports.queue_cache.by_id(row.queue_id)
         if queue is None:
-            withdrawn.append(await _orphan_withdrawal(broker, row))
+            withdrawn.append(await _orphan_withdrawal(ports.deleted_queues, row))
         elif queue.settings.dead_letter_on_expiry:
             dead_lettered.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))
-    count = await _dead_letter(broker, dead_lettered) if dead_lettered else 0
-    count += sum(await broker.store.expire(withdrawn)) if withdrawn else 0
-    broker.counters.count("messages_expired", count)
+    count = await _dead_letter(ports, dead_lettered) if dead_lettered else 0
+    count += sum(await ports.messages.expire(withdrawn)) if withdrawn else 0
+    ports.counters.count("messages_expired", count)
     return count
 
 
-async def _dead_letter(broker: Broker, expired: Sequence[UnlockedRow]) -> int:
-    dead_lettered = await broker.store.dead_letter(expired, TTL_EXPIRED_REASON)
-    notify_receivers(
-        broker,
-        (
-            StateChange(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED)
-            for row in compress(expired, dead_lettered)
-        ),
+async def _dead_letter(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> int:
+    dead_lettered = await ports.messages.dead_letter(expired, TTL_EXPIRED_REASON)
+    ports.receivers.notify(
+        StateChange(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED)
+        for row in compress(expired, dead_lettered)
     )
     return sum(dead_lettered)
 
 
-async def _orphan_withdrawal(broker: Broker, row: UnlockedRow) -> Withdrawal:
-    deleted = await broker.store.queues.find_deleted(row.queue_id)
+async def _orphan_withdrawal(deleted_queues: DeletedQueues, row: UnlockedRow) -> Withdrawal:
+    deleted = await deleted_queues.find_deleted(row.queue_id)
     return Withdrawal(row, deleted.name, Outcome.PURGED, deleted.archive_retention)
 
 

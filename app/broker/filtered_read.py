@@ -7,8 +7,8 @@ the next batch or for the store.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from app.broker.broker import Broker
 from app.broker.filters import Filter
+from app.broker.search_state import SearchRegistry
 from app.domain.message import MessageMetadata, SelectedMessage
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, select_message
 
@@ -25,9 +25,9 @@ class FilteredBatch:
     last: SelectedMessage | None
 
 
-async def read_filtered(broker: Broker, message_filter: Filter, read: Read) -> FilteredBatch:
+async def read_filtered(searches: SearchRegistry, message_filter: Filter, read: Read) -> FilteredBatch:
     """Wait for this read's turn, read messages, and select those that match, in the order given."""
-    async with broker.searches.turn(message_filter):
+    async with searches.turn(message_filter):
         messages = await read()
         matches = [select_message(one) for one in await message_filter.select(messages)]
         weight = sum(MESSAGE_OVERHEAD_BYTES + len(one.envelope.properties) for one in messages)

@@ -8,13 +8,14 @@ second.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import compress
 
-from app.broker.broker import Broker
+from app.broker.ports import Notifier
+from app.broker.search_state import SearchRegistry
 from app.domain.delivery import DeliveryPosition, wait_key_of
 from app.domain.message import DEFAULT_PRIORITY, Draft, Message, MessageState, Receipt
 from app.domain.settlement import Move
+from app.runtime.wait_queue import WaitQueue
 
 RECEIVABLE_STATES = (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
 """States that a receiver can wait for. Deferred messages are received by sequence number, without waiting."""
@@ -36,36 +37,32 @@ class StateChange:
         return self.position is None or -self.position[0] > DEFAULT_PRIORITY
 
 
-def notify_receivers(broker: Broker, changes: Iterable[StateChange]) -> None:
-    """Wake one receiver for each receivable message, and the schedule loop if a message is scheduled."""
-    by_wait_key: defaultdict[int, list[StateChange]] = defaultdict(list)
-    is_scheduled = False
-    for change in changes:
-        if change.state in RECEIVABLE_STATES:
-            wait_key = wait_key_of(change.queue_id, change.state)
-            by_wait_key[wait_key].append(change)
-            broker.searches.note_receivable(wait_key, change.sequence_number, change.position)
-        is_scheduled = is_scheduled or change.state is MessageState.SCHEDULED
-    for wait_key, receivable in by_wait_key.items():
-        passed = [one.sequence_number for one in receivable if one.may_be_behind_search]
-        broker.notifier.notify(wait_key, len(receivable), passed)
-    if is_scheduled:
-        broker.notifier.schedule_changed()
+@dataclass(frozen=True, slots=True)
+class ReceiverNotifier:
+    """Notifies the receivers and the searches of this process and of the others."""
 
+    notifier: Notifier
+    searches: SearchRegistry
 
-def on_remote_messages(broker: Broker, wait_key: int, sequence_numbers: Sequence[int]) -> None:
-    """Handle a notification from another process: these messages may be before the positions of local searches."""
-    for number in sequence_numbers:
-        broker.searches.note_receivable(wait_key, number, None)
-    if broker.searches.has_receivers(wait_key):
-        broker.wait_queue.wake(wait_key)
+    def notify(self, changes: Iterable[StateChange]) -> None:
+        """Wake one receiver for each receivable message, and the schedule loop if a message is scheduled."""
+        by_wait_key: defaultdict[int, list[StateChange]] = defaultdict(list)
+        is_scheduled = False
+        for change in changes:
+            if change.state in RECEIVABLE_STATES:
+                wait_key = wait_key_of(change.queue_id, change.state)
+                by_wait_key[wait_key].append(change)
+                self.searches.note_receivable(wait_key, change.sequence_number, change.position)
+            is_scheduled = is_scheduled or change.state is MessageState.SCHEDULED
+        for wait_key, receivable in by_wait_key.items():
+            passed = [one.sequence_number for one in receivable if one.may_be_behind_search]
+            self.notifier.notify(wait_key, len(receivable), passed)
+        if is_scheduled:
+            self.notifier.schedule_changed()
 
-
-def notify_sent(broker: Broker, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-    """Notify receivers of sent messages. The first send of a duplicate has already notified them."""
-    notify_receivers(
-        broker,
-        (
+    def notify_sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+        """Notify receivers of sent messages. The first send of a duplicate has already notified them."""
+        self.notify(
             StateChange(
                 draft.queue_id,
                 receipt.sequence_number,
@@ -74,31 +71,30 @@ def notify_sent(broker: Broker, drafts: Sequence[Draft], receipts: Sequence[Rece
             )
             for draft, receipt in zip(drafts, receipts, strict=True)
             if not receipt.duplicate
-        ),
-    )
+        )
+
+    def notify_moved(self, moves: Sequence[Move], effective: Sequence[bool]) -> None:
+        """Notify receivers of the moves that took effect."""
+        self.notify(
+            StateChange(move.queue_id, move.token.sequence_number, move.state) for move in compress(moves, effective)
+        )
+
+    def notify_message(self, message: Message) -> None:
+        """Notify receivers of a message in its current state."""
+        self.notify([StateChange(message.queue_id, message.sequence_number, message.state)])
+
+    def notify_enabled(self, queue_id: int, available: int, dead_lettered: int) -> None:
+        """Notify receivers of the messages in a queue that accepts receives again."""
+        for state, count in ((MessageState.AVAILABLE, available), (MessageState.DEAD_LETTERED, dead_lettered)):
+            if count:
+                self.notifier.notify(wait_key_of(queue_id, state), count)
 
 
-def notify_moved(broker: Broker, moves: Sequence[Move], effective: Sequence[bool]) -> None:
-    """Notify receivers of the moves that took effect."""
-    notify_receivers(
-        broker,
-        (StateChange(move.queue_id, move.token.sequence_number, move.state) for move in compress(moves, effective)),
-    )
-
-
-def notify_message(broker: Broker, message: Message) -> None:
-    """Notify receivers of a message in its current state."""
-    notify_receivers(broker, [StateChange(message.queue_id, message.sequence_number, message.state)])
-
-
-def notify_enabled(broker: Broker, queue_id: int, available: int, dead_lettered: int) -> None:
-    """Notify receivers of the messages in a queue that accepts receives again."""
-    for state, count in ((MessageState.AVAILABLE, available), (MessageState.DEAD_LETTERED, dead_lettered)):
-        if count:
-            broker.notifier.notify(wait_key_of(queue_id, state), count)
-
-
-def connect_notifications(broker: Broker) -> None:
-    """Also notify receivers of volatile messages once they are stored, and of messages that the store releases."""
-    broker.volatile_buffer.on_stored = partial(notify_sent, broker)
-    broker.store.on_moved = partial(notify_moved, broker)
+def on_remote_messages(
+    searches: SearchRegistry, wait_queue: WaitQueue[int], wait_key: int, sequence_numbers: Sequence[int]
+) -> None:
+    """Handle a notification from another process: these messages may be before the positions of local searches."""
+    for number in sequence_numbers:
+        searches.note_receivable(wait_key, number, None)
+    if searches.has_receivers(wait_key):
+        wait_queue.wake(wait_key)

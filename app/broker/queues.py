@@ -7,21 +7,16 @@ Crash window: the process may die after the commit of the change. The queue then
 locks are revoked; the sweeper of any process revokes the rest.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.broker.broker import Broker
-from app.broker.notify_receivers import notify_enabled, notify_moved
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Notifier, QueueStore
+from app.broker.queue_cache import QueueCache
+from app.broker.revoke_locks import RevokePorts, revoke_locks
 from app.domain.queue import Queue, QueueCounts, QueueSettings, is_receive_enabled, revokes_locks
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
-from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
-
-BATCH_SIZE = 500
-"""Locks revoked per statement when settings change."""
-
-MAX_REVOCATIONS = 100
-"""Queues whose locks are revoked in one pass; the others follow once these are done."""
 
 MAX_TRIES = 100
 """How often a change is retried after a concurrent change. Each time, another request has made progress."""
@@ -61,28 +56,39 @@ class QueueWithCounts:
     counts: QueueCounts
 
 
+@dataclass(frozen=True, slots=True)
+class QueuePorts:
+    """What the administration of queues uses."""
+
+    queues: QueueStore
+    queue_cache: QueueCache
+    notifier: Notifier
+    receivers: ReceiverNotifier
+    revoking: RevokePorts
+
+
 async def put_queue(
-    broker: Broker, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
+    ports: QueuePorts, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
 ) -> tuple[Queue, bool]:
     """Create the queue or replace its settings; return it and whether it was created.
 
     Equal settings change nothing. Refuses with `PreconditionFailed` if the precondition does not hold.
     """
     if precondition.if_match is None:
-        queue, created = await broker.queue_cache.create(name, settings)
+        queue, created = await ports.queue_cache.create(name, settings)
         if created:
             return queue, True
-    elif (queue := await broker.store.queues.by_name(name)) is None:
+    elif (queue := await ports.queues.by_name(name)) is None:
         raise PreconditionFailed(f"There is no queue named {name}.")
     try:
-        return await change_queue(broker, queue, lambda _: settings, precondition), False
+        return await change_queue(ports, queue, lambda _: settings, precondition), False
     except QueueNotFound:
         # The queue was deleted meanwhile: create it, or refuse because of the precondition.
-        return await put_queue(broker, name, settings, precondition)
+        return await put_queue(ports, name, settings, precondition)
 
 
 async def change_queue(
-    broker: Broker, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
+    ports: QueuePorts, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
 ) -> Queue:
     """Replace the queue's settings with the result of `change`; return the changed queue.
 
@@ -95,84 +101,58 @@ async def change_queue(
         settings = change(queue.settings)
         if settings == queue.settings:
             return queue
-        changed = await broker.store.queues.change(queue, settings)
-        broker.queue_cache.forget(queue)
+        changed = await ports.queues.change(queue, settings)
+        ports.queue_cache.forget(queue)
         if changed is not None:
-            broker.notifier.queues_changed()
+            ports.notifier.queues_changed()
             if is_receive_enabled(settings) and not is_receive_enabled(queue.settings):
-                await _notify_enabled(broker, changed)
+                await _notify_enabled(ports, changed)
             if revokes_locks(queue.settings, settings):
-                while await revoke_locks(broker):
+                while await revoke_locks(ports.revoking):
                     pass
             return changed
-        queue = await reload_queue(broker, queue.name)
+        queue = await reload_queue(ports, queue.name)
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
-async def delete_queue(broker: Broker, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
+async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
     """Delete the queue. Its messages move to the archive as purged. Refuses as `change_queue` does.
 
     Crash window: a background loop of any process moves the messages of a deleted queue.
     """
     for _ in range(MAX_TRIES):
         precondition.check(queue)
-        deleted = await broker.store.queues.delete(queue)
-        broker.queue_cache.forget(queue)
+        deleted = await ports.queues.delete(queue)
+        ports.queue_cache.forget(queue)
         if deleted:
-            broker.notifier.queues_changed()
+            ports.notifier.queues_changed()
             return
-        queue = await reload_queue(broker, queue.name)
+        queue = await reload_queue(ports, queue.name)
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
-async def get_queue(broker: Broker, name: str) -> QueueWithCounts:
+async def get_queue(ports: QueuePorts, name: str) -> QueueWithCounts:
     """Read the queue and its counts from the store. Refuses with `QueueNotFound`."""
-    queue = await reload_queue(broker, name)
-    return QueueWithCounts(queue, (await broker.store.queues.counts([queue.id]))[queue.id])
+    queue = await reload_queue(ports, name)
+    return QueueWithCounts(queue, (await ports.queues.counts([queue.id]))[queue.id])
 
 
-async def list_queues(broker: Broker, after: str, limit: int) -> list[QueueWithCounts]:
+async def list_queues(queues: QueueStore, after: str, limit: int) -> list[QueueWithCounts]:
     """Return up to `limit` queues with names above `after`, by name, with their counts."""
-    queues = await broker.store.queues.page(after, limit)
-    counts = await broker.store.queues.counts([queue.id for queue in queues])
-    return [QueueWithCounts(queue, counts[queue.id]) for queue in queues]
+    listed = await queues.page(after, limit)
+    counts = await queues.counts([queue.id for queue in listed])
+    return [QueueWithCounts(queue, counts[queue.id]) for queue in listed]
 
 
-async def reload_queue(broker: Broker, name: str) -> Queue:
+async def reload_queue(ports: QueuePorts, name: str) -> Queue:
     """Read the queue from the store instead of the cache, before a change. Refuses with `QueueNotFound`."""
-    queue = await broker.store.queues.by_name(name)
+    queue = await ports.queues.by_name(name)
     if queue is None:
-        raise broker.queue_cache.not_found(name)
+        raise ports.queue_cache.not_found(name)
     return queue
 
 
-async def revoke_locks(broker: Broker) -> int:
-    """Revoke up to BATCH_SIZE locks of each queue whose settings changed; return how many.
-
-    Locks given after the change remain. A row that another transaction holds is left for the next pass.
-    """
-    revoked = 0
-    for revocation in await broker.store.queues.revocations(MAX_REVOCATIONS):
-        rows = await broker.store.locks_of_queue(revocation.queue_id, revocation.granted_until, BATCH_SIZE)
-        if rows:
-            revoked += await _revoke_batch(broker, rows)
-        else:
-            await broker.store.queues.end_revocation(revocation)
-    return revoked
-
-
-async def _revoke_batch(broker: Broker, rows: Sequence[LockedMessage]) -> int:
-    """Revoke these locks; return how many were still held."""
-    moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in rows]
-    moved = await broker.store.move(moves)
-    # A record left behind would let its holder renew a lock that is gone.
-    await broker.lock_store.delete_records([(one.token, MAX_GENERATION) for one in rows])
-    broker.counters.count("locks_taken", sum(moved))
-    notify_moved(broker, moves, moved)
-    return sum(moved)
-
-
-async def _notify_enabled(broker: Broker, queue: Queue) -> None:
+async def _notify_enabled(ports: QueuePorts, queue: Queue) -> None:
     """Wake receivers that have waited since before the queue was disabled for receives."""
-    counts = (await broker.store.queues.counts([queue.id]))[queue.id]
-    notify_enabled(broker, queue.id, counts.available, counts.dead_lettered)
+    counts = (await ports.queues.counts([queue.id]))[queue.id]
+    ports.receivers.notify_enabled(queue.id, counts.available, counts.dead_lettered)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from app.broker.broker import Broker
 from app.broker.filters import Filter
-from app.broker.ports import Attempt, AttemptResult
-from app.broker.receive_filtered import receive_filtered
+from app.broker.ports import Attempt, AttemptResult, ClaimStore
+from app.broker.receive_filtered import SearchPorts, receive_filtered
 from app.broker.release_undelivered import release_undelivered
-from app.broker.renew import renew
-from app.broker.settle import settle
-from app.broker.wait import wait_for_wake_up
+from app.broker.renew import RenewPorts, renew
+from app.broker.response_limits import ResponseLimits
+from app.broker.settle import SettlePorts, settle
+from app.broker.wait import WaitPorts, wait_for_wake_up
 from app.domain.delivery import Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
@@ -46,26 +46,38 @@ class ReceiveRequest:
     message_filter: Filter | None = None
 
 
-async def receive(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+@dataclass(frozen=True, slots=True)
+class ReceivePorts:
+    """What receives use."""
+
+    messages: ClaimStore
+    waiting: WaitPorts
+    searching: SearchPorts
+    settling: SettlePorts
+    renewing: RenewPorts
+    limits: ResponseLimits
+
+
+async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Lock and return messages, in order; none if none arrived in time. Refuses with `ReceiveDisabled`."""
     check_receive_enabled(queue)
     if request.message_filter is not None:
         return await receive_filtered(
-            broker, queue, _claim(broker, queue, request), request.message_filter, request.wait_seconds
+            ports.searching, queue, _claim(ports.limits, queue, request), request.message_filter, request.wait_seconds
         )
     if request.wait_seconds <= 0 or request.sequence_numbers:
-        return await _poll(broker, queue, request)
-    deadline = broker.clock.monotonic() + request.wait_seconds
-    with broker.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
+        return await _poll(ports, queue, request)
+    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
+    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            messages = await _poll(broker, queue, request)
-            _pass_on_wake_up(waiter, request, messages, _spare_bytes(broker, queue))
-            if messages or not await wait_for_wake_up(broker, queue, waiter, deadline):
+            messages = await _poll(ports, queue, request)
+            _pass_on_wake_up(waiter, request, messages, _spare_bytes(ports.limits, queue))
+            if messages or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
                 return messages
 
 
 async def receive_once(
-    broker: Broker, queue: Queue, request: ReceiveRequest, attempt: Attempt
+    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt
 ) -> AttemptResult[list[Message]]:
     """Receive once for each Idempotency-Key.
 
@@ -74,46 +86,46 @@ async def receive_once(
     attempt that was interrupted while waiting waits again.
     """
     check_receive_enabled(queue)
-    deadline = broker.clock.monotonic() + request.wait_seconds
-    with broker.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
+    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
+    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            async with _reserve_bytes(broker, queue, request):
-                once = await broker.store.claim_once(_claim(broker, queue, request), attempt)
+            async with _reserve_bytes(ports.limits, queue, request):
+                once = await ports.messages.claim_once(_claim(ports.limits, queue, request), attempt)
             if once.replayed:
                 # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
                 # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens
                 # cannot settle here.
                 own_messages = [message for message in once.result if message.queue_id == queue.id]
-                return AttemptResult(await _live_messages(broker, queue, request, own_messages), replayed=True)
-            _pass_on_wake_up(waiter, request, once.result, _spare_bytes(broker, queue))
-            if once.result or not await wait_for_wake_up(broker, queue, waiter, deadline):
+                return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
+            _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
+            if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
                 return once
 
 
-async def check_receive(broker: Broker, queue: Queue, attempt: Attempt | None) -> None:
+async def check_receive(messages: ClaimStore, queue: Queue, attempt: Attempt | None) -> None:
     """Refuse what `receive` would refuse, before the caller does other work in the same request.
 
     Refuses with `ReceiveDisabled` or `KeyReused`.
     """
     check_receive_enabled(queue)
     if attempt is not None:
-        await broker.store.check_attempt(attempt)
+        await messages.check_attempt(attempt)
 
 
-async def receive_and_delete(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Remove messages from the queue and return them (S3.11, S3.12).
 
     A crash or disconnect before the response arrives loses them; the archive has them as `received`.
     """
-    messages = await receive(broker, queue, request)
+    messages = await receive(ports, queue, request)
     removals = [
         Removal(token_of(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
         for message in messages
     ]
     try:
-        answers = await settle(broker, queue, removals)
+        answers = await settle(ports.settling, queue, removals)
     except (asyncio.CancelledError, StoreUnavailable):
-        await release_undelivered(broker, queue, messages)
+        await release_undelivered(ports.settling, queue, messages)
         raise
     received: list[Message] = []
     busy: list[Message] = []
@@ -122,47 +134,49 @@ async def receive_and_delete(broker: Broker, queue: Queue, request: ReceiveReque
             received.append(replace(message, lock_token=None, locked_until=None))
         elif isinstance(answer, MessageBusy):
             busy.append(message)
-    await release_undelivered(broker, queue, busy)
+    await release_undelivered(ports.settling, queue, busy)
     return received
 
 
 async def _live_messages(
-    broker: Broker, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
+    ports: RenewPorts, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
 ) -> list[Message]:
     """Return the messages whose locks are live, each with a `locked_until` that is guaranteed.
 
     For a renewed lock, SQL stores how far the lock store may extend it, and the lock may end earlier. Only a renewal
     returns a guaranteed end, so the lock is renewed again.
     """
-    locked = await asyncio.gather(*(_renew_if_renewed(broker, queue, request, message) for message in messages))
+    locked = await asyncio.gather(*(_renew_if_renewed(ports, queue, request, message) for message in messages))
     return [message for message in locked if message is not None]
 
 
-async def _renew_if_renewed(broker: Broker, queue: Queue, request: ReceiveRequest, message: Message) -> Message | None:
+async def _renew_if_renewed(
+    ports: RenewPorts, queue: Queue, request: ReceiveRequest, message: Message
+) -> Message | None:
     if not message.lock_generation:
         return message
     try:
-        lock = await renew(broker, queue, token_of(message), request.lock_duration)
+        lock = await renew(ports, queue, token_of(message), request.lock_duration)
     except Refusal:
         return None
     until = lock.locked_until
     return replace(message, locked_until=until, read_at=until - lock.duration, read_started_at=lock.measured_from)
 
 
-def _claim(broker: Broker, queue: Queue, request: ReceiveRequest) -> Claim:
+def _claim(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Claim:
     return Claim(
         queue_id=queue.id,
         max_messages=request.max_messages,
         lock_duration=request.lock_duration or queue.settings.lock_duration,
         receiver_id=request.receiver_id,
         source=MessageState.DEFERRED if request.sequence_numbers else request.source,
-        max_bytes=broker.max_response_bytes,
+        max_bytes=limits.max_bytes,
     )
 
 
-def _spare_bytes(broker: Broker, queue: Queue) -> int:
+def _spare_bytes(limits: ResponseLimits, queue: Queue) -> int:
     """The weight up to which a response is sure to have left no message out for its size."""
-    return broker.max_response_bytes - queue.settings.max_message_bytes - MESSAGE_OVERHEAD_BYTES
+    return limits.max_bytes - queue.settings.max_message_bytes - MESSAGE_OVERHEAD_BYTES
 
 
 def _pass_on_wake_up(
@@ -179,20 +193,20 @@ def _pass_on_wake_up(
         waiter.pass_on()
 
 
-async def _poll(broker: Broker, queue: Queue, request: ReceiveRequest) -> list[Message]:
+async def _poll(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Claim messages once, without waiting. Refuses with `Overloaded`."""
-    claim = _claim(broker, queue, request)
-    async with _reserve_bytes(broker, queue, request):
+    claim = _claim(ports.limits, queue, request)
+    async with _reserve_bytes(ports.limits, queue, request):
         if request.sequence_numbers:
-            return await broker.store.claim_by_number(claim, request.sequence_numbers)
-        return await broker.store.claim(claim)
+            return await ports.messages.claim_by_number(claim, request.sequence_numbers)
+        return await ports.messages.claim(claim)
 
 
-def _reserve_bytes(broker: Broker, queue: Queue, request: ReceiveRequest) -> Reservation:
+def _reserve_bytes(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Reservation:
     """Reserve the bytes that a claim may return."""
-    return broker.response_budget.reserve(
+    return limits.budget.reserve(
         min(
-            broker.max_response_bytes,
+            limits.max_bytes,
             request.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES),
         )
     )

@@ -16,11 +16,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from app.broker import filtered_read
-from app.broker.broker import Broker
 from app.broker.filters import Filter
+from app.broker.ports import SearchStore
 from app.broker.release_undelivered import release_undelivered
-from app.broker.search_state import MAX_BATCH_SIZE, SearchState
-from app.broker.wait import wait_for_wake_up
+from app.broker.response_limits import ResponseLimits
+from app.broker.search_state import MAX_BATCH_SIZE, SearchRegistry, SearchState
+from app.broker.settle import SettlePorts
+from app.broker.wait import WaitPorts, wait_for_wake_up
 from app.domain.delivery import START_POSITION, Claim, DeliveryPosition, delivery_position, wait_key_of
 from app.domain.message import Message, SelectedMessage
 from app.domain.queue import Queue
@@ -44,6 +46,17 @@ RESCAN_BATCHES = 4
 """Batches per rescan: how much a search that has reached the end reads again each time."""
 
 
+@dataclass(frozen=True, slots=True)
+class SearchPorts:
+    """What receives through a filter use."""
+
+    messages: SearchStore
+    searches: SearchRegistry
+    waiting: WaitPorts
+    settling: SettlePorts
+    limits: ResponseLimits
+
+
 @dataclass(slots=True)
 class SearchBudget:
     """What a request may still scan, and until when."""
@@ -64,34 +77,34 @@ class SearchBudget:
 
 
 async def receive_filtered(
-    broker: Broker, queue: Queue, claim: Claim, message_filter: Filter, wait_seconds: float
+    ports: SearchPorts, queue: Queue, claim: Claim, message_filter: Filter, wait_seconds: float
 ) -> list[Message]:
     """Lock and return messages that match; none if none was found in time or within the budget of one request.
 
     If a later read fails, the messages claimed so far are returned. If the caller disconnects, they are released.
     Refuses with `RateLimited` if too many receivers have filters.
     """
-    started_at = broker.clock.monotonic()
+    started_at = ports.waiting.clock.monotonic()
     wait_key = wait_key_of(claim.queue_id, claim.source)
-    with broker.searches.join(wait_key, message_filter) as search:
+    with ports.searches.join(wait_key, message_filter) as search:
         budget = SearchBudget(started_at + max(wait_seconds, MIN_SECONDS), MAX_MESSAGES, MAX_BYTES)
-        receiving = FilteredReceive(broker, claim, message_filter, search, budget)
+        receiving = FilteredReceive(ports, claim, message_filter, search, budget)
         try:
             if wait_seconds <= 0:
                 return await receiving.start()
-            with broker.wait_queue.waiter(wait_key) as waiter:
+            with ports.waiting.wait_queue.waiter(wait_key) as waiter:
                 messages = await receiving.start()
                 while (
                     not messages
                     and not budget.is_spent
-                    and await wait_for_wake_up(broker, queue, waiter, started_at + wait_seconds)
+                    and await wait_for_wake_up(ports.waiting, queue, waiter, started_at + wait_seconds)
                 ):
                     # The new message may match another receiver's filter, so wake the next one too.
                     waiter.pass_on()
                     messages = await receiving.resume()
                 return messages
         except CancelledError:
-            await release_undelivered(broker, queue, receiving.claimed)
+            await release_undelivered(ports.settling, queue, receiving.claimed)
             raise
 
 
@@ -108,9 +121,9 @@ class FilteredReceive:
     """One filtered receive: it scans, claims matches, and stops when it is full or its budget is spent."""
 
     def __init__(
-        self, broker: Broker, claim: Claim, message_filter: Filter, search: SearchState, budget: SearchBudget
+        self, ports: SearchPorts, claim: Claim, message_filter: Filter, search: SearchState, budget: SearchBudget
     ) -> None:
-        self._broker = broker
+        self._ports = ports
         self._claim = claim
         self._filter = message_filter
         self._search = search
@@ -154,13 +167,13 @@ class FilteredReceive:
         """Read the messages that became receivable behind the search position."""
         if self._is_done or not (numbers := self._search.take_missed(MAX_BATCH_SIZE)):
             return
-        batch = await self._read_batch(partial(self._broker.store.read_metadata, self._claim.queue_id, numbers))
+        batch = await self._read_batch(partial(self._ports.messages.read_metadata, self._claim.queue_id, numbers))
         matches = [one for one in batch.matches if one.state is self._claim.source]
         await self._claim_matches(matches)
         self._note_unclaimed(matches)
         if self.claimed and any(one.sequence_number not in self._numbers for one in matches):
             # This request has no room for these messages, and receivers that polled meanwhile did not find them.
-            self._broker.wait_queue.wake(wait_key_of(self._claim.queue_id, self._claim.source))
+            self._ports.waiting.wait_queue.wake(wait_key_of(self._claim.queue_id, self._claim.source))
 
     async def _scan_to_end(self) -> bool:
         """Continue in the order of delivery; return whether the end was reached."""
@@ -179,7 +192,7 @@ class FilteredReceive:
 
     async def _rescan(self) -> None:
         """From time to time, read some passed messages again: another process may have freed them."""
-        if not self._search.start_rescan(self._broker.clock.monotonic()):
+        if not self._search.start_rescan(self._ports.waiting.clock.monotonic()):
             return
         for _ in range(RESCAN_BATCHES):
             if self._is_done:
@@ -193,19 +206,19 @@ class FilteredReceive:
     @property
     def _is_done(self) -> bool:
         is_full = len(self.claimed) >= self._claim.max_messages or self._is_out_of_bytes
-        return is_full or self._budget.is_spent or self._broker.clock.monotonic() >= self._budget.deadline
+        return is_full or self._budget.is_spent or self._ports.waiting.clock.monotonic() >= self._budget.deadline
 
     async def _scan_batch(self, after: DeliveryPosition) -> SearchStep:
         size = self._search.batch_size(MAX_BATCH_SIZE, BATCH_BYTES)
         queue_id, source = self._claim.queue_id, self._claim.source
-        batch = await self._read_batch(partial(self._broker.store.candidates, queue_id, source, after, size))
+        batch = await self._read_batch(partial(self._ports.messages.candidates, queue_id, source, after, size))
         self._search.record_batch(batch.count, batch.weight)
         return SearchStep(
             batch.matches, after if batch.last is None else delivery_position(batch.last), batch.count < size
         )
 
     async def _read_batch(self, read: filtered_read.Read) -> filtered_read.FilteredBatch:
-        batch = await filtered_read.read_filtered(self._broker, self._filter, read)
+        batch = await filtered_read.read_filtered(self._ports.searches, self._filter, read)
         self._budget.spend(batch)
         return batch
 
@@ -225,8 +238,8 @@ class FilteredReceive:
             self._note_unclaimed(matches)
             return None
         claim = replace(self._claim, max_messages=missing, max_bytes=budget)
-        async with self._broker.response_budget.reserve(budget):
-            claimed = await self._broker.store.claim_by_number(claim, [one.sequence_number for one in matches])
+        async with self._ports.limits.budget.reserve(budget):
+            claimed = await self._ports.messages.claim_by_number(claim, [one.sequence_number for one in matches])
         self.claimed += claimed
         self._numbers.update(message.sequence_number for message in claimed)
         if len(claimed) == missing:

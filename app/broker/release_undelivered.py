@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 
-from app.broker.broker import Broker
-from app.broker.settle import settle
+from app.broker.settle import SettlePorts, settle
 from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import undelivered_release
 
 
-async def release_undelivered(broker: Broker, queue: Queue, messages: Sequence[Message]) -> None:
+async def release_undelivered(ports: SettlePorts, queue: Queue, messages: Sequence[Message]) -> None:
     """Release these messages, uncounted and in their old positions, and wake waiting receivers.
 
     A message that another request holds is tried again, as in every settlement. A message that the store cannot
     release, or whose process dies, comes back when its lock expires.
     """
     try:
-        await settle(broker, queue, [undelivered_release(message) for message in messages])
+        await settle(ports, queue, [undelivered_release(message) for message in messages])
     except StoreUnavailable:
         return

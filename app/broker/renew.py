@@ -18,13 +18,23 @@ contradicts it; the message comes back later, never earlier.
 
 from dataclasses import dataclass
 
-from app.broker.broker import Broker
-from app.broker.ports import Extended, Extension, LockRecord, NotRenewed, QueueVersion, Renewed
-from app.broker.settle import MAX_TRIES, pause_before_retry, release_lost, resolve_late
+from app.broker.ports import (
+    Counters,
+    Extended,
+    Extension,
+    LockRecord,
+    LockStore,
+    NotRenewed,
+    QueueVersion,
+    Renewed,
+    RenewStore,
+)
+from app.broker.settle import MAX_TRIES, SettlePorts, pause_before_retry, release_lost, resolve_late
 from app.domain.instant import SECOND, Duration, Instant, remaining
 from app.domain.queue import Queue, lead_time
 from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
+from app.runtime.clock import Clock
 
 CLOCK_MARGIN: Duration = 2 * SECOND
 """How much earlier than in SQL the lock store's bound ends: more than the two clocks drift in one lead time."""
@@ -55,7 +65,18 @@ class RenewalRequest:
     duration: Duration
 
 
-async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
+@dataclass(frozen=True, slots=True)
+class RenewPorts:
+    """What renewals use."""
+
+    messages: RenewStore
+    lock_store: LockStore
+    settling: SettlePorts
+    counters: Counters
+    clock: Clock
+
+
+async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
     """Extend a lock to now + `duration` (default: that of the queue), only for its holder (S3.15).
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
@@ -64,27 +85,27 @@ async def renew(broker: Broker, queue: Queue, token: LockToken, duration: Durati
     renewal = RenewalRequest(token, QueueVersion(queue.id, queue.lock_version), duration)
     for try_number in range(MAX_TRIES):
         if try_number:
-            await pause_before_retry(broker, try_number - 1)
-        started_at = broker.clock.monotonic()
-        answer = await broker.lock_store.renew(token, duration, renewal.queue_version)
+            await pause_before_retry(ports.clock, try_number - 1)
+        started_at = ports.clock.monotonic()
+        answer = await ports.lock_store.renew(token, duration, renewal.queue_version)
         if isinstance(answer, Renewed):
-            broker.counters.count("renewals_without_sql")
+            ports.counters.count("renewals_without_sql")
             return RenewedLock(answer.locked_until, answer.remaining, started_at)
-        (locked,) = await broker.store.locked_messages([token])
+        (locked,) = await ports.messages.locked_messages([token])
         if locked is None or locked.queue_id != queue.id:
-            raise await _refusal(broker, queue, token)
-        extension = lead_time(duration, shared_locks=broker.lock_store.is_shared and answer.asked_at is not None)
-        (extended,) = await broker.store.extend([Extension(token, queue.id, extension, answer.expired_generation)])
+            raise await _refusal(ports.settling, queue, token)
+        extension = lead_time(duration, shared_locks=ports.lock_store.is_shared and answer.asked_at is not None)
+        (extended,) = await ports.messages.extend([Extension(token, queue.id, extension, answer.expired_generation)])
         if extended is not None:
-            until = await _record_renewal(broker, renewal, answer, extended, extension)
+            until = await _record_renewal(ports.lock_store, renewal, answer, extended, extension)
             return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else started_at)
-        if lost := await release_lost(broker, locked, answer.expired_generation):
+        if lost := await release_lost(ports.settling.releasing, locked, answer.expired_generation):
             raise lost
     raise MessageBusy
 
 
 async def _record_renewal(
-    broker: Broker, renewal: RenewalRequest, answer: NotRenewed, extended: Extended, extension: Duration
+    lock_store: LockStore, renewal: RenewalRequest, answer: NotRenewed, extended: Extended, extension: Duration
 ) -> Instant:
     """Write the renewal to the lock store; return the `locked_until` that the holder is promised.
 
@@ -100,10 +121,10 @@ async def _record_renewal(
     record_duration = max(duration, extended.previous_locked_until - extended.read_at)
     bound = answer.asked_at + extension - CLOCK_MARGIN
     record = LockRecord(extended.generation, record_duration, bound, promised_until, renewal.queue_version)
-    await broker.lock_store.write_record(renewal.token, record)
+    await lock_store.write_record(renewal.token, record)
     return promised_until
 
 
-async def _refusal(broker: Broker, queue: Queue, token: LockToken) -> Refusal:
-    answer = await resolve_late(broker, queue, token, requested=None)
+async def _refusal(ports: SettlePorts, queue: Queue, token: LockToken) -> Refusal:
+    answer = await resolve_late(ports, queue, token, requested=None)
     return LockLost() if isinstance(answer, Settled) else answer

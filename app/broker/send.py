@@ -5,37 +5,51 @@ repeat is recognised by its Idempotency-Key or, if the queue detects duplicates,
 follows may be lost: receivers also poll periodically.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 
-from app.broker.broker import Broker
 from app.broker.current_queue import with_current_queue
-from app.broker.notify_receivers import notify_sent
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
+from app.broker.queue_cache import QueueCache
 from app.broker.queue_capacity import check_capacity, free_capacity, queue_full
+from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage, create_draft
 
 
-async def send(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
+@dataclass(frozen=True, slots=True)
+class SendPorts:
+    """What sends use. `new_id` returns a new message id."""
+
+    messages: SendStore
+    queue_cache: QueueCache
+    queue_totals: QueueTotals
+    volatile_buffer: VolatileBuffer
+    receivers: ReceiverNotifier
+    new_id: Callable[[], str]
+
+
+async def send(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
     """Store all messages or none; return receipts in order. Refuses as `create_drafts` does."""
 
     async def store(current_queue: Queue) -> list[Receipt]:
-        drafts = await create_drafts(broker, current_queue, new_messages)
-        receipts = await broker.store.send(drafts)
-        notify_sent(broker, drafts, receipts)
+        drafts = await create_drafts(ports, current_queue, new_messages)
+        receipts = await ports.messages.send(drafts)
+        ports.receivers.notify_sent(drafts, receipts)
         return receipts
 
     return await with_current_queue(
-        broker, queue, store, partial(broker.queue_cache.by_name_for_send, new_messages=new_messages)
+        ports.queue_cache, queue, store, partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
     )
 
 
 async def send_once(
-    broker: Broker, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
+    ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
 ) -> AttemptResult[list[Receipt]]:
     """Send to the queue of this name once for each Idempotency-Key.
 
@@ -43,23 +57,23 @@ async def send_once(
     """
 
     async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
-        drafts = await create_drafts(broker, current_queue, new_messages)
-        once = await broker.store.send_once(drafts, attempt)
+        drafts = await create_drafts(ports, current_queue, new_messages)
+        once = await ports.messages.send_once(drafts, attempt)
         if not once.replayed:
-            notify_sent(broker, drafts, once.result)
+            ports.receivers.notify_sent(drafts, once.result)
         return once
 
-    look_up = partial(broker.queue_cache.by_name_for_send, new_messages=new_messages)
+    look_up = partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
     try:
-        return await with_current_queue(broker, await look_up(name), store, look_up)
+        return await with_current_queue(ports.queue_cache, await look_up(name), store, look_up)
     except Refusal:
-        receipts = await broker.store.find_send_result(attempt)
+        receipts = await ports.messages.find_send_result(attempt)
         if receipts is None:
             raise
         return AttemptResult(receipts, replayed=True)
 
 
-async def send_each(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
+async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
     """Store each message that is accepted; return a receipt or refusal for each.
 
     If the queue has room for only some, it takes the first ones. Refuses with `SendDisabled`.
@@ -67,41 +81,41 @@ async def send_each(broker: Broker, queue: Queue, new_messages: Sequence[NewMess
 
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
         check_send_enabled(current_queue)
-        accepted = [_draft_or_refusal(broker, current_queue, new_message) for new_message in new_messages]
+        accepted = [_draft_or_refusal(ports, current_queue, new_message) for new_message in new_messages]
         drafts = [one for one in accepted if isinstance(one, Draft)]
-        fitting = drafts[: await free_capacity(broker, current_queue, len(drafts))]
-        receipts = await broker.store.send(fitting) if fitting else []
-        notify_sent(broker, fitting, receipts)
+        fitting = drafts[: await free_capacity(ports.queue_totals, current_queue, len(drafts))]
+        receipts = await ports.messages.send(fitting) if fitting else []
+        ports.receivers.notify_sent(fitting, receipts)
         answers = chain(receipts, repeat(queue_full(current_queue)))
         return [next(answers) if isinstance(one, Draft) else one for one in accepted]
 
-    return await with_current_queue(broker, queue, store, broker.queue_cache.by_name_for_send)
+    return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
 
 
-async def send_volatile(broker: Broker, queue: Queue, new_message: NewMessage) -> str:
+async def send_volatile(ports: SendPorts, queue: Queue, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
-    (draft,) = await create_drafts(broker, queue, [new_message])
-    broker.volatile_buffer.put(draft, queue.name)
+    (draft,) = await create_drafts(ports, queue, [new_message])
+    ports.volatile_buffer.put(draft, queue.name)
     return draft.envelope.message_id
 
 
-async def create_drafts(broker: Broker, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
+async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     """Build drafts of messages that the queue accepts now.
 
     Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
     """
     check_send_enabled(queue)
-    drafts = [_create_draft(broker, queue, new_message) for new_message in new_messages]
-    await check_capacity(broker, queue, len(drafts))
+    drafts = [_create_draft(ports, queue, new_message) for new_message in new_messages]
+    await check_capacity(ports.queue_totals, queue, len(drafts))
     return drafts
 
 
-def _create_draft(broker: Broker, queue: Queue, new_message: NewMessage) -> Draft:
-    return create_draft(new_message, queue, new_message.envelope.message_id or broker.new_id())
+def _create_draft(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft:
+    return create_draft(new_message, queue, new_message.envelope.message_id or ports.new_id())
 
 
-def _draft_or_refusal(broker: Broker, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
+def _draft_or_refusal(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
     try:
-        return _create_draft(broker, queue, new_message)
+        return _create_draft(ports, queue, new_message)
     except Refusal as refusal:
         return refusal

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from app.broker.broker import Broker
-from app.broker.expire import release_expired
-from app.broker.notify_receivers import notify_moved
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import LockStore, SettleStore
+from app.broker.release_expired import ReleasePorts, release_expired
 from app.domain.queue import Queue
 from app.domain.refusals import (
     AlreadySettled,
@@ -41,6 +41,7 @@ from app.domain.settlement import (
     Settled,
     fence_above,
 )
+from app.runtime.clock import Clock
 
 Settlement: TypeAlias = Removal | Move
 
@@ -53,11 +54,14 @@ FIRST_PAUSE_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class PendingSettlement:
-    """A settlement that is built from the row, whose counts cannot change while the token holds it."""
+    """A settlement that is built from the row, whose counts cannot change while the token holds it.
+
+    `build` gets the row and a random fraction in [0, 1).
+    """
 
     token: LockToken
     outcome: Outcome
-    build: Callable[[LockedMessage], Settlement]
+    build: Callable[[LockedMessage, float], Settlement]
 
 
 SettlementRequest: TypeAlias = Settlement | PendingSettlement
@@ -72,77 +76,95 @@ LOSS_CAUSES = {
 }
 
 
-async def settle(broker: Broker, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
+@dataclass(frozen=True, slots=True)
+class SettlePorts:
+    """What settlements use. `random_fraction` returns a fraction in [0, 1)."""
+
+    messages: SettleStore
+    lock_store: LockStore
+    releasing: ReleasePorts
+    receivers: ReceiverNotifier
+    clock: Clock
+    random_fraction: Callable[[], float]
+
+
+async def settle(ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
     """Settle these deliveries; return a result for each, in order."""
-    built = await _build_all(broker, queue, requests)
-    settled = iter(await _settle_all(broker, queue, [one for one in built if isinstance(one, Removal | Move)]))
+    built = await _build_all(ports, queue, requests)
+    settled = iter(await _settle_all(ports, queue, [one for one in built if isinstance(one, Removal | Move)]))
     answers: list[SettleResult] = []
     for request, one in zip(requests, built, strict=True):
         if isinstance(one, Refusal):
             answers.append(one)
         elif one is None:
-            answers.append(await resolve_late(broker, queue, request.token, request.outcome))
+            answers.append(await resolve_late(ports, queue, request.token, request.outcome))
         else:
             answers.append(next(settled))
     return answers
 
 
-async def settle_one(broker: Broker, queue: Queue, request: SettlementRequest) -> Settled:
+async def settle_one(ports: SettlePorts, queue: Queue, request: SettlementRequest) -> Settled:
     """Settle one delivery. Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound` or `MessageBusy`."""
-    (answer,) = await settle(broker, queue, [request])
+    (answer,) = await settle(ports, queue, [request])
     if isinstance(answer, Refusal | MessageBusy):
         raise answer
     return answer
 
 
 async def _build_all(
-    broker: Broker, queue: Queue, requests: Sequence[SettlementRequest]
+    ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[Settlement | Refusal | None]:
     """Build the settlements, from the locked rows if needed; None where the token no longer holds a message."""
     pending = [request for request in requests if isinstance(request, PendingSettlement)]
     if not pending:
         return [request for request in requests if not isinstance(request, PendingSettlement)]
-    rows = iter(await broker.store.locked_messages([request.token for request in pending]))
+    rows = iter(await ports.messages.locked_messages([request.token for request in pending]))
     return [
-        _build(request, next(rows), queue) if isinstance(request, PendingSettlement) else request
+        _build(request, next(rows), queue, ports.random_fraction())
+        if isinstance(request, PendingSettlement)
+        else request
         for request in requests
     ]
 
 
-def _build(request: PendingSettlement, locked: LockedMessage | None, queue: Queue) -> Settlement | Refusal | None:
+def _build(
+    request: PendingSettlement, locked: LockedMessage | None, queue: Queue, random_fraction: float
+) -> Settlement | Refusal | None:
     if locked is None or locked.queue_id != queue.id:
         return None
     try:
-        return request.build(locked)
+        return request.build(locked, random_fraction)
     except Refusal as refusal:
         return refusal
 
 
-async def _settle_all(broker: Broker, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
-    applied = await _apply(broker, settlements)
+async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    applied = await _apply(ports, settlements)
     failed = [index for index, effective in enumerate(applied) if not effective]
     answers: list[SettleResult] = [_settled(settlement) for settlement in settlements]
     if failed:
-        retried = await asyncio.gather(*(_settle_again(broker, queue, settlements[index]) for index in failed))
+        retried = await asyncio.gather(*(_settle_again(ports, queue, settlements[index]) for index in failed))
         for index, answer in zip(failed, retried, strict=True):
             answers[index] = answer
-    _notify_moves(broker, settlements, answers)
+    _notify_moves(ports, settlements, answers)
     return answers
 
 
-async def resolve_late(broker: Broker, queue: Queue, token: LockToken, requested: Outcome | None) -> Settled | Refusal:
+async def resolve_late(
+    ports: SettlePorts, queue: Queue, token: LockToken, requested: Outcome | None
+) -> Settled | Refusal:
     """Return the result of a late settlement, from the tombstone of the delivery."""
-    (tombstone,) = await broker.store.tombstones([token])
+    (tombstone,) = await ports.messages.tombstones([token])
     if tombstone is None or tombstone.queue_id != queue.id:
         return MessageNotFound("No delivery with this lock token is known in this queue.")
     if tombstone.outcome is requested:
         return Settled(token.sequence_number, tombstone.outcome, tombstone.state, replayed=True)
     if cause := LOSS_CAUSES.get(tombstone.outcome):
-        return LockLost(cause, tombstone.settled_at, await broker.store.delivered_since(tombstone))
+        return LockLost(cause, tombstone.settled_at, await ports.messages.delivered_since(tombstone))
     return AlreadySettled(tombstone.outcome)
 
 
-async def release_lost(broker: Broker, locked: LockedMessage, expired_generation: int) -> LockLost | None:
+async def release_lost(ports: ReleasePorts, locked: LockedMessage, expired_generation: int) -> LockLost | None:
     """Free a row whose lock has ended, so that no older copy of this request can still succeed.
 
     Returns None if the lock has not ended, or if another request changed the row first. Then the caller reads the row
@@ -150,49 +172,49 @@ async def release_lost(broker: Broker, locked: LockedMessage, expired_generation
     """
     if locked.is_live and locked.lock_generation != expired_generation:
         return None
-    (freed,) = await release_expired(broker, [(locked, expired_generation)])
+    (freed,) = await release_expired(ports, [(locked, expired_generation)])
     if not freed:
         return None
     return LockLost(LossCause.EXPIRED, min(locked.locked_until, locked.read_at), delivered_again=False)
 
 
-async def _apply(broker: Broker, settlements: Sequence[Settlement]) -> list[bool]:
+async def _apply(ports: SettlePorts, settlements: Sequence[Settlement]) -> list[bool]:
     """Try all settlements at once; removals and moves use different statements."""
     removals = [settlement for settlement in settlements if isinstance(settlement, Removal)]
     moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
     if not moves:
-        return await broker.store.remove(removals) if removals else []
+        return await ports.messages.remove(removals) if removals else []
     if not removals:
-        return await broker.store.move(moves)
-    removed, moved = map(iter, await asyncio.gather(broker.store.remove(removals), broker.store.move(moves)))
+        return await ports.messages.move(moves)
+    removed, moved = map(iter, await asyncio.gather(ports.messages.remove(removals), ports.messages.move(moves)))
     return [next(removed if isinstance(settlement, Removal) else moved) for settlement in settlements]
 
 
-async def pause_before_retry(broker: Broker, try_number: int) -> None:
+async def pause_before_retry(clock: Clock, try_number: int) -> None:
     """Pause before reading a row again that another request holds; the second try has no pause."""
     if try_number:
-        await broker.clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
+        await clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
 
 
-async def _settle_again(broker: Broker, queue: Queue, settlement: Settlement) -> SettleResult:
+async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement) -> SettleResult:
     """Find out why the settlement had no effect; retry while another request holds or changes the row.
 
     Only the tombstone decides what happened. It is read after the row no longer carries the token.
     """
     for try_number in range(MAX_TRIES):
         if try_number:
-            await pause_before_retry(broker, try_number - 1)
-        (locked,) = await broker.store.locked_messages([settlement.token])
+            await pause_before_retry(ports.clock, try_number - 1)
+        (locked,) = await ports.messages.locked_messages([settlement.token])
         if locked is None or locked.queue_id != queue.id:
-            return await resolve_late(broker, queue, settlement.token, settlement.outcome)
+            return await resolve_late(ports, queue, settlement.token, settlement.outcome)
         expired_generation = NO_EXPIRED_GENERATION
         if locked.is_live:
-            (expired_generation,) = await broker.lock_store.expired_generations([settlement.token])
-            (effective,) = await _apply(broker, [replace(settlement, fence=fence_above(expired_generation))])
+            (expired_generation,) = await ports.lock_store.expired_generations([settlement.token])
+            (effective,) = await _apply(ports, [replace(settlement, fence=fence_above(expired_generation))])
             if effective:
-                await broker.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
+                await ports.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
                 return _settled(settlement)
-        if lost := await release_lost(broker, locked, expired_generation):
+        if lost := await release_lost(ports.releasing, locked, expired_generation):
             return lost
     return MessageBusy()
 
@@ -202,11 +224,11 @@ def _settled(settlement: Settlement) -> Settled:
     return Settled(settlement.token.sequence_number, settlement.outcome, state)
 
 
-def _notify_moves(broker: Broker, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
+def _notify_moves(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
     moves: list[Move] = []
     effective: list[bool] = []
     for settlement, answer in zip(settlements, answers, strict=True):
         if isinstance(settlement, Move):
             moves.append(settlement)
             effective.append(isinstance(answer, Settled) and not answer.replayed)
-    notify_moved(broker, moves, effective)
+    ports.receivers.notify_moved(moves, effective)

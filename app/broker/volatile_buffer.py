@@ -13,7 +13,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from app.broker.ports import MessageStore, QueueGone
+from app.broker.ports import QueueGone, SendStore
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, RateLimited
@@ -40,7 +40,7 @@ class VolatileBuffer:
 
     def __init__(
         self,
-        messages: MessageStore,
+        messages: SendStore,
         look_up: Callable[[str], Awaitable[Queue]],
         clock: Clock,
         report: Callable[[Exception, int], None],

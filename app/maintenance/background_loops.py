@@ -5,14 +5,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from app.broker.broker import Broker
+from app.broker.expire import ExpirePorts
 from app.broker.keys import Authenticator
-from app.maintenance.expiry import expire_locks
-from app.maintenance.retention import delete_expired, expire_overdue
-from app.maintenance.schedule import promote_scheduled
-from app.maintenance.seal import ArchiveSealer
+from app.maintenance.expiry import SweepPorts, expire_locks
+from app.maintenance.retention import DeletePorts, delete_expired, expire_overdue
+from app.maintenance.schedule import SchedulePorts, promote_scheduled
+from app.maintenance.seal import ArchiveSealer, SealPorts
 from app.maintenance.wake_receivers import wake_receivers
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
+from app.runtime.clock import Clock
+from app.runtime.wait_queue import WaitQueue
 
 POLL_SECONDS = 1.0
 KEY_USE_SECONDS = 10.0
@@ -29,12 +31,25 @@ class Intervals:
     seal_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenancePorts:
+    """What the background loops use."""
+
+    sweeping: SweepPorts
+    scheduling: SchedulePorts
+    expiring: ExpirePorts
+    deleting: DeletePorts
+    sealing: SealPorts
+    wait_queue: WaitQueue[int]
+    clock: Clock
+
+
 class BackgroundLoops:
     """The background loops of one process."""
 
     def __init__(
         self,
-        broker: Broker,
+        ports: MaintenancePorts,
         authenticator: Authenticator | None,
         intervals: Intervals,
         report: ErrorReporter,
@@ -42,16 +57,16 @@ class BackgroundLoops:
     ) -> None:
         self._on_pass_end = on_pass_end
         self._report = report
-        self._broker = broker
-        self._schedule = self._loop("schedule", partial(promote_scheduled, broker), POLL_SECONDS)
+        self._clock = ports.clock
+        self._schedule = self._loop("schedule", partial(promote_scheduled, ports.scheduling), POLL_SECONDS)
         sweep_seconds = intervals.sweep_seconds
         self._loops = [
-            self._loop("expiry", partial(expire_locks, broker), sweep_seconds),
+            self._loop("expiry", partial(expire_locks, ports.sweeping), sweep_seconds),
             self._schedule,
-            self._loop("retention", partial(expire_overdue, broker), sweep_seconds),
-            self._loop("forget", partial(delete_expired, broker), sweep_seconds),
-            self._loop("seal", ArchiveSealer(broker, intervals.seal_seconds).step, intervals.seal_seconds),
-            self._loop("look", partial(wake_receivers, broker), POLL_SECONDS),
+            self._loop("retention", partial(expire_overdue, ports.expiring), sweep_seconds),
+            self._loop("forget", partial(delete_expired, ports.deleting), sweep_seconds),
+            self._loop("seal", ArchiveSealer(ports.sealing, intervals.seal_seconds).step, intervals.seal_seconds),
+            self._loop("look", partial(wake_receivers, ports.wait_queue), POLL_SECONDS),
         ]
         if authenticator is not None:
             self._loops.append(self._loop("key use", partial(_record_key_use, authenticator), KEY_USE_SECONDS))
@@ -75,9 +90,7 @@ class BackgroundLoops:
             self._on_pass_end(name, "ok")
             return rest
 
-        return BackgroundLoop(
-            name, counted, self._broker.clock, report=self._failed, delays=LoopDelays(idle_seconds=seconds)
-        )
+        return BackgroundLoop(name, counted, self._clock, report=self._failed, delays=LoopDelays(idle_seconds=seconds))
 
     def _failed(self, name: str, error: BaseException) -> None:
         self._on_pass_end(name, "failed")

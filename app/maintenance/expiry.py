@@ -1,23 +1,34 @@
 """The sweeper: frees messages whose lock has ended. It runs in every replica, without a leader."""
 
 import asyncio
+from dataclasses import dataclass
 
-from app.broker.broker import Broker
-from app.broker.expire import release_expired
-from app.broker.queues import revoke_locks
+from app.broker.ports import LockStore, SweepStore
+from app.broker.release_expired import ReleasePorts, release_expired
+from app.broker.revoke_locks import RevokePorts, revoke_locks
 from app.domain.settlement import NO_EXPIRED_GENERATION
 
 BATCH_SIZE = 500
 """Locks freed per pass: one statement's worth, so that no pass holds rows for long."""
 
 
-async def expire_locks(broker: Broker) -> float | None:
+@dataclass(frozen=True, slots=True)
+class SweepPorts:
+    """What the sweeper uses."""
+
+    messages: SweepStore
+    lock_store: LockStore
+    releasing: ReleasePorts
+    revoking: RevokePorts
+
+
+async def expire_locks(ports: SweepPorts) -> float | None:
     """Free locks that have ended by SQL, locks that ended earlier by the lock store, and locks that a change revokes.
 
     Replicas that read the same locks do the same work twice; the second finds nothing left to free. A failing part does
     not stop the others: the first failure is raised when all are done.
     """
-    parts = (_release_by_time(broker), _release_by_lock_store(broker), revoke_locks(broker))
+    parts = (_release_by_time(ports), _release_by_lock_store(ports), revoke_locks(ports.revoking))
     results = await asyncio.gather(*parts, return_exceptions=True)
     swept = 0
     for result in results:
@@ -27,29 +38,29 @@ async def expire_locks(broker: Broker) -> float | None:
     return 0.0 if swept >= BATCH_SIZE else None
 
 
-async def _release_by_time(broker: Broker) -> int:
-    ended = await broker.store.expired_locks(BATCH_SIZE)
-    return sum(await release_expired(broker, [(row, NO_EXPIRED_GENERATION) for row in ended]))
+async def _release_by_time(ports: SweepPorts) -> int:
+    ended = await ports.messages.expired_locks(BATCH_SIZE)
+    return sum(await release_expired(ports.releasing, [(row, NO_EXPIRED_GENERATION) for row in ended]))
 
 
-async def _release_by_lock_store(broker: Broker) -> int:
+async def _release_by_lock_store(ports: SweepPorts) -> int:
     """Free the rows of expired records, each only in the generation of its record.
 
     A record is deleted once its row is freed, or if the row no longer matches. It remains if a concurrent change kept
     its row from being freed: without the record the row would stay locked for the whole lead time.
     """
-    expired = await broker.lock_store.expired_records(BATCH_SIZE)
+    expired = await ports.lock_store.expired_records(BATCH_SIZE)
     if not expired:
         return 0
-    rows = await broker.store.locked_messages([token for token, _ in expired])
+    rows = await ports.messages.locked_messages([token for token, _ in expired])
     matching = [
         (row, generation)
         for row, (_, generation) in zip(rows, expired, strict=True)
         if row is not None and row.lock_generation == generation
     ]
-    freed = await release_expired(broker, matching)
+    freed = await release_expired(ports.releasing, matching)
     waiting = {row.token for (row, _), is_freed in zip(matching, freed, strict=True) if not is_freed}
-    await broker.lock_store.delete_records(
+    await ports.lock_store.delete_records(
         [(token, generation) for token, generation in expired if token not in waiting]
     )
     return sum(freed)

@@ -1,7 +1,9 @@
 """Makes scheduled and delayed messages available when they are due."""
 
-from app.broker.broker import Broker
-from app.broker.notify_receivers import StateChange, notify_receivers
+from dataclasses import dataclass
+
+from app.broker.notify_receivers import ReceiverNotifier, StateChange
+from app.broker.ports import Counters, ScheduleStore
 from app.domain.instant import to_seconds
 from app.domain.message import MessageState
 
@@ -15,19 +17,25 @@ MIN_REST_SECONDS = 0.005
 """Messages that become due shortly after each other are promoted together. Jitter does not split the last rest."""
 
 
-async def promote_scheduled(broker: Broker) -> float | None:
+@dataclass(frozen=True, slots=True)
+class SchedulePorts:
+    """What the schedule loop uses."""
+
+    messages: ScheduleStore
+    receivers: ReceiverNotifier
+    counters: Counters
+
+
+async def promote_scheduled(ports: SchedulePorts) -> float | None:
     """Make due messages available and wake their receivers; return the seconds until the next one is due."""
-    promoted = await broker.store.promote(BATCH_SIZE)
-    notify_receivers(
-        broker,
-        (
-            StateChange(queue_id, number, MessageState.AVAILABLE)
-            for queue_id, numbers in promoted.by_queue.items()
-            for number in numbers
-        ),
+    promoted = await ports.messages.promote(BATCH_SIZE)
+    ports.receivers.notify(
+        StateChange(queue_id, number, MessageState.AVAILABLE)
+        for queue_id, numbers in promoted.by_queue.items()
+        for number in numbers
     )
     total = sum(map(len, promoted.by_queue.values()))
-    broker.counters.count("messages_awoken", total)
+    ports.counters.count("messages_awoken", total)
     if total >= BATCH_SIZE:
         return 0.0
     if promoted.next_due_in is None:

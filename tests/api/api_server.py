@@ -11,7 +11,7 @@ from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
-from app.broker.broker import Broker
+from app.assembly import assemble_verbs
 from app.broker.keys import Authenticator, create_key
 from app.domain.access import Grant, Right
 from app.domain.refusals import Overloaded
@@ -20,7 +20,7 @@ from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled
 from app.runtime.byte_budget import ByteBudget
 from tests.api.openapi_conformance import check_conformance
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 MAX_REQUEST_BYTES = 4 << 20
@@ -31,20 +31,22 @@ METRICS_KEY = "a key for metrics"
 class ApiServer:
     """A server, its clock and a client."""
 
-    def __init__(self, broker: Broker, clock: VirtualClock, authenticator: Authenticator | None) -> None:
+    def __init__(self, broker: OpenBroker, clock: VirtualClock, authenticator: Authenticator | None) -> None:
         self.broker = broker
         self.clock = clock
         self.authenticator = authenticator
         self.request_budget = ByteBudget(2 * MAX_REQUEST_BYTES, Overloaded)
+        limits = broker.response_limits
         self.context = AppContext(
-            broker,
+            assemble_verbs(broker),
             authenticator,
             Metrics(),
             MAX_REQUEST_BYTES,
             MAX_WAIT,
             lambda: self.middleware.is_draining,
             self.request_budget,
-            QueueStatistics(broker),
+            limits.budget,
+            QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, broker.clock),
             METRICS_KEY,
         )
         self.middleware = RequestIdMiddleware(build_application(self.context))
@@ -87,9 +89,9 @@ class ApiServer:
     async def advance_time(self, seconds: float) -> None:
         """Advance the clock and run the background passes."""
         await self.clock.advance(seconds)
-        await expire_locks(self.broker)
-        await promote_scheduled(self.broker)
-        await expire_overdue(self.broker)
+        await expire_locks(self.broker.sweeping)
+        await promote_scheduled(self.broker.scheduling)
+        await expire_overdue(self.broker.expiring)
 
     async def new_key(self, *rights: Right, patterns: tuple[str, ...] = ("*",), principal: str = "client") -> str:
         """Create a key with these rights and return its secret."""

@@ -145,15 +145,15 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: ApiServer) ->
     running = asyncio.create_task(exchange.run())
     await run_ready_tasks()
     assert not running.done()
-    assert api.broker.response_budget.held > MIB - 100
+    assert api.broker.response_limits.budget.held > MIB - 100
     exchange.taken.set()
     assert await running == 200
-    assert api.broker.response_budget.held == 0
+    assert api.broker.response_limits.budget.held == 0
 
 
 async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) -> None:
     await api.send(body="small")
-    answers = api.broker.response_budget
+    answers = api.broker.response_limits.budget
     answers.acquire_unchecked(answers.limit)
     waiting = asyncio.create_task(api.request("POST", "/queues/orders/messages/receive", {}))
     await run_ready_tasks()

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.broker.broker import Broker
 from app.domain.queue import Queue, QueueSettings
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 
@@ -16,12 +15,12 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def broker(clock: VirtualClock) -> AsyncIterator[Broker]:
+async def broker(clock: VirtualClock) -> AsyncIterator[OpenBroker]:
     async with sqlite_broker("sqlite://", clock) as broker:
         yield broker
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     return queue

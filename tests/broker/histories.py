@@ -15,10 +15,12 @@ from app.broker.defer import defer
 from app.broker.edit import cancel, edit
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt, Edit
-from app.broker.purge import MessageSelection, purge, redrive
+from app.broker.purge import purge
 from app.broker.queues import delete_queue, put_queue
 from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
+from app.broker.redrive import redrive
 from app.broker.renew import renew
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send, send_each, send_once
 from app.broker.settle import SettlementRequest, settle
 from app.domain.instant import MINUTE, SECOND, Duration
@@ -77,7 +79,7 @@ class VerbHistories(RuleBasedStateMachine):
         self.clock = self.subject.clock
         self.broker = build_broker(self.subject.store, self.clock)
         self.queue: Queue
-        self.queue, _ = self.run(put_queue(self.broker, NAME, SETTINGS))
+        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, SETTINGS))
         self.model = Model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now())
         self._send_initial_messages()
 
@@ -94,10 +96,10 @@ class VerbHistories(RuleBasedStateMachine):
     def _send_initial_messages(self) -> None:
         """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
         for set_aside in (self.dead_letter, self.defer):
-            (receipt,) = self.run(send(self.broker, self.queue, [NewMessage(Envelope(""))]))
+            (receipt,) = self.run(send(self.broker.sending, self.queue, [NewMessage(Envelope(""))]))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
             (token,) = self._locked(
-                self.run(receive(self.broker, self.queue, ReceiveRequest())), [receipt.sequence_number]
+                self.run(receive(self.broker.receiving, self.queue, ReceiveRequest())), [receipt.sequence_number]
             )
             set_aside(token)
         self.send([2, 7], 0, None)
@@ -115,7 +117,7 @@ class VerbHistories(RuleBasedStateMachine):
         new_messages = [
             NewMessage(Envelope(""), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live) for one in priorities
         ]
-        result = self._result_or_code(send(self.broker, self.queue, new_messages))
+        result = self._result_or_code(send(self.broker.sending, self.queue, new_messages))
         if not self.model.has_room(len(new_messages)):
             assert result == "queue-full"
             return
@@ -127,7 +129,7 @@ class VerbHistories(RuleBasedStateMachine):
     def send_each(self, batch: list[tuple[int, str]]) -> None:
         """Each message of a batch has its own receipt or refusal."""
         new_messages = [NewMessage(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
-        result = self.run(send_each(self.broker, self.queue, new_messages))
+        result = self.run(send_each(self.broker.sending, self.queue, new_messages))
         for one, (priority, size) in zip(result, batch, strict=True):
             if size == "is too large":
                 assert _result_code(one) == "message-too-large"
@@ -141,7 +143,9 @@ class VerbHistories(RuleBasedStateMachine):
     def send_once(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no message."""
         new_messages = [NewMessage(Envelope(""), priority=priority)]
-        result = self._result_or_code(send_once(self.broker, NAME, new_messages, _attempt("send", key, priority)))
+        result = self._result_or_code(
+            send_once(self.broker.sending, NAME, new_messages, _attempt("send", key, priority))
+        )
         match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
                 assert result == "queue-full"
@@ -187,7 +191,9 @@ class VerbHistories(RuleBasedStateMachine):
     def receive_once(self, key: int, most: int) -> Any:
         """A repeat with the same key gets the messages still locked for the first one, and counts no delivery."""
         result = self._result_or_code(
-            receive_once(self.broker, self.queue, ReceiveRequest(max_messages=most), _attempt("receive", key, most))
+            receive_once(
+                self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), _attempt("receive", key, most)
+            )
         )
         match self.model.earlier_answer("receive", key, most):
             case None:
@@ -216,7 +222,7 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(most=st.integers(1, 2))
     def receive_and_delete(self, most: int) -> None:
         expected = self.model.next(most)
-        messages = self.run(receive_and_delete(self.broker, self.queue, ReceiveRequest(max_messages=most)))
+        messages = self.run(receive_and_delete(self.broker.receiving, self.queue, ReceiveRequest(max_messages=most)))
         assert [message.sequence_number for message in messages] == expected
         for number in expected:
             self.model.received_and_deleted(number)
@@ -238,12 +244,12 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(token=tokens, delay=st.sampled_from([0, 0, 10]), counted=st.sampled_from([True, True, False]))
     def abandon(self, token: str, delay: int, counted: bool) -> None:
         abandonment = Abandonment(counted=counted, delay=delay * TIME_UNIT)
-        request = abandon(self.broker, self.queue, LockToken.parse(token), abandonment)
+        request = abandon(self.queue, LockToken.parse(token), abandonment)
         self._settle(request, self.model.abandon(token, delay * TIME_UNIT, counted))
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        result = self._result_or_code(renew(self.broker, self.queue, LockToken.parse(token)))
+        result = self._result_or_code(renew(self.broker.renewing, self.queue, LockToken.parse(token)))
         assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -265,7 +271,7 @@ class VerbHistories(RuleBasedStateMachine):
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
         chosen = self.model.select(states, lowest_priority, limit)
         selection = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
-        assert self.run(purge(self.broker, self.queue, selection)) == self.model.purge(chosen)
+        assert self.run(purge(self.broker.purging, self.queue, selection)) == self.model.purge(chosen)
 
     @precondition(lambda self: self.model.dead())
     @rule(lowest_priority=lowest_priorities, limit=limits)
@@ -273,7 +279,9 @@ class VerbHistories(RuleBasedStateMachine):
         dead_lettered_states = [MessageState.DEAD_LETTERED]
         chosen = self.model.select(dead_lettered_states, lowest_priority, limit)
         selection = MessageSelection(dead_lettered_states, _at_least(lowest_priority), limit)
-        assert self.run(redrive(self.broker, self.queue, self.queue, selection, None)) == self.model.redrive(chosen)
+        assert self.run(redrive(self.broker.redriving, self.queue, self.queue, selection, None)) == self.model.redrive(
+            chosen
+        )
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(
@@ -289,22 +297,22 @@ class VerbHistories(RuleBasedStateMachine):
         def change(message: Message) -> Edit:
             return Edit(message, delay=due_in, priority=priority)
 
-        result = self._result_or_code(edit(self.broker, self.queue, number, change, _if_match(is_stale)))
+        result = self._result_or_code(edit(self.broker.editing, self.queue, number, change, _if_match(is_stale)))
         assert (result if isinstance(result, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(pick=picks, is_stale=is_stale_choices)
     def cancel(self, pick: int, is_stale: bool) -> None:
         number = self._picked(pick)
-        result = self._result_or_code(cancel(self.broker, self.queue, number, _if_match(is_stale)))
+        result = self._result_or_code(cancel(self.broker.editing, self.queue, number, _if_match(is_stale)))
         assert (result or "cancelled") == self.model.cancel(number, is_stale)
 
     @precondition(lambda self: len(self.model.known_numbers()) > MAX_MESSAGES)
     @rule()
     def delete_the_queue_and_make_it_again(self) -> None:
-        self.run(delete_queue(self.broker, self.queue))
+        self.run(delete_queue(self.broker.queues, self.queue))
         before = self.queue
-        self.queue, made = self.run(put_queue(self.broker, NAME, SETTINGS))
+        self.queue, made = self.run(put_queue(self.broker.queues, NAME, SETTINGS))
         assert made
         assert self.queue.id != before.id
         self.model.recreate()
@@ -348,9 +356,9 @@ class VerbHistories(RuleBasedStateMachine):
         return known[pick % len(known)]
 
     async def _sweep(self) -> None:
-        await expire_locks(self.broker)
-        await promote_scheduled(self.broker)
-        await expire_overdue(self.broker)
+        await expire_locks(self.broker.sweeping)
+        await promote_scheduled(self.broker.scheduling)
+        await expire_overdue(self.broker.expiring)
 
     def _result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
         """Return the result of an operation, or the code of its refusal."""
@@ -360,7 +368,7 @@ class VerbHistories(RuleBasedStateMachine):
             return _result_code(refusal)
 
     def _receive(self, request: ReceiveRequest, expected: list[int]) -> Any:
-        return multiple(*self._locked(self.run(receive(self.broker, self.queue, request)), expected))
+        return multiple(*self._locked(self.run(receive(self.broker.receiving, self.queue, request)), expected))
 
     def _locked(self, messages: list[Message], expected: list[int]) -> list[str]:
         """Check the numbers of received messages and return their tokens."""
@@ -370,7 +378,7 @@ class VerbHistories(RuleBasedStateMachine):
         return [_token(message) for message in messages]
 
     def _settle(self, request: SettlementRequest, expected: str) -> None:
-        (answer,) = self.run(settle(self.broker, self.queue, [request]))
+        (answer,) = self.run(settle(self.broker.settling, self.queue, [request]))
         assert _result_code(answer) == expected
 
 

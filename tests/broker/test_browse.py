@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from app.broker import browse as browsing
-from app.broker.broker import Broker
 from app.broker.browse import BATCH_SIZE, MAX_SECONDS, browse, read_message
 from app.broker.filters import CelFilter, Filter, MatchAll
 from app.broker.ports import Store
@@ -17,7 +16,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.sending import NewMessage
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 COUNT = 8
@@ -47,14 +46,14 @@ class SlowStore:
 class Scene:
     """A queue of eight messages, numbered from 1."""
 
-    broker: Broker
+    broker: OpenBroker
     store: SlowStore
     queue: Queue
 
     async def page(self, most: int, after: int = 0, matching: Filter | None = None) -> tuple[list[int], int | None]:
         """Return the sequence numbers of the messages on a page, and the start of the next page."""
         states = [MessageState.AVAILABLE]
-        found, following = await browse(self.broker, self.queue, states, matching or MatchAll(), after, most)
+        found, following = await browse(self.broker.browsing, self.queue, states, matching or MatchAll(), after, most)
         return [message.sequence_number for message in found], following
 
 
@@ -63,7 +62,7 @@ async def scene() -> AsyncIterator[Scene]:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [NewMessage(Envelope(""))] * COUNT)
+        await send(broker.sending, queue, [NewMessage(Envelope(""))] * COUNT)
         store = SlowStore(broker.store, clock)
         yield Scene(replace(broker, store=cast("Store", store)), store, queue)
 
@@ -84,7 +83,9 @@ async def test_a_page_reads_one_extra_message_and_a_filtered_page_a_batch(scene:
 
 
 async def test_a_page_weighs_no_more_than_a_response_may(scene: Scene) -> None:
-    scene.broker = replace(scene.broker, max_response_bytes=3 * MESSAGE_OVERHEAD_BYTES)
+    scene.broker = replace(
+        scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=3 * MESSAGE_OVERHEAD_BYTES)
+    )
     assert await scene.page(5) == ([1, 2, 3], 3)
     assert await scene.page(5, 3) == ([4, 5, 6], 6)
     assert await scene.page(5, 6) == ([7, 8], None)
@@ -109,6 +110,6 @@ async def test_a_page_ends_at_its_byte_limit(
 
 
 async def test_a_message_is_read_by_its_sequence_number(scene: Scene) -> None:
-    assert (await read_message(scene.broker, scene.queue, 3)).sequence_number == 3
+    assert (await read_message(scene.broker.browsing, scene.queue, 3)).sequence_number == 3
     with pytest.raises(MessageNotFound, match=f"holds no message {COUNT + 1}"):
-        await read_message(scene.broker, scene.queue, COUNT + 1)
+        await read_message(scene.broker.browsing, scene.queue, COUNT + 1)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.current_queue import with_current_queue
 from app.broker.ports import QueueGone
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
+from tests.brokers import OpenBroker
 
 
-async def test_a_queue_that_is_deleted_at_each_try_is_not_found(broker: Broker) -> None:
+async def test_a_queue_that_is_deleted_at_each_try_is_not_found(broker: OpenBroker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     tries: list[Queue] = []
 
@@ -18,11 +18,11 @@ async def test_a_queue_that_is_deleted_at_each_try_is_not_found(broker: Broker) 
         raise QueueGone
 
     with pytest.raises(QueueNotFound, match="orders"):
-        await with_current_queue(broker, queue, go, broker.queue_cache.by_name)
+        await with_current_queue(broker.queue_cache, queue, go, broker.queue_cache.by_name)
     assert tries == [queue, queue]
 
 
-async def test_an_operation_moves_to_the_new_queue_of_the_same_name(broker: Broker) -> None:
+async def test_an_operation_moves_to_the_new_queue_of_the_same_name(broker: OpenBroker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     assert await broker.queue_cache.by_name("orders") == queue
     assert await broker.store.queues.delete(queue)
@@ -33,4 +33,4 @@ async def test_an_operation_moves_to_the_new_queue_of_the_same_name(broker: Brok
             raise QueueGone
         return present
 
-    assert await with_current_queue(broker, queue, store, broker.queue_cache.by_name) == again
+    assert await with_current_queue(broker.queue_cache, queue, store, broker.queue_cache.by_name) == again

@@ -9,7 +9,6 @@ from typing import TypeAlias
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, reload_queue
 from app.broker.receive import ReceiveRequest, receive, receive_once
@@ -24,7 +23,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, token_of
 from app.maintenance.expiry import expire_locks
 from app.store.migrate import migrate
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 MAX_DELIVERY_COUNT = 1
@@ -35,7 +34,7 @@ LOCK_SECONDS = 30
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[OpenBroker]:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)
     async with sqlite_broker(url, clock) as broker:
@@ -43,52 +42,52 @@ async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings(max_delivery_count=MAX_DELIVERY_COUNT))
     return queue
 
 
-async def sent(broker: Broker, queue: Queue, count: int = 1) -> list[int]:
-    receipts = await send(broker, queue, [NewMessage(Envelope("")) for _ in range(count)])
+async def sent(broker: OpenBroker, queue: Queue, count: int = 1) -> list[int]:
+    receipts = await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(count)])
     return [receipt.sequence_number for receipt in receipts]
 
 
-async def one_by_one(broker: Broker, queue: Queue) -> Message:
-    (message,) = await receive(broker, queue, ReceiveRequest())
+async def one_by_one(broker: OpenBroker, queue: Queue) -> Message:
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
     return message
 
 
-async def one_by_key(broker: Broker, queue: Queue) -> Message:
+async def one_by_key(broker: OpenBroker, queue: Queue) -> Message:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_once(broker, queue, ReceiveRequest(), attempt)).result
+    (message,) = (await receive_once(broker.receiving, queue, ReceiveRequest(), attempt)).result
     return message
 
 
-async def abandon_uncounted(broker: Broker, queue: Queue, message: Message) -> None:
+async def abandon_uncounted(broker: OpenBroker, queue: Queue, message: Message) -> None:
     """A stopping receiver returns the message unprocessed."""
-    await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment(counted=False)))
+    await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment(counted=False)))
 
 
-async def disconnect(broker: Broker, queue: Queue, message: Message) -> None:
+async def disconnect(broker: OpenBroker, queue: Queue, message: Message) -> None:
     """The receiver disconnects before its response begins."""
-    await release_undelivered(broker, queue, [message])
+    await release_undelivered(broker.settling, queue, [message])
 
 
-async def change_settings(broker: Broker, queue: Queue, _message: Message) -> None:
+async def change_settings(broker: OpenBroker, queue: Queue, _message: Message) -> None:
     """The owner of the queue changes a setting that receivers rely on."""
-    now = await reload_queue(broker, queue.name)
-    await change_queue(broker, now, lambda old: replace(old, lock_duration=old.lock_duration + 1))
+    now = await reload_queue(broker.queues, queue.name)
+    await change_queue(broker.queues, now, lambda old: replace(old, lock_duration=old.lock_duration + 1))
 
 
-ReceiveMessage: TypeAlias = Callable[[Broker, Queue], Awaitable[Message]]
-EndDelivery: TypeAlias = Callable[[Broker, Queue, Message], Awaitable[None]]
+ReceiveMessage: TypeAlias = Callable[[OpenBroker, Queue], Awaitable[Message]]
+EndDelivery: TypeAlias = Callable[[OpenBroker, Queue, Message], Awaitable[None]]
 
 
 @pytest.mark.behaviour("S2.21")
 @pytest.mark.parametrize("ending", [abandon_uncounted, disconnect, change_settings])
 @pytest.mark.parametrize("receive_one", [one_by_one, one_by_key])
 async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue(
-    broker: Broker, queue: Queue, receive_one: ReceiveMessage, ending: EndDelivery
+    broker: OpenBroker, queue: Queue, receive_one: ReceiveMessage, ending: EndDelivery
 ) -> None:
     (number,) = await sent(broker, queue)
     for delivery in range(1, DELIVERIES + 1):
@@ -98,47 +97,47 @@ async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue
 
 
 @pytest.mark.behaviour("S2.29")
-async def test_a_delivery_limit_of_one_allows_one_failure(broker: Broker, queue: Queue) -> None:
+async def test_a_delivery_limit_of_one_allows_one_failure(broker: OpenBroker, queue: Queue) -> None:
     (number,) = await sent(broker, queue)
     await abandon_uncounted(broker, queue, await one_by_one(broker, queue))
     message = await one_by_one(broker, queue)
-    await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
-    assert await receive(broker, queue, ReceiveRequest()) == []
+    await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
+    assert await receive(broker.receiving, queue, ReceiveRequest()) == []
     (dead,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
     assert (dead.sequence_number, dead.failure_count, dead.dead_letter_reason) == (number, 1, MAX_DELIVERY_COUNT_REASON)
 
 
 @pytest.mark.behaviour("S2.3")
-async def test_the_dead_letter_queue_has_no_delivery_limit(broker: Broker, queue: Queue) -> None:
+async def test_the_dead_letter_queue_has_no_delivery_limit(broker: OpenBroker, queue: Queue) -> None:
     (number,) = await sent(broker, queue)
     message = await one_by_one(broker, queue)
-    await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
+    await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
     for _ in range(DELIVERIES):
-        (dead,) = await receive(broker, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
+        (dead,) = await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
         assert dead.sequence_number == number
-        await settle_one(broker, queue, abandon(broker, queue, token_of(dead), Abandonment()))
+        await settle_one(broker.settling, queue, abandon(queue, token_of(dead), Abandonment()))
 
 
 @pytest.mark.behaviour("S2.28")
 async def test_a_receiver_that_dies_with_several_messages_counts_a_failure_of_each(
-    broker: Broker, clock: VirtualClock
+    broker: OpenBroker, clock: VirtualClock
 ) -> None:
     queue, _ = await broker.store.queues.create("patient", QueueSettings(max_delivery_count=2))
     numbers = await sent(broker, queue, 2)
-    await receive(broker, queue, ReceiveRequest(max_messages=2))
+    await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     await clock.advance(LOCK_SECONDS)
-    await expire_locks(broker)
+    await expire_locks(broker.sweeping)
     stored = await broker.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
     assert [(m.sequence_number, m.delivery_count, m.failure_count) for m in stored] == [(n, 1, 1) for n in numbers]
 
 
 @pytest.mark.behaviour("S2.24")
-async def test_a_crash_before_the_response_still_counts_the_delivery(broker: Broker, clock: VirtualClock) -> None:
+async def test_a_crash_before_the_response_still_counts_the_delivery(broker: OpenBroker, clock: VirtualClock) -> None:
     """The claim counts the delivery, so after a crash the count may be too high but never too low."""
     queue, _ = await broker.store.queues.create("patient", QueueSettings(max_delivery_count=2))
     (number,) = await sent(broker, queue)
     assert await broker.store.claim(Claim(queue.id, 1, queue.settings.lock_duration))  # no response follows
     await clock.advance(LOCK_SECONDS)
-    await expire_locks(broker)
+    await expire_locks(broker.sweeping)
     message = await one_by_one(broker, queue)
     assert (message.sequence_number, message.delivery_count, message.failure_count) == (number, 2, 1)

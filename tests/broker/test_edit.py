@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.edit import MAX_TRIES, MessageChange, cancel, edit
@@ -20,6 +19,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, token_of
+from tests.brokers import OpenBroker
 
 
 class InterruptedStore:
@@ -41,8 +41,8 @@ class InterruptedStore:
 
 
 @pytest.fixture
-async def message(broker: Broker, queue: Queue) -> Message:
-    await send(broker, queue, [NewMessage(Envelope(""))])
+async def message(broker: OpenBroker, queue: Queue) -> Message:
+    await send(broker.sending, queue, [NewMessage(Envelope(""))])
     (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return message
 
@@ -52,60 +52,65 @@ def append_to_properties(text: bytes) -> MessageChange:
     return lambda message: Edit(message, properties=message.envelope.properties + text)
 
 
-async def test_concurrent_edits_are_both_applied(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_concurrent_edits_are_both_applied(broker: OpenBroker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     late = replace(
-        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+        broker,
+        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
     )
-    assert (await edit(late, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
+    assert (await edit(late.editing, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
 
 
-async def test_an_edit_with_a_stale_etag_is_refused(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_an_edit_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     for operation in (
-        edit(broker, queue, number, append_to_properties(b"a")),
-        edit(broker, queue, number, append_to_properties(b"c")),
+        edit(broker.editing, queue, number, append_to_properties(b"a")),
+        edit(broker.editing, queue, number, append_to_properties(b"c")),
     ):
         current = await broker.store.read(queue.id, number)
         assert current is not None
         late = replace(broker, store=InterruptedStore(broker.store, lambda operation=operation: operation))
         with pytest.raises(PreconditionFailed):
-            await edit(late, queue, number, append_to_properties(b"b"), [current.etag])
+            await edit(late.editing, queue, number, append_to_properties(b"b"), [current.etag])
     left = await broker.store.read(queue.id, number)
     assert left is not None
     assert left.envelope.properties == b"ac"
 
 
-async def test_cancel_with_a_stale_etag_is_refused(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_cancel_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     late = replace(
-        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+        broker,
+        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
     )
     with pytest.raises(PreconditionFailed):
-        await cancel(late, queue, number, [message.etag])
+        await cancel(late.editing, queue, number, [message.etag])
     assert await broker.store.read(queue.id, number) is not None
 
 
 async def test_a_cancel_without_an_etag_succeeds_after_a_concurrent_edit(
-    broker: Broker, queue: Queue, message: Message
+    broker: OpenBroker, queue: Queue, message: Message
 ) -> None:
     number = message.sequence_number
     late = replace(
-        broker, store=InterruptedStore(broker.store, lambda: edit(broker, queue, number, append_to_properties(b"a")))
+        broker,
+        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
     )
-    await cancel(late, queue, number)
+    await cancel(late.editing, queue, number)
     assert await broker.store.read(queue.id, number) is None
 
 
 async def test_a_message_received_meanwhile_is_neither_edited_nor_cancelled(
-    broker: Broker, queue: Queue, message: Message
+    broker: OpenBroker, queue: Queue, message: Message
 ) -> None:
     number = message.sequence_number
-    late = replace(broker, store=InterruptedStore(broker.store, lambda: receive(broker, queue, ReceiveRequest())))
+    late = replace(
+        broker, store=InterruptedStore(broker.store, lambda: receive(broker.receiving, queue, ReceiveRequest()))
+    )
     with pytest.raises(MessageLocked):
-        await edit(late, queue, number, append_to_properties(b"b"))
+        await edit(late.editing, queue, number, append_to_properties(b"b"))
     with pytest.raises(MessageLocked):
-        await cancel(broker, queue, number)
+        await cancel(broker.editing, queue, number)
 
 
 class BusyStore:
@@ -127,57 +132,65 @@ class BusyStore:
 
 
 EDIT_AND_CANCEL = pytest.mark.parametrize(
-    "operation", [lambda *arguments: edit(*arguments, append_to_properties(b"a")), cancel], ids=["edit", "cancellation"]
+    "operation",
+    [lambda *arguments: edit(*arguments, append_to_properties(b"a")), cancel],
+    ids=["edit", "cancellation"],
 )
 
 
 @EDIT_AND_CANCEL
 async def test_a_message_that_keeps_changing_is_busy(
-    broker: Broker, queue: Queue, message: Message, operation: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: OpenBroker, queue: Queue, message: Message, operation: Callable[[OpenBroker, Queue, int], Awaitable[object]]
 ) -> None:
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked, match="kept changing"):
-        await operation(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)).editing, queue, message.sequence_number)
     assert store.tries == MAX_TRIES
 
 
 @EDIT_AND_CANCEL
 async def test_a_locked_message_is_refused_at_once(
-    broker: Broker, queue: Queue, message: Message, operation: Callable[[Broker, Queue, int], Awaitable[object]]
+    broker: OpenBroker, queue: Queue, message: Message, operation: Callable[[OpenBroker, Queue, int], Awaitable[object]]
 ) -> None:
-    await receive(broker, queue, ReceiveRequest())
+    await receive(broker.receiving, queue, ReceiveRequest())
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked):
-        await operation(replace(broker, store=cast("Store", store)), queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)).editing, queue, message.sequence_number)
     assert store.tries == 0
 
 
-async def test_edit_and_cancel_with_the_current_etag_succeed(broker: Broker, queue: Queue, message: Message) -> None:
+async def test_edit_and_cancel_with_the_current_etag_succeed(
+    broker: OpenBroker, queue: Queue, message: Message
+) -> None:
     number = message.sequence_number
-    edited = await edit(broker, queue, number, append_to_properties(b"a"), [message.etag])
+    edited = await edit(broker.editing, queue, number, append_to_properties(b"a"), [message.etag])
     assert edited.envelope.properties == b"a"
-    await cancel(broker, queue, number, [edited.etag])
+    await cancel(broker.editing, queue, number, [edited.etag])
     assert await broker.store.read(queue.id, number) is None
 
 
 @pytest.mark.parametrize("due", [{"delay": HOUR}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
 async def test_an_available_or_scheduled_message_takes_a_due_time(
-    broker: Broker, queue: Queue, message: Message, due: dict[str, int]
+    broker: OpenBroker, queue: Queue, message: Message, due: dict[str, int]
 ) -> None:
     number = message.sequence_number
     for _ in range(2):
-        edited = await edit(broker, queue, number, lambda message: Edit(message, **due))
+        edited = await edit(broker.editing, queue, number, lambda message: Edit(message, **due))
         assert edited.state is MessageState.SCHEDULED
 
 
 @pytest.mark.parametrize("due", [{"delay": 0}, {"available_at": 1_900_000_000_000_000}], ids=["delay", "time"])
 @pytest.mark.parametrize("set_aside", [defer, lambda queue, token: dead_letter(queue, token, None, None)])
 async def test_a_deferred_or_dead_lettered_message_takes_no_due_time(
-    broker: Broker, queue: Queue, message: Message, due: dict[str, int], set_aside: Callable[[Queue, LockToken], Any]
+    broker: OpenBroker,
+    queue: Queue,
+    message: Message,
+    due: dict[str, int],
+    set_aside: Callable[[Queue, LockToken], Any],
 ) -> None:
     number = message.sequence_number
-    (received,) = await receive(broker, queue, ReceiveRequest())
-    await settle_one(broker, queue, set_aside(queue, token_of(received)))
+    (received,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await settle_one(broker.settling, queue, set_aside(queue, token_of(received)))
     with pytest.raises(Conflict):
-        await edit(broker, queue, number, lambda message: Edit(message, **due))
-    assert (await edit(broker, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"
+        await edit(broker.editing, queue, number, lambda message: Edit(message, **due))
+    assert (await edit(broker.editing, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"

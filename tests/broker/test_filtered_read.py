@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 from app.broker import browse as browsing
-from app.broker import purge as purging
-from app.broker.broker import Broker
+from app.broker import select_messages
 from app.broker.browse import browse
 from app.broker.filtered_read import read_filtered
 from app.broker.filters import CelFilter, MatchAll
-from app.broker.purge import MessageSelection, purge, redrive
+from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.redrive import redrive
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.domain.delivery import START_POSITION
 from app.domain.message import Envelope, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import NewMessage
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 BATCH_SIZE = 10
@@ -61,42 +62,42 @@ class CountingStore:
 
 
 @pytest.fixture
-async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Broker, Queue, CountingStore]]:
-    monkeypatch.setattr(purging, "BATCH_SIZE", BATCH_SIZE)
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[OpenBroker, Queue, CountingStore]]:
+    monkeypatch.setattr(select_messages, "BATCH_SIZE", BATCH_SIZE)
     monkeypatch.setattr(browsing, "BATCH_SIZE", BATCH_SIZE)
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
+        await send(broker.sending, queue, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
         store = CountingStore(broker.store)
         yield replace(broker, store=store), queue, store
 
 
-def pages(broker: Broker, queue: Queue) -> Awaitable[Any]:
+def pages(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     states = [MessageState.AVAILABLE]
-    return asyncio.gather(*(browse(broker, queue, states, MatchAll(), 0, 4 * BATCH_SIZE) for _ in range(10)))
+    return asyncio.gather(*(browse(broker.browsing, queue, states, MatchAll(), 0, 4 * BATCH_SIZE) for _ in range(10)))
 
 
-def purges(broker: Broker, queue: Queue) -> Awaitable[Any]:
+def purges(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     selection = MessageSelection([MessageState.AVAILABLE], MatchAll())
-    return asyncio.gather(*(purge(broker, queue, selection) for _ in range(10)))
+    return asyncio.gather(*(purge(broker.purging, queue, selection) for _ in range(10)))
 
 
-def redrives(broker: Broker, queue: Queue) -> Awaitable[Any]:
+def redrives(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE)
-    return asyncio.gather(*(redrive(broker, queue, queue, selection, None) for _ in range(10)))
+    return asyncio.gather(*(redrive(broker.redriving, queue, queue, selection, None) for _ in range(10)))
 
 
-def filtered_page(broker: Broker, queue: Queue) -> Awaitable[Any]:
-    return browse(broker, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
+def filtered_page(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
+    return browse(broker.browsing, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
 
 
-def filtered_receive(broker: Broker, queue: Queue) -> Awaitable[Any]:
-    return receive(broker, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL))
+def filtered_receive(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
+    return receive(broker.receiving, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL))
 
 
 @pytest.mark.parametrize("work", [pages, purges, redrives, filtered_page, filtered_receive])
 async def test_a_read_keeps_only_summaries_of_its_matches(
-    scene: tuple[Broker, Queue, CountingStore], work: Callable[[Broker, Queue], Awaitable[Any]]
+    scene: tuple[OpenBroker, Queue, CountingStore], work: Callable[[OpenBroker, Queue], Awaitable[Any]]
 ) -> None:
     broker, queue, store = scene
     gc.collect()
@@ -110,10 +111,12 @@ async def test_a_read_keeps_only_summaries_of_its_matches(
     assert store.max_in_memory == 0
 
 
-async def test_the_weight_of_a_read_counts_its_rows_and_properties(scene: tuple[Broker, Queue, CountingStore]) -> None:
+async def test_the_weight_of_a_read_counts_its_rows_and_properties(
+    scene: tuple[OpenBroker, Queue, CountingStore],
+) -> None:
     broker, queue, _ = scene
-    await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
+    await send(broker.sending, queue, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
     read = partial(broker.store.candidates, queue.id, MessageState.AVAILABLE, START_POSITION, 3)
-    batch = await read_filtered(broker, ALL, read)
+    batch = await read_filtered(broker.searches, ALL, read)
     assert (batch.count, len(batch.matches)) == (3, 2)
     assert batch.weight == 3 * MESSAGE_OVERHEAD_BYTES + len(b'{"a":1}')

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest, receive, receive_once
@@ -19,7 +18,7 @@ from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.sending import NewMessage, create_draft
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
 from app.maintenance.wake_receivers import wake_receivers
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
@@ -43,7 +42,7 @@ class CountingStore:
 class Scene:
     """An empty queue, and the receivers that wait on it."""
 
-    broker: Broker
+    broker: OpenBroker
     store: CountingStore
     queue: Queue
     waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
@@ -53,12 +52,12 @@ class Scene:
         for subject in subjects:
             message_filter = None if subject is None else CelFilter(f"message.subject == '{subject}'")
             request = ReceiveRequest(max_messages=most, wait_seconds=50, message_filter=message_filter)
-            self.waiting.append(asyncio.create_task(receive(self.broker, self.queue, request)))
+            self.waiting.append(asyncio.create_task(receive(self.broker.receiving, self.queue, request)))
         await self.settle()
         self.store.reads = 0
 
     async def send(self, *subjects: str) -> None:
-        await send(self.broker, self.queue, new_messages(*subjects))
+        await send(self.broker.sending, self.queue, new_messages(*subjects))
         await self.settle()
 
     async def send_without_wake_up(self, *subjects: str) -> None:
@@ -104,7 +103,7 @@ async def test_a_receive_that_does_not_wait_does_not_join_the_wait_queue(
 ) -> None:
     wait_keys: list[int] = []
     scene.broker.wait_queue.on_first_waiter = wait_keys.append
-    assert await receive(scene.broker, scene.queue, ReceiveRequest(message_filter=message_filter)) == []
+    assert await receive(scene.broker.receiving, scene.queue, ReceiveRequest(message_filter=message_filter)) == []
     assert wait_keys == []
 
 
@@ -113,7 +112,7 @@ async def test_a_receiver_waits_for_its_wait_seconds(scene: Scene, message_filte
     clock: Any = scene.broker.clock
     await clock.advance(10)
     request = ReceiveRequest(wait_seconds=0.5, message_filter=message_filter)
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, request))
+    waiting = asyncio.create_task(receive(scene.broker.receiving, scene.queue, request))
     await scene.settle()
     await clock.advance(0.4)
     await scene.settle()
@@ -146,16 +145,18 @@ async def test_a_message_without_a_matching_filter_costs_one_poll_per_receiver(s
 async def test_the_periodic_wake_up_reaches_every_receiver(scene: Scene) -> None:
     await scene.wait_for("a", "b", "c", None)
     await scene.send_without_wake_up("c", "z")
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert scene.received() == [None, None, "c", "z"]
 
 
 @pytest.mark.parametrize("response_bytes", [MAX_RESPONSE_BYTES, 1], ids=["usual", "less than one message"])
 async def test_unfiltered_receivers_cost_one_poll_per_wake_up(scene: Scene, response_bytes: int) -> None:
-    scene.broker = replace(scene.broker, max_response_bytes=response_bytes)
+    scene.broker = replace(
+        scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=response_bytes)
+    )
     await scene.wait_for(None, None, None, None)
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert scene.store.reads == 1
 
@@ -163,7 +164,7 @@ async def test_unfiltered_receivers_cost_one_poll_per_wake_up(scene: Scene, resp
 async def test_a_full_receive_wakes_the_next_receiver(scene: Scene) -> None:
     await scene.wait_for(None, None, None, most=2)
     await scene.send_without_wake_up("x", "x", "y", "y")
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert scene.received() == ["x", "y", None]
 
@@ -171,10 +172,12 @@ async def test_a_full_receive_wakes_the_next_receiver(scene: Scene) -> None:
 @pytest.mark.parametrize(("spare", "reads"), [(0, 1), (-1, 2)], ids=["room for any other", "perhaps no room"])
 async def test_the_next_receiver_polls_if_a_response_may_have_been_full(scene: Scene, spare: int, reads: int) -> None:
     empty, largest = MESSAGE_OVERHEAD_BYTES, DEFAULT_MAX_MESSAGE_BYTES + MESSAGE_OVERHEAD_BYTES
-    scene.broker = replace(scene.broker, max_response_bytes=empty + largest + spare)
+    scene.broker = replace(
+        scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=empty + largest + spare)
+    )
     await scene.wait_for(None, None, most=2)
     await scene.send_without_wake_up("x")
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert scene.received() == ["x", None]
     assert scene.store.reads == reads
@@ -183,10 +186,10 @@ async def test_the_next_receiver_polls_if_a_response_may_have_been_full(scene: S
 async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker, scene.queue, request, attempt))
+    once = asyncio.create_task(receive_once(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None, None)
     await scene.send_without_wake_up("x", "y")
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert [message.envelope.subject for message in (await once).result] == ["x"]
     assert scene.received() == ["y", None]
@@ -196,10 +199,10 @@ async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -
 async def test_a_receive_with_a_key_that_is_not_full_wakes_no_other_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(max_messages=2, wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker, scene.queue, request, attempt))
+    once = asyncio.create_task(receive_once(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None)
     await scene.send_without_wake_up("x")
-    await wake_receivers(scene.broker)
+    await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
     assert [message.envelope.subject for message in (await once).result] == ["x"]
     assert scene.received() == [None]

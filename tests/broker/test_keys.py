@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.keys import (
     CACHE_SECONDS,
     MAX_SECRET_LENGTH,
@@ -21,19 +20,20 @@ from app.broker.keys import (
 from app.domain.access import ANONYMOUS, KEY_BYTES, KEY_PREFIX, MAX_LIVE_KEYS_PER_PRINCIPAL, ApiKey, Grant, Right
 from app.domain.instant import MINUTE, SECOND
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
+from tests.brokers import OpenBroker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 GRANT = Grant(frozenset({Right.SEND}), ("orders",))
 
 
 @pytest.fixture
-async def authenticator(broker: Broker, clock: VirtualClock) -> AsyncIterator[Authenticator]:
+async def authenticator(broker: OpenBroker, clock: VirtualClock) -> AsyncIterator[Authenticator]:
     authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=False)
     yield authenticator
     await authenticator.close()
 
 
-async def create(broker: Broker, principal: str = "shop", lasting: int | None = None) -> NewApiKey:
+async def create(broker: OpenBroker, principal: str = "shop", lasting: int | None = None) -> NewApiKey:
     now = broker.clock.now()
     return await create_key(broker.store.keys, principal, GRANT, now, None if lasting is None else now + lasting)
 
@@ -49,7 +49,7 @@ async def is_refused(authenticator: Authenticator, secret: str | None) -> bool:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_digest_of_a_secret_is_stored(broker: Broker) -> None:
+async def test_only_the_digest_of_a_secret_is_stored(broker: OpenBroker) -> None:
     first, second = await create(broker, lasting=MINUTE), await create(broker)
     assert first.secret.startswith(KEY_PREFIX)
     assert len(first.secret) >= len(KEY_PREFIX) + KEY_BYTES
@@ -59,7 +59,7 @@ async def test_only_the_digest_of_a_secret_is_stored(broker: Broker) -> None:
     assert first.key.expires_at == broker.clock.now() + MINUTE
 
 
-async def test_the_live_keys_of_a_principal_are_limited(broker: Broker) -> None:
+async def test_the_live_keys_of_a_principal_are_limited(broker: OpenBroker) -> None:
     keys = [await create(broker) for _ in range(MAX_LIVE_KEYS_PER_PRINCIPAL)]
     with pytest.raises(TooManyKeys):
         await create(broker)
@@ -67,7 +67,7 @@ async def test_the_live_keys_of_a_principal_are_limited(broker: Broker) -> None:
     await create(broker)
 
 
-async def test_only_a_live_key_can_be_revoked(broker: Broker) -> None:
+async def test_only_a_live_key_can_be_revoked(broker: OpenBroker) -> None:
     created = await create(broker)
     await revoke_key(broker.store.keys, created.key.id)
     for key_id in (created.key.id, "none"):
@@ -78,7 +78,7 @@ async def test_only_a_live_key_can_be_revoked(broker: Broker) -> None:
 # ---- authentication --------------------------------------------------------------------------------------------------
 
 
-async def test_a_live_key_authenticates_its_principal(broker: Broker, authenticator: Authenticator) -> None:
+async def test_a_live_key_authenticates_its_principal(broker: OpenBroker, authenticator: Authenticator) -> None:
     created = await create(broker)
     principal = await authenticator.authenticate(created.secret)
     assert (principal.name, principal.grant, principal.key_id) == ("shop", GRANT, created.key.id)
@@ -86,13 +86,15 @@ async def test_a_live_key_authenticates_its_principal(broker: Broker, authentica
         assert await is_refused(authenticator, secret)
 
 
-async def test_a_secret_has_at_most_256_characters(broker: Broker, authenticator: Authenticator) -> None:
+async def test_a_secret_has_at_most_256_characters(broker: OpenBroker, authenticator: Authenticator) -> None:
     for secret in ("x" * MAX_SECRET_LENGTH, "x" * (MAX_SECRET_LENGTH + 1)):
         await adopt_key(broker.store.keys, secret, secret[-300:], GRANT, broker.clock.now())
         assert await is_refused(authenticator, secret) is (len(secret) > MAX_SECRET_LENGTH)
 
 
-async def test_a_cached_key_expires_on_time(broker: Broker, authenticator: Authenticator, clock: VirtualClock) -> None:
+async def test_a_cached_key_expires_on_time(
+    broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
+) -> None:
     created = await create(broker, lasting=SECOND)
     assert not await is_refused(authenticator, created.secret)
     await clock.advance(1)
@@ -100,7 +102,7 @@ async def test_a_cached_key_expires_on_time(broker: Broker, authenticator: Authe
 
 
 async def test_a_key_revoked_by_another_process_ends_within_seconds(
-    broker: Broker, authenticator: Authenticator, clock: VirtualClock
+    broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
 ) -> None:
     created = await create(broker)
     assert not await is_refused(authenticator, created.secret)
@@ -109,7 +111,7 @@ async def test_a_key_revoked_by_another_process_ends_within_seconds(
     assert await is_refused(authenticator, created.secret)
 
 
-async def test_a_key_revoked_by_this_process_ends_at_once(broker: Broker, authenticator: Authenticator) -> None:
+async def test_a_key_revoked_by_this_process_ends_at_once(broker: OpenBroker, authenticator: Authenticator) -> None:
     created = await create(broker)
     assert not await is_refused(authenticator, created.secret)
     await revoke_key(broker.store.keys, created.key.id)
@@ -117,7 +119,7 @@ async def test_a_key_revoked_by_this_process_ends_at_once(broker: Broker, authen
     assert await is_refused(authenticator, created.secret)
 
 
-async def test_a_key_with_another_secret_is_refused(broker: Broker, clock: VirtualClock) -> None:
+async def test_a_key_with_another_secret_is_refused(broker: OpenBroker, clock: VirtualClock) -> None:
     created = await create(broker)
 
     class Loose:
@@ -139,7 +141,7 @@ async def test_a_key_with_another_secret_is_refused(broker: Broker, clock: Virtu
 
 
 async def test_a_server_without_keys_is_open_until_its_first_key_and_never_again(
-    broker: Broker, clock: VirtualClock
+    broker: OpenBroker, clock: VirtualClock
 ) -> None:
     authenticator = Authenticator(broker.store.keys, clock, anonymous_without_keys=True)
     assert await authenticator.authenticate(None) == ANONYMOUS
@@ -155,7 +157,7 @@ async def test_a_server_without_keys_is_open_until_its_first_key_and_never_again
 
 
 async def test_the_use_of_a_key_is_recorded_once(
-    broker: Broker, authenticator: Authenticator, clock: VirtualClock
+    broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
 ) -> None:
     used, unused = await create(broker), await create(broker)
     await clock.advance(1)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.renew import renew
@@ -22,7 +21,7 @@ from app.domain.settlement import MAX_GENERATION, LockedMessage, LockToken, Remo
 from app.maintenance.expiry import expire_locks
 from app.store.migrate import migrate
 from tests.broker.recorders import RecordingLockStore
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.faults.polling import wait_until
 from tests.virtual_clock import VirtualClock, run_advancing
 
@@ -48,27 +47,27 @@ class InterruptedStore:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Broker]:
+async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[OpenBroker]:
     url = f"sqlite:///{tmp_path / 'peeklock.db'}"
     migrate(url)
     async with sqlite_broker(url, clock) as broker:
         yield broker
 
 
-async def held_token(broker: Broker, queue: Queue) -> LockToken:
-    await send(broker, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker, queue, ReceiveRequest())
+async def held_token(broker: OpenBroker, queue: Queue) -> LockToken:
+    await send(broker.sending, queue, [NewMessage(Envelope(""))])
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
     return LockToken(message.sequence_number, message.lock_token or b"")
 
 
 @pytest.mark.behaviour("S3.26", "S3.34")
 async def test_a_lock_that_expires_during_a_settlement_is_lost_and_its_row_freed(
-    broker: Broker, queue: Queue, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
-    await renew(broker, queue, token)  # only a renewed lock needs a second try
+    await renew(broker.renewing, queue, token)  # only a renewed lock needs a second try
     interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
-    (answer,) = await settle(interrupted, queue, [complete(queue, token)])
+    (answer,) = await settle(interrupted.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.cause is LossCause.EXPIRED
     (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
@@ -76,52 +75,52 @@ async def test_a_lock_that_expires_during_a_settlement_is_lost_and_its_row_freed
 
 
 async def test_a_late_settlement_reports_lock_lost_after_a_concurrent_sweep(
-    broker: Broker, queue: Queue, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
     await clock.advance(LOCK_SECONDS)
-    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker)))
-    (answer,) = await settle(interrupted, queue, [complete(queue, token)])
+    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker.sweeping)))
+    (answer,) = await settle(interrupted.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.lost_at == clock.now()
 
 
 @pytest.mark.behaviour("S0.6")
-async def test_a_concurrent_copy_of_a_settlement_gets_the_same_outcome(broker: Broker, queue: Queue) -> None:
+async def test_a_concurrent_copy_of_a_settlement_gets_the_same_outcome(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker, queue, token)
+    await renew(broker.renewing, queue, token)
     interrupted = replace(
-        broker, store=InterruptedStore(broker.store, lambda: settle_one(broker, queue, complete(queue, token)))
+        broker, store=InterruptedStore(broker.store, lambda: settle_one(broker.settling, queue, complete(queue, token)))
     )
-    answer = await settle_one(interrupted, queue, complete(queue, token))
+    answer = await settle_one(interrupted.settling, queue, complete(queue, token))
     assert answer.replayed
 
 
 async def test_a_renewal_of_a_lock_that_expires_meanwhile_is_refused(
-    broker: Broker, queue: Queue, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
     interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
     with pytest.raises(LockLost):
-        await renew(interrupted, queue, token)
+        await renew(interrupted.renewing, queue, token)
 
 
-async def test_a_live_lock_is_lost_only_if_its_own_generation_has_expired(broker: Broker, queue: Queue) -> None:
+async def test_a_live_lock_is_lost_only_if_its_own_generation_has_expired(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker, queue, token)
+    await renew(broker.renewing, queue, token)
     (locked,) = await broker.store.locked_messages([token])
     assert locked is not None
-    assert await release_lost(broker, locked, locked.lock_generation + 1) is None
-    lost = await release_lost(broker, locked, locked.lock_generation)
+    assert await release_lost(broker.settling.releasing, locked, locked.lock_generation + 1) is None
+    lost = await release_lost(broker.settling.releasing, locked, locked.lock_generation)
     assert lost is not None
     assert (lost.cause, lost.delivered_again) == (LossCause.EXPIRED, False)
 
 
-async def test_settling_deletes_the_record_of_a_renewed_lock(broker: Broker, queue: Queue) -> None:
+async def test_settling_deletes_the_record_of_a_renewed_lock(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker, queue, token)
+    await renew(broker.renewing, queue, token)
     locks = RecordingLockStore(broker.lock_store)
-    await settle_one(replace(broker, lock_store=locks), queue, complete(queue, token))
+    await settle_one(replace(broker, lock_store=locks).settling, queue, complete(queue, token))
     assert locks.dropped == [(token, MAX_GENERATION)]
 
 
@@ -139,11 +138,11 @@ class BusyStore:
 
 
 async def test_a_settlement_pauses_before_it_tries_a_held_row_again(
-    broker: Broker, queue: Queue, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
     interrupted = replace(broker, store=BusyStore(broker.store))
-    settling = asyncio.create_task(settle(interrupted, queue, [complete(queue, token)]))
+    settling = asyncio.create_task(settle(interrupted.settling, queue, [complete(queue, token)]))
     await wait_until(lambda: clock.timers or settling.done(), "it pauses")
     assert not settling.done()
     assert [type(answer) for answer in await run_advancing(clock, settling)] == [MessageBusy]

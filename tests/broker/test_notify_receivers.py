@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.send import send
 from app.domain.instant import HOUR
 from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.queue import Queue
 from app.domain.sending import NewMessage
 from tests.broker.recorders import RecordingNotifier
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 
@@ -22,32 +21,32 @@ def notifier() -> RecordingNotifier:
 
 
 @pytest.fixture
-async def broker(notifier: RecordingNotifier) -> AsyncIterator[Broker]:
+async def broker(notifier: RecordingNotifier) -> AsyncIterator[OpenBroker]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         yield replace(broker, notifier=notifier)
 
 
 async def test_a_send_wakes_a_receiver_for_each_message(
-    broker: Broker, queue: Queue, notifier: RecordingNotifier
+    broker: OpenBroker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
-    await send(broker, queue, [NewMessage(Envelope(""))] * 3)
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
     assert notifier.notified == [(queue.id, 3)]
     assert notifier.changes_of_schedule == 0
 
 
 async def test_a_notification_names_only_messages_that_overtake_others(
-    broker: Broker, queue: Queue, notifier: RecordingNotifier
+    broker: OpenBroker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
     """Searches find the others when they continue."""
     priorities = (DEFAULT_PRIORITY - 1, DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
-    await send(broker, queue, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
+    await send(broker.sending, queue, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
     assert notifier.passed_numbers == [3]
 
 
 async def test_a_delayed_message_changes_the_schedule(
-    broker: Broker, queue: Queue, notifier: RecordingNotifier
+    broker: OpenBroker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
-    await send(broker, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])
+    await send(broker.sending, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])
     assert (notifier.notified, notifier.changes_of_schedule) == ([], 1)
-    await send(broker, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""))])
+    await send(broker.sending, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""))])
     assert (notifier.notified, notifier.changes_of_schedule) == ([(queue.id, 1)], 2)

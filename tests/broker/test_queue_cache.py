@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import reload_queue
 from app.domain.message import BodyKind, Envelope
@@ -15,7 +14,7 @@ from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.refusals import InvalidRequest, MessageTooLarge, QueueNotFound
 from app.domain.sending import NewMessage
 from app.store.migrate import migrate
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
@@ -39,12 +38,12 @@ async def test_a_reload_finds_that_another_process_deleted_the_queue(tmp_path: P
         assert await broker.queue_cache.by_name("orders") == queue
         await broker.store.queues.delete(queue)
         with pytest.raises(QueueNotFound):
-            await reload_queue(broker, "orders")
+            await reload_queue(broker.queues, "orders")
         with pytest.raises(QueueNotFound):
             await broker.queue_cache.by_name("orders")
 
 
-async def recreate(broker: Broker, queue: Queue) -> Queue:
+async def recreate(broker: OpenBroker, queue: Queue) -> Queue:
     """Replace the queue by a new one of the same name, as another process would."""
     assert await broker.store.queues.delete(queue)
     recreated, _ = await broker.store.queues.create(queue.name, QueueSettings())
@@ -55,7 +54,7 @@ async def recreate(broker: Broker, queue: Queue) -> Queue:
     "forget", [QueueCache.forget, lambda queue_cache, _queue: queue_cache.clear()], ids=["it", "all"]
 )
 async def test_a_queue_is_cached_by_name_and_id_until_it_is_removed(
-    broker: Broker, forget: Callable[[QueueCache, Queue], None]
+    broker: OpenBroker, forget: Callable[[QueueCache, Queue], None]
 ) -> None:
     queue_cache = broker.queue_cache
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
@@ -67,7 +66,7 @@ async def test_a_queue_is_cached_by_name_and_id_until_it_is_removed(
     assert await queue_cache.by_id(queue.id + 1) is None
 
 
-async def test_reload_for_send_returns_the_recreated_queue(broker: Broker) -> None:
+async def test_reload_for_send_returns_the_recreated_queue(broker: OpenBroker) -> None:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
     assert await broker.queue_cache.by_name("orders") == queue
     recreated = await recreate(broker, queue)
@@ -76,7 +75,7 @@ async def test_reload_for_send_returns_the_recreated_queue(broker: Broker) -> No
     assert await broker.queue_cache.by_name("orders") == recreated
 
 
-async def test_a_created_queue_replaces_a_cached_miss(broker: Broker) -> None:
+async def test_a_created_queue_replaces_a_cached_miss(broker: OpenBroker) -> None:
     with pytest.raises(QueueNotFound, match="There is no queue named orders"):
         await broker.queue_cache.by_name("orders")
     queue, made = await broker.queue_cache.create("orders", QueueSettings())
@@ -85,7 +84,7 @@ async def test_a_created_queue_replaces_a_cached_miss(broker: Broker) -> None:
     assert await broker.queue_cache.create("orders", QueueSettings()) == (queue, False)
 
 
-async def test_a_queue_is_created_only_for_a_valid_name(broker: Broker) -> None:
+async def test_a_queue_is_created_only_for_a_valid_name(broker: OpenBroker) -> None:
     with pytest.raises(InvalidRequest, match="is not a valid queue name"):
         await broker.queue_cache.by_name_for_send("-orders")
     assert await broker.store.queues.by_name("-orders") is None

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.ports import LockStore, QueueStore, Store
 from app.broker.queues import (
     MAX_TRIES,
@@ -17,9 +16,9 @@ from app.broker.queues import (
     list_queues,
     put_queue,
     reload_queue,
-    revoke_locks,
 )
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.revoke_locks import revoke_locks
 from app.broker.send import send
 from app.domain.instant import MINUTE
 from app.domain.message import Envelope
@@ -28,15 +27,15 @@ from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavaila
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
 from tests.broker.recorders import RecordingLockStore, RecordingNotifier
-from tests.brokers import dead_letter_all
+from tests.brokers import OpenBroker, dead_letter_all
 
 SETTINGS = QueueSettings(description="as it was")
 CHANGED = QueueSettings(description="as it is")
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
-    queue, made = await put_queue(broker, "orders", SETTINGS)
+async def queue(broker: OpenBroker) -> Queue:
+    queue, made = await put_queue(broker.queues, "orders", SETTINGS)
     assert made
     return queue
 
@@ -77,11 +76,13 @@ class StoreWithQueues:
         return getattr(self._store, name)
 
 
-def contended_broker(broker: Broker, times: int, interrupt: Callable[[], Awaitable[object]] | None = None) -> Broker:
+def contended_broker(
+    broker: OpenBroker, times: int, interrupt: Callable[[], Awaitable[object]] | None = None
+) -> OpenBroker:
     """Return a broker in which another event (default: a change) precedes each of the first `times` changes."""
 
     async def another_change() -> None:
-        queue = await reload_queue(broker, "orders")
+        queue = await reload_queue(broker.queues, "orders")
         seconds = queue.settings.archive_retention + 1
         assert await broker.store.queues.change(queue, replace(queue.settings, archive_retention=seconds))
 
@@ -96,41 +97,41 @@ def settings_with_description(settings: QueueSettings) -> QueueSettings:
 # ---- conditions ------------------------------------------------------------------------------------------------------
 
 
-async def test_put_creates_a_queue_and_then_changes_it(broker: Broker, queue: Queue) -> None:
-    changed, made = await put_queue(broker, queue.name, CHANGED)
+async def test_put_creates_a_queue_and_then_changes_it(broker: OpenBroker, queue: Queue) -> None:
+    changed, made = await put_queue(broker.queues, queue.name, CHANGED)
     assert (changed.id, changed.settings, made) == (queue.id, CHANGED, False)
-    assert await put_queue(broker, queue.name, CHANGED) == (changed, False), "equal settings change nothing"
+    assert await put_queue(broker.queues, queue.name, CHANGED) == (changed, False), "equal settings change nothing"
 
 
-async def test_a_change_with_a_stale_etag_is_refused(broker: Broker, queue: Queue) -> None:
+async def test_a_change_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
-    changed, made = await put_queue(broker, queue.name, CHANGED, condition)
+    changed, made = await put_queue(broker.queues, queue.name, CHANGED, condition)
     assert (changed.settings, made) == (CHANGED, False)
     with pytest.raises(PreconditionFailed, match="was changed or made again"):
-        await put_queue(broker, queue.name, SETTINGS, condition)
+        await put_queue(broker.queues, queue.name, SETTINGS, condition)
     with pytest.raises(PreconditionFailed):
-        await change_queue(broker, changed, settings_with_description, condition)
+        await change_queue(broker.queues, changed, settings_with_description, condition)
     with pytest.raises(PreconditionFailed):
-        await delete_queue(broker, changed, condition)
-    assert await reload_queue(broker, queue.name) == changed
+        await delete_queue(broker.queues, changed, condition)
+    assert await reload_queue(broker.queues, queue.name) == changed
     with pytest.raises(PreconditionFailed, match="no queue named repairs"):
-        await put_queue(broker, "repairs", SETTINGS, condition)
+        await put_queue(broker.queues, "repairs", SETTINGS, condition)
 
 
-async def test_a_change_of_an_etag_in_if_none_match_is_refused(broker: Broker, queue: Queue) -> None:
+async def test_a_change_of_an_etag_in_if_none_match_is_refused(broker: OpenBroker, queue: Queue) -> None:
     with pytest.raises(PreconditionFailed, match="There is a queue named orders already"):
-        await put_queue(broker, queue.name, CHANGED, Precondition(if_none_match=[queue.etag]))
-    changed, _ = await put_queue(broker, queue.name, CHANGED, Precondition(if_none_match=["another"]))
+        await put_queue(broker.queues, queue.name, CHANGED, Precondition(if_none_match=[queue.etag]))
+    changed, _ = await put_queue(broker.queues, queue.name, CHANGED, Precondition(if_none_match=["another"]))
     assert changed.settings == CHANGED
 
 
-async def test_a_deleted_queue_is_not_found(broker: Broker, queue: Queue) -> None:
-    await delete_queue(broker, queue)
+async def test_a_deleted_queue_is_not_found(broker: OpenBroker, queue: Queue) -> None:
+    await delete_queue(broker.queues, queue)
     for operation in (
-        reload_queue(broker, queue.name),
-        get_queue(broker, queue.name),
-        change_queue(broker, queue, settings_with_description),
-        delete_queue(broker, queue),
+        reload_queue(broker.queues, queue.name),
+        get_queue(broker.queues, queue.name),
+        change_queue(broker.queues, queue, settings_with_description),
+        delete_queue(broker.queues, queue),
     ):
         with pytest.raises(QueueNotFound):
             await operation
@@ -139,38 +140,38 @@ async def test_a_deleted_queue_is_not_found(broker: Broker, queue: Queue) -> Non
 # ---- concurrent changes ----------------------------------------------------------------------------------------------
 
 
-async def test_a_change_keeps_concurrent_changes(broker: Broker, queue: Queue) -> None:
-    changed = await change_queue(contended_broker(broker, 2), queue, settings_with_description)
+async def test_a_change_keeps_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
+    changed = await change_queue(contended_broker(broker, 2).queues, queue, settings_with_description)
     assert changed.settings == settings_with_description(
         replace(queue.settings, archive_retention=queue.settings.archive_retention + 2)
     )
 
 
-async def test_a_delete_succeeds_after_concurrent_changes(broker: Broker, queue: Queue) -> None:
-    await delete_queue(contended_broker(broker, 2), queue)
+async def test_a_delete_succeeds_after_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
+    await delete_queue(contended_broker(broker, 2).queues, queue)
     assert await broker.store.queues.by_name(queue.name) is None
 
 
-async def test_a_precondition_is_checked_again_after_concurrent_changes(broker: Broker, queue: Queue) -> None:
+async def test_a_precondition_is_checked_again_after_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
     with pytest.raises(PreconditionFailed):
-        await change_queue(contended_broker(broker, 1), queue, settings_with_description, condition)
+        await change_queue(contended_broker(broker, 1).queues, queue, settings_with_description, condition)
     with pytest.raises(PreconditionFailed):
-        await delete_queue(contended_broker(broker, 1), await reload_queue(broker, queue.name), condition)
+        await delete_queue(contended_broker(broker, 1).queues, await reload_queue(broker.queues, queue.name), condition)
 
 
-async def test_a_change_gives_up_after_too_many_concurrent_changes(broker: Broker, queue: Queue) -> None:
+async def test_a_change_gives_up_after_too_many_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
     busy = contended_broker(broker, MAX_TRIES)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
-        await change_queue(busy, queue, settings_with_description)
+        await change_queue(busy.queues, queue, settings_with_description)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
-        await delete_queue(contended_broker(broker, MAX_TRIES), await reload_queue(broker, queue.name))
-    assert (await reload_queue(broker, queue.name)).settings.description == SETTINGS.description
+        await delete_queue(contended_broker(broker, MAX_TRIES).queues, await reload_queue(broker.queues, queue.name))
+    assert (await reload_queue(broker.queues, queue.name)).settings.description == SETTINGS.description
 
 
-async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: Broker, queue: Queue) -> None:
+async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: OpenBroker, queue: Queue) -> None:
     deleting = contended_broker(broker, 1, lambda: broker.store.queues.delete(queue))
-    made_again, made = await put_queue(deleting, queue.name, CHANGED)
+    made_again, made = await put_queue(deleting.queues, queue.name, CHANGED)
     assert (made_again.settings, made) == (CHANGED, True)
     assert made_again.id != queue.id
 
@@ -178,16 +179,16 @@ async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: Bro
 # ---- notifications ---------------------------------------------------------------------------------------------------
 
 
-async def test_changes_and_deletes_notify_other_processes(broker: Broker, queue: Queue) -> None:
+async def test_changes_and_deletes_notify_other_processes(broker: OpenBroker, queue: Queue) -> None:
     processes = RecordingNotifier()
     notifying = replace(broker, notifier=processes)
     assert await broker.queue_cache.by_name(queue.name) == queue
-    changed = await change_queue(notifying, queue, settings_with_description)
+    changed = await change_queue(notifying.queues, queue, settings_with_description)
     assert await broker.queue_cache.by_name(queue.name) == changed
     assert processes.changes_of_queues == 1
-    await change_queue(notifying, changed, settings_with_description)
+    await change_queue(notifying.queues, changed, settings_with_description)
     assert processes.changes_of_queues == 1, "nothing has changed"
-    await delete_queue(notifying, changed)
+    await delete_queue(notifying.queues, changed)
     assert processes.changes_of_queues == 2
     with pytest.raises(QueueNotFound):
         await broker.queue_cache.by_name(queue.name)
@@ -195,55 +196,57 @@ async def test_changes_and_deletes_notify_other_processes(broker: Broker, queue:
 
 @pytest.mark.parametrize("closed", [QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED])
 async def test_enabling_receives_wakes_a_receiver_for_each_message(
-    broker: Broker, queue: Queue, closed: QueueStatus
+    broker: OpenBroker, queue: Queue, closed: QueueStatus
 ) -> None:
-    await send(broker, queue, [NewMessage(Envelope(""))] * 3)
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
     await dead_letter_all(broker.store, queue)
-    await send(broker, queue, [NewMessage(Envelope(""))] * 2)
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
     processes = RecordingNotifier()
     notifying = replace(broker, notifier=processes)
-    disabled = await change_queue(notifying, queue, lambda settings: replace(settings, status=closed))
-    described = await change_queue(notifying, disabled, settings_with_description)
+    disabled = await change_queue(notifying.queues, queue, lambda settings: replace(settings, status=closed))
+    described = await change_queue(notifying.queues, disabled, settings_with_description)
     assert processes.notified == []
-    enabled = await change_queue(notifying, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE))
+    enabled = await change_queue(
+        notifying.queues, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE)
+    )
     assert processes.notified == [(queue.id, 2), (-queue.id, 3)]
-    await change_queue(notifying, enabled, lambda settings: replace(settings, description="open"))
+    await change_queue(notifying.queues, enabled, lambda settings: replace(settings, description="open"))
     assert len(processes.notified) == 2
 
 
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope(""))] * 3)
-    locked = await receive(broker, queue, ReceiveRequest(max_messages=2))
+async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
+    locked = await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     notifying = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
-    described = await change_queue(notifying, queue, settings_with_description)
+    described = await change_queue(notifying.queues, queue, settings_with_description)
     assert records.dropped == []
-    await change_queue(notifying, described, lambda settings: replace(settings, lock_duration=MINUTE))
+    await change_queue(notifying.queues, described, lambda settings: replace(settings, lock_duration=MINUTE))
     assert sorted(records.dropped, key=str) == [(token_of(message), MAX_GENERATION) for message in locked]
     assert processes.notified == [(queue.id, 2)]
     counters: Any = broker.counters
     assert counters["locks_taken"] == 2
-    assert len(await receive(broker, queue, ReceiveRequest(max_messages=10))) == 3
+    assert len(await receive(broker.receiving, queue, ReceiveRequest(max_messages=10))) == 3
 
 
-async def test_a_background_pass_completes_a_revocation(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope(""))] * 2)
-    await receive(broker, queue, ReceiveRequest(max_messages=2))
+async def test_a_background_pass_completes_a_revocation(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
+    await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     assert await broker.store.queues.change(queue, replace(queue.settings, lock_duration=MINUTE))
-    assert [await revoke_locks(broker) for _ in range(2)] == [2, 0]
+    assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [2, 0]
     assert await broker.store.queues.revocations(10) == []
 
 
 # ---- listing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_queues_are_listed_with_their_counts(broker: Broker, queue: Queue) -> None:
-    other, _ = await put_queue(broker, "repairs", SETTINGS)
-    await send(broker, other, [NewMessage(Envelope(""))] * 2)
-    listed = await list_queues(broker, "", 10)
+async def test_queues_are_listed_with_their_counts(broker: OpenBroker, queue: Queue) -> None:
+    other, _ = await put_queue(broker.queues, "repairs", SETTINGS)
+    await send(broker.sending, other, [NewMessage(Envelope(""))] * 2)
+    listed = await list_queues(broker.queues.queues, "", 10)
     assert [(one.queue, one.counts.available) for one in listed] == [(queue, 0), (other, 2)]
-    assert await get_queue(broker, "repairs") == listed[1]
-    assert await list_queues(broker, "orders", 10) == listed[1:]
+    assert await get_queue(broker.queues, "repairs") == listed[1]
+    assert await list_queues(broker.queues.queues, "orders", 10) == listed[1:]

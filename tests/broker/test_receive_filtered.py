@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from app.broker import receive_filtered
-from app.broker.broker import Broker
 from app.broker.filters import CelFilter
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
@@ -19,7 +18,7 @@ from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.runtime.byte_budget import ByteBudget
 from tests.bounds import bounded
-from tests.brokers import ANSWER_BYTES, sqlite_broker
+from tests.brokers import ANSWER_BYTES, OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 RECEIVE_REQUEST = ReceiveRequest(max_messages=5, message_filter=CelFilter("message.subject == 's'"))
@@ -54,51 +53,53 @@ async def wait_forever() -> None:
 
 
 @pytest.fixture
-async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
+async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenBroker]:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         yield broker
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    await send(broker, queue, [NewMessage(Envelope("", subject="s"))] * 4)
+    await send(broker.sending, queue, [NewMessage(Envelope("", subject="s"))] * 4)
     return queue
 
 
-def interrupted_broker(broker: Broker, reads: int, interrupt: Callable[[], Awaitable[None]]) -> Broker:
+def interrupted_broker(broker: OpenBroker, reads: int, interrupt: Callable[[], Awaitable[None]]) -> OpenBroker:
     return replace(broker, store=InterruptedStore(broker.store, reads, interrupt))
 
 
-async def available(broker: Broker, queue: Queue) -> int:
+async def available(broker: OpenBroker, queue: Queue) -> int:
     return (await broker.store.queues.counts([queue.id]))[queue.id].available
 
 
-async def test_messages_claimed_before_a_failure_are_returned(broker: Broker, queue: Queue) -> None:
-    assert len(await receive(interrupted_broker(broker, 1, raise_unavailable), queue, RECEIVE_REQUEST)) == 2
+async def test_messages_claimed_before_a_failure_are_returned(broker: OpenBroker, queue: Queue) -> None:
+    assert len(await receive(interrupted_broker(broker, 1, raise_unavailable).receiving, queue, RECEIVE_REQUEST)) == 2
     assert await available(broker, queue) == 2
 
 
-async def test_messages_claimed_before_the_byte_budget_is_full_are_returned(broker: Broker, queue: Queue) -> None:
+async def test_messages_claimed_before_the_byte_budget_is_full_are_returned(broker: OpenBroker, queue: Queue) -> None:
     answers = ByteBudget(ANSWER_BYTES, Overloaded, timeout_seconds=0.0)
 
     async def fill() -> None:
         answers.acquire_unchecked(ANSWER_BYTES)
 
-    full = replace(interrupted_broker(broker, 1, fill), response_budget=answers)
-    assert len(await receive(full, queue, RECEIVE_REQUEST)) == 2
+    full = replace(interrupted_broker(broker, 1, fill), response_limits=replace(broker.response_limits, budget=answers))
+    assert len(await receive(full.receiving, queue, RECEIVE_REQUEST)) == 2
     assert await available(broker, queue) == 2
 
 
-async def test_a_failure_before_the_first_claim_is_raised(broker: Broker, queue: Queue) -> None:
+async def test_a_failure_before_the_first_claim_is_raised(broker: OpenBroker, queue: Queue) -> None:
     with pytest.raises(StoreUnavailable):
-        await receive(interrupted_broker(broker, 0, raise_unavailable), queue, RECEIVE_REQUEST)
+        await receive(interrupted_broker(broker, 0, raise_unavailable).receiving, queue, RECEIVE_REQUEST)
     assert await available(broker, queue) == 4
 
 
-async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: Broker, queue: Queue) -> None:
-    receiving = asyncio.create_task(receive(interrupted_broker(broker, 1, wait_forever), queue, RECEIVE_REQUEST))
+async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: OpenBroker, queue: Queue) -> None:
+    receiving = asyncio.create_task(
+        receive(interrupted_broker(broker, 1, wait_forever).receiving, queue, RECEIVE_REQUEST)
+    )
     for _ in bounded("the first claim takes something"):
         if await available(broker, queue) < 4:
             break
@@ -106,5 +107,5 @@ async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: Br
     receiving.cancel()
     await asyncio.wait([receiving])
     assert receiving.cancelled()
-    messages = await receive(broker, queue, RECEIVE_REQUEST)
+    messages = await receive(broker.receiving, queue, RECEIVE_REQUEST)
     assert [(message.delivery_count, message.failure_count) for message in messages] == [(2, 0)] * 2 + [(1, 0)] * 2

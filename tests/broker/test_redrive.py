@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.filters import CelFilter, MatchAll
-from app.broker.purge import BATCH_SIZE, MessageSelection, redrive
+from app.broker.redrive import redrive
+from app.broker.select_messages import BATCH_SIZE, MessageSelection
 from app.broker.send import send
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
 from app.domain.sending import NewMessage
 from tests.bounds import bounded
-from tests.brokers import CountingTally, dead_letter_all, sqlite_broker
+from tests.brokers import CountingTally, OpenBroker, dead_letter_all, sqlite_broker
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock
 
@@ -28,13 +28,15 @@ ANSWER_SECONDS = 50.0
 class Scene:
     """A queue of dead-lettered messages, and another queue."""
 
-    broker: Broker
+    broker: OpenBroker
     clock: VirtualClock
     queue: Queue
     other: Queue
 
     async def send_dead_lettered(self, count: int, body: bytes = b"") -> None:
-        await send(self.broker, self.queue, [NewMessage(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count)
+        await send(
+            self.broker.sending, self.queue, [NewMessage(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count
+        )
         assert await dead_letter_all(self.broker.store, self.queue) == count
 
     async def set_other(self, **settings: Any) -> None:
@@ -46,10 +48,10 @@ class Scene:
     def redrive(
         self, rate: float | None = None, selection: MessageSelection = ALL, seconds: float = ANSWER_SECONDS
     ) -> Any:
-        return redrive(self.broker, self.queue, self.queue, selection, rate, seconds)
+        return redrive(self.broker.redriving, self.queue, self.queue, selection, rate, seconds)
 
     def redrive_to_other(self, selection: MessageSelection = ALL) -> Any:
-        return redrive(self.broker, self.queue, self.other, selection, None, ANSWER_SECONDS)
+        return redrive(self.broker.redriving, self.queue, self.other, selection, None, ANSWER_SECONDS)
 
     async def timed(self, work: Awaitable[int]) -> tuple[int, float]:
         """Return the result of the operation, and the seconds that it takes."""
@@ -142,7 +144,7 @@ async def test_a_redrive_into_its_own_full_queue_succeeds(scene: Scene) -> None:
     await scene.send_dead_lettered(2)
     changed = await scene.broker.store.queues.change(scene.queue, replace(scene.queue.settings, max_messages=1))
     assert changed is not None
-    assert await redrive(scene.broker, changed, changed, ALL, None) == 2
+    assert await redrive(scene.broker.redriving, changed, changed, ALL, None) == 2
 
 
 async def test_a_message_too_large_for_another_queue_stays(scene: Scene) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.receive import ReceiveRequest, receive, receive_and_delete
 from app.broker.release_undelivered import release_undelivered
 from app.broker.send import send
@@ -18,6 +17,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import Move, token_of
+from tests.brokers import OpenBroker
 from tests.virtual_clock import run_advancing, run_ready_tasks
 
 MAX_DELIVERY_COUNT = 1
@@ -62,21 +62,21 @@ class RecordingNotifier:
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings(max_delivery_count=MAX_DELIVERY_COUNT))
     return queue
 
 
-async def states(broker: Broker, queue: Queue) -> dict[str, MessageState]:
+async def states(broker: OpenBroker, queue: Queue) -> dict[str, MessageState]:
     """Return the state of each message."""
     found = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return {message.envelope.message_id: message.state for message in found}
 
 
-async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope("a"))])
+async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
     slow = replace(broker, store=StalledStore(broker.store, "remove"))
-    receiving = asyncio.create_task(receive_and_delete(slow, queue, ReceiveRequest()))
+    receiving = asyncio.create_task(receive_and_delete(slow.receiving, queue, ReceiveRequest()))
     await run_ready_tasks()
     assert await states(broker, queue) == {"a": MessageState.LOCKED}
     receiving.cancel()
@@ -84,12 +84,12 @@ async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: Br
     assert await states(broker, queue) == {"a": MessageState.AVAILABLE}
     failing = replace(broker, store=StalledStore(broker.store, "remove", StoreUnavailable()))
     with pytest.raises(StoreUnavailable):
-        await receive_and_delete(failing, queue, ReceiveRequest())
+        await receive_and_delete(failing.receiving, queue, ReceiveRequest())
     assert await states(broker, queue) == {"a": MessageState.AVAILABLE}
 
 
-async def test_messages_held_by_another_request_return_to_the_queue(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope("a"))])
+async def test_messages_held_by_another_request_return_to_the_queue(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
 
     class Holding(StalledStore):
         async def remove(self, removals: Sequence[Any]) -> list[bool]:
@@ -97,41 +97,41 @@ async def test_messages_held_by_another_request_return_to_the_queue(broker: Brok
 
     holding = replace(broker, store=Holding(broker.store, "none"))
     clock: Any = broker.clock
-    assert await run_advancing(clock, receive_and_delete(holding, queue, ReceiveRequest())) == []
-    (message,) = await receive(broker, queue, ReceiveRequest())
+    assert await run_advancing(clock, receive_and_delete(holding.receiving, queue, ReceiveRequest())) == []
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
     assert (message.delivery_count, message.failure_count) == (2, 0)
 
 
-async def test_a_release_wakes_receivers_only_for_released_messages(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope("")) for _ in range(4)])
-    locked = await receive(broker, queue, ReceiveRequest(max_messages=4))
+async def test_a_release_wakes_receivers_only_for_released_messages(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(4)])
+    locked = await receive(broker.receiving, queue, ReceiveRequest(max_messages=4))
     notifier = RecordingNotifier()
     notifying = replace(broker, notifier=notifier)
-    await release_undelivered(notifying, queue, locked[:3])
-    await release_undelivered(notifying, queue, locked)
+    await release_undelivered(notifying.settling, queue, locked[:3])
+    await release_undelivered(notifying.settling, queue, locked)
     assert notifier.notified == [(queue.id, 3), (queue.id, 1)]
-    await release_undelivered(notifying, queue, locked)
+    await release_undelivered(notifying.settling, queue, locked)
     assert len(notifier.notified) == 2
 
 
-async def test_a_released_dead_letter_wakes_dead_letter_receivers(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope("a"))])
-    (message,) = await receive(broker, queue, ReceiveRequest())
-    await settle_one(broker, queue, abandon(broker, queue, token_of(message), Abandonment()))
-    dead = await receive(broker, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
+async def test_a_released_dead_letter_wakes_dead_letter_receivers(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
+    dead = await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
     notifier = RecordingNotifier()
-    await release_undelivered(replace(broker, notifier=notifier), queue, dead)
+    await release_undelivered(replace(broker, notifier=notifier).settling, queue, dead)
     assert notifier.notified == [(-queue.id, 1)]
 
 
-async def test_a_message_that_cannot_be_released_stays_locked(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, [NewMessage(Envelope("a"))])
-    locked = await receive(broker, queue, ReceiveRequest())
+async def test_a_message_that_cannot_be_released_stays_locked(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
+    locked = await receive(broker.receiving, queue, ReceiveRequest())
 
     class Away:
         async def move(self, moves: Sequence[Move]) -> list[bool]:
             raise StoreUnavailable
 
     away: Any = Away()
-    await release_undelivered(replace(broker, store=away), queue, locked)
+    await release_undelivered(replace(broker.settling, messages=away), queue, locked)
     assert await states(broker, queue) == {"a": MessageState.LOCKED}

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.ports import Extension, LockRecord, LockStore, NotRenewed, QueueVersion, Renewed, Store
 from app.broker.receive import ReceiveRequest, receive
@@ -20,7 +19,7 @@ from app.domain.refusals import AlreadySettled, LockLost, LossCause, MessageBusy
 from app.domain.sending import NewMessage
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken, token_of
 from app.locks.memory_lock_store import MemoryLockStore
-from tests.brokers import CountingTally
+from tests.brokers import CountingTally, OpenBroker
 from tests.virtual_clock import VirtualClock, run_advancing
 
 LOCK_DURATION = 30 * SECOND
@@ -57,15 +56,15 @@ class SharedLockStore(MemoryLockStore):
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings(lock_duration=LOCK_DURATION))
     return queue
 
 
 @pytest.fixture
-async def token(broker: Broker, queue: Queue) -> LockToken:
-    await send(broker, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker, queue, ReceiveRequest())
+async def token(broker: OpenBroker, queue: Queue) -> LockToken:
+    await send(broker.sending, queue, [NewMessage(Envelope(""))])
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
     return token_of(message)
 
 
@@ -75,12 +74,12 @@ def locks(clock: VirtualClock) -> SharedLockStore:
 
 
 @pytest.fixture
-def sharing_broker(broker: Broker, locks: SharedLockStore) -> Broker:
+def sharing_broker(broker: OpenBroker, locks: SharedLockStore) -> OpenBroker:
     """The broker with a lock store that others share."""
     return replace(broker, lock_store=cast("LockStore", locks))
 
 
-async def locked_until(broker: Broker, queue: Queue, token: LockToken) -> Instant | None:
+async def locked_until(broker: OpenBroker, queue: Queue, token: LockToken) -> Instant | None:
     """Return the end of the lock in SQL."""
     message = await broker.store.read(queue.id, token.sequence_number)
     assert message is not None
@@ -94,29 +93,34 @@ async def locked_until(broker: Broker, queue: Queue, token: LockToken) -> Instan
     ("requested", "promised"), [(None, LOCK_DURATION), (MINUTE, MINUTE)], ids=["of the queue", "requested"]
 )
 async def test_a_renewed_lock_lasts_for_the_duration_of_the_queue_or_the_request(
-    broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, requested: Duration | None, promised: Duration
+    broker: OpenBroker,
+    queue: Queue,
+    token: LockToken,
+    clock: VirtualClock,
+    requested: Duration | None,
+    promised: Duration,
 ) -> None:
     await clock.advance(20)
-    lock = await renew(broker, queue, token, requested)
+    lock = await renew(broker.renewing, queue, token, requested)
     assert lock.locked_until == clock.now() + promised == await locked_until(broker, queue, token)
     await clock.advance(5)
     assert lock.remaining(clock.monotonic()) == promised - 5 * SECOND
 
 
 async def test_a_shared_renewal_is_measured_from_before_the_lock_store_call(
-    sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
+    sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     started_at, asked_at = clock.monotonic(), locks.now()
-    lock = await renew(sharing_broker, queue, token)
+    lock = await renew(sharing_broker.renewing, queue, token)
     assert (lock.locked_until, lock.measured_from) == (asked_at + LOCK_DURATION, started_at)
     assert lock.remaining(clock.monotonic()) == LOCK_DURATION - round(ASKING_SECONDS * SECOND)
 
 
 async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
-    sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
+    sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     asked_at = locks.now()
-    await renew(sharing_broker, queue, token)
+    await renew(sharing_broker.renewing, queue, token)
     lead = LEAD_TIME_FACTOR * LOCK_DURATION
     assert await locked_until(sharing_broker, queue, token) == clock.now() + lead
     queue_version = QueueVersion(queue.id, queue.lock_version)
@@ -126,22 +130,22 @@ async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
 
 
 async def test_the_record_of_a_shorter_renewal_outlasts_every_earlier_promise(
-    sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
+    sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
-    await renew(sharing_broker, queue, token, 10 * MINUTE)
+    await renew(sharing_broker.renewing, queue, token, 10 * MINUTE)
     granted = await locked_until(sharing_broker, queue, token)
     assert granted is not None
-    await renew(sharing_broker, queue, token)
+    await renew(sharing_broker.renewing, queue, token)
     assert [record.duration for record in locks.records] == [10 * MINUTE, granted - clock.now()]
 
 
 async def test_a_renewal_by_the_lock_store_does_not_write_sql(
-    sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
+    sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     before = await locked_until(sharing_broker, queue, token)
     locks.prolongs_until = locks.now() + LOCK_DURATION
     started_at = clock.monotonic()
-    lock = await renew(sharing_broker, queue, token)
+    lock = await renew(sharing_broker.renewing, queue, token)
     assert (lock.locked_until, lock.duration, lock.measured_from) == (
         locks.prolongs_until,
         LOCK_DURATION,
@@ -154,10 +158,10 @@ async def test_a_renewal_by_the_lock_store_does_not_write_sql(
 
 
 async def test_without_the_lock_store_sql_grants_no_lead_time(
-    sharing_broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
+    sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     locks.is_reachable = False
-    lock = await renew(sharing_broker, queue, token)
+    lock = await renew(sharing_broker.renewing, queue, token)
     assert lock.locked_until == clock.now() + LOCK_DURATION == await locked_until(sharing_broker, queue, token)
     assert lock.measured_from == clock.monotonic(), "SQL was requested after the lock store"
     assert locks.records == []
@@ -167,26 +171,26 @@ async def test_without_the_lock_store_sql_grants_no_lead_time(
 
 
 async def test_renewing_an_expired_lock_reports_when_it_ended(
-    broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock
 ) -> None:
     end = await locked_until(broker, queue, token)
     await clock.advance(LOCK_DURATION / SECOND + 10)
     with pytest.raises(LockLost) as lost:
-        await renew(broker, queue, token)
+        await renew(broker.renewing, queue, token)
     assert (lost.value.cause, lost.value.lost_at) == (LossCause.EXPIRED, end)
 
 
-async def test_a_settled_delivery_is_not_renewed(broker: Broker, queue: Queue, token: LockToken) -> None:
-    await settle_one(broker, queue, complete(queue, token))
+async def test_a_settled_delivery_is_not_renewed(broker: OpenBroker, queue: Queue, token: LockToken) -> None:
+    await settle_one(broker.settling, queue, complete(queue, token))
     with pytest.raises(AlreadySettled):
-        await renew(broker, queue, token)
+        await renew(broker.renewing, queue, token)
 
 
-async def test_a_token_of_another_queue_is_not_found(broker: Broker, queue: Queue, token: LockToken) -> None:
+async def test_a_token_of_another_queue_is_not_found(broker: OpenBroker, queue: Queue, token: LockToken) -> None:
     other, _ = await broker.store.queues.create("others", QueueSettings())
     with pytest.raises(MessageNotFound):
-        await renew(broker, other, token)
-    assert (await renew(broker, queue, token)).duration == LOCK_DURATION
+        await renew(broker.renewing, other, token)
+    assert (await renew(broker.renewing, queue, token)).duration == LOCK_DURATION
 
 
 class BusyStore:
@@ -206,11 +210,11 @@ class BusyStore:
 
 
 async def test_a_renewal_tries_a_held_row_for_about_a_second(
-    broker: Broker, queue: Queue, token: LockToken, clock: VirtualClock
+    broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock
 ) -> None:
     store = BusyStore(broker.store, clock)
     with pytest.raises(MessageBusy):
-        await run_advancing(clock, renew(replace(broker, store=cast("Store", store)), queue, token))
+        await run_advancing(clock, renew(replace(broker, store=cast("Store", store)).renewing, queue, token))
     pauses = [later - earlier for earlier, later in zip(store.tries, store.tries[1:], strict=False)]
     assert pauses == pytest.approx([0] + [FIRST_PAUSE_SECONDS * 2**number for number in range(MAX_TRIES - 2)])
     assert sum(pauses) == pytest.approx(1.275)

@@ -18,12 +18,12 @@ ATTEMPT = Attempt(b"k" * 32, b"p" * 32, HOUR)
 
 async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        deleted, _ = await put_queue(broker, "orders", QueueSettings())
-        await send(broker, deleted, [NewMessage(Envelope(""))])
-        assert len((await receive_once(broker, deleted, ReceiveRequest(), ATTEMPT)).result) == 1
-        await delete_queue(broker, deleted)
-        queue, _ = await put_queue(broker, "orders", QueueSettings())
-        repeat = await receive_once(broker, queue, ReceiveRequest(), ATTEMPT)
+        deleted, _ = await put_queue(broker.queues, "orders", QueueSettings())
+        await send(broker.sending, deleted, [NewMessage(Envelope(""))])
+        assert len((await receive_once(broker.receiving, deleted, ReceiveRequest(), ATTEMPT)).result) == 1
+        await delete_queue(broker.queues, deleted)
+        queue, _ = await put_queue(broker.queues, "orders", QueueSettings())
+        repeat = await receive_once(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
     assert repeat.replayed
     assert repeat.result == []
 
@@ -31,10 +31,10 @@ async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
 async def test_a_repeat_returns_the_same_lock_with_its_remaining_time() -> None:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
-        queue, _ = await put_queue(broker, "orders", QueueSettings(lock_duration=LOCK_DURATION))
-        await send(broker, queue, [NewMessage(Envelope(""))])
-        (first,) = (await receive_once(broker, queue, ReceiveRequest(), ATTEMPT)).result
+        queue, _ = await put_queue(broker.queues, "orders", QueueSettings(lock_duration=LOCK_DURATION))
+        await send(broker.sending, queue, [NewMessage(Envelope(""))])
+        (first,) = (await receive_once(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
         await clock.advance(10)
-        (again,) = (await receive_once(broker, queue, ReceiveRequest(), ATTEMPT)).result
+        (again,) = (await receive_once(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
         assert token_of(again) == token_of(first)
         assert again.lock_remaining(clock.monotonic()) == LOCK_DURATION - 10 * SECOND, "a repeat does not renew it"

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from app.broker import browse as browsing
-from app.broker import purge as purging
-from app.broker import receive_filtered
+from app.broker import receive_filtered, select_messages
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.browse import browse
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.notify_receivers import on_remote_messages
-from app.broker.purge import MessageSelection
+from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.redrive import redrive
 from app.broker.search_state import MAX_BATCH_SIZE as LARGEST_BATCH_SIZE
 from app.broker.search_state import SearchRegistry
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.broker.settle import settle_one
 from app.domain.delivery import Claim, DeliveryPosition
@@ -32,7 +32,7 @@ from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
 from app.locks.notifier import LocalNotifier
 from app.maintenance.wake_receivers import wake_receivers
 from app.runtime.wait_queue import WaitQueue
-from tests.brokers import dead_letter_all, sqlite_broker
+from tests.brokers import OpenBroker, dead_letter_all, sqlite_broker
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
@@ -87,7 +87,7 @@ class SlowStore:
 class Scene:
     """A queue with messages that no filter of the test matches."""
 
-    broker: Broker
+    broker: OpenBroker
     store: SlowStore
     queue: Queue
     clock: VirtualClock
@@ -95,17 +95,17 @@ class Scene:
 
     async def fill(self, count: int, subject: str = "other", **envelope: Any) -> None:
         new_messages = [NewMessage(Envelope("", subject=subject, **envelope))] * count
-        await send(self.broker, self.queue, new_messages)
+        await send(self.broker.sending, self.queue, new_messages)
 
     def wait(self, subject: str, seconds: float = 3000) -> "asyncio.Task[list[Message]]":
-        task = asyncio.create_task(receive(self.broker, self.queue, receive_request(subject, seconds)))
+        task = asyncio.create_task(receive(self.broker.receiving, self.queue, receive_request(subject, seconds)))
         self.waiting.append(task)
         return task
 
     async def is_found(self, task: "asyncio.Task[list[Message]]", *, within: int) -> bool:
         """Return whether the receiver gets its message within these seconds, with a periodic wake-up each second."""
         for _ in range(within):
-            await wake_receivers(self.broker)
+            await wake_receivers(self.broker.wait_queue)
             await self.clock.advance(1)
             if task.done():
                 return True
@@ -119,7 +119,7 @@ def receive_request(subject: str, seconds: float = 0.0) -> ReceiveRequest:
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", MAX_BATCH_SIZE)
-    monkeypatch.setattr(purging, "BATCH_SIZE", MAX_BATCH_SIZE)
+    monkeypatch.setattr(select_messages, "BATCH_SIZE", MAX_BATCH_SIZE)
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
@@ -142,10 +142,10 @@ class RemoteNotifier(LocalNotifier):
 
     def notify(self, queue_id: int, count: int = 1, passed_numbers: Sequence[int] = ()) -> None:
         super().notify(queue_id, count)
-        on_remote_messages(self._scene.broker, queue_id, passed_numbers)
+        on_remote_messages(self._scene.broker.searches, self._scene.broker.wait_queue, queue_id, passed_numbers)
 
 
-def another_process(scene: Scene) -> Broker:
+def another_process(scene: Scene) -> OpenBroker:
     """Return a broker on the same store with its own receivers and searches."""
     wait_queue = WaitQueue[int](scene.clock)
     return replace(
@@ -177,8 +177,8 @@ async def test_a_hundred_filtered_receivers_use_at_most_half_of_the_time(scene: 
     other, _ = await scene.broker.store.queues.create("other", QueueSettings())
     # The clock does not move, so none of this waits for a read to end.
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        await send(scene.broker, other, [NewMessage(Envelope("at-once"))])
-        (message,) = await receive(scene.broker, other, ReceiveRequest())
+        await send(scene.broker.sending, other, [NewMessage(Envelope("at-once"))])
+        (message,) = await receive(scene.broker.receiving, other, ReceiveRequest())
     assert message.envelope.message_id == "at-once"
 
 
@@ -234,7 +234,7 @@ async def test_each_receiver_reads_a_message_held_by_a_transaction_once(
         return []
 
     monkeypatch.setattr(scene.store, "claim_by_number", nothing)
-    await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(5)
     assert scene.store.read_by_number == 2
 
@@ -251,7 +251,7 @@ async def test_a_full_request_leaves_the_rescan_to_the_next_request(scene: Scene
     await scene.fill(3 * MAX_BATCH_SIZE)
     scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     full = scene.wait("wanted", 0)
     await scene.clock.advance(0.5)
     assert len(full.result()) == 1
@@ -267,7 +267,7 @@ async def test_a_receiver_that_claims_every_noted_message_wakes_no_other(scene: 
         scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(0.5)
     assert [task.done() for task in scene.waiting] == [True, False]
     # The wake-up visits each receiver once: the other one reads ahead of its search and rescans what it has passed.
@@ -309,14 +309,15 @@ async def test_a_batch_of_small_messages_is_larger(scene: Scene, monkeypatch: py
 async def test_a_filtered_receiver_above_the_limit_is_refused(scene: Scene) -> None:
     broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2))
     first, second = (
-        asyncio.create_task(receive(broker, scene.queue, receive_request(name, 50))) for name in ("one", "two")
+        asyncio.create_task(receive(broker.receiving, scene.queue, receive_request(name, 50)))
+        for name in ("one", "two")
     )
     await run_ready_tasks()
     with pytest.raises(RateLimited, match=r"receivers with a filter \(PEEKLOCK_MAX_FILTERED_RECEIVERS\): 2"):
-        await receive(broker, scene.queue, receive_request("three"))
+        await receive(broker.receiving, scene.queue, receive_request("three"))
     first.cancel()
     await asyncio.wait([first])
-    third = asyncio.create_task(receive(broker, scene.queue, receive_request("three", 50)))
+    third = asyncio.create_task(receive(broker.receiving, scene.queue, receive_request("three", 50)))
     await scene.clock.advance(1)
     assert not third.done()
     for task in (second, third):
@@ -337,7 +338,7 @@ async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(
     after: int | None = 0
     while after is not None:
         request = asyncio.create_task(
-            browse(scene.broker, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
+            browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
         )
         await scene.clock.advance(1)
         page, after = request.result()
@@ -350,8 +351,8 @@ async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Sce
     await scene.fill(1000)
     nothing = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
     requests = [
-        asyncio.create_task(purging.purge(scene.broker, scene.queue, nothing)),
-        asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, nothing, None)),
+        asyncio.create_task(purge(scene.broker.purging, scene.queue, nothing)),
+        asyncio.create_task(redrive(scene.broker.redriving, scene.queue, scene.queue, nothing, None)),
     ]
     scene.wait("wanted")
     await scene.clock.advance(1)
@@ -367,10 +368,10 @@ async def test_unfiltered_reads_do_not_wait_for_filtered_ones(scene: Scene) -> N
         scene.wait(f"wanted-{number}")
     await scene.clock.advance(1)
     everything = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=5)
-    purged = asyncio.create_task(purging.purge(scene.broker, scene.queue, everything))
+    purged = asyncio.create_task(purge(scene.broker.purging, scene.queue, everything))
     await scene.clock.advance(READ_SECONDS)
     assert purged.result() == 5
-    page = asyncio.create_task(browse(scene.broker, scene.queue, [MessageState.AVAILABLE], MatchAll(), 0, 5))
+    page = asyncio.create_task(browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], MatchAll(), 0, 5))
     await scene.clock.advance(READ_SECONDS)
     assert len(page.result()[0]) == 5
 
@@ -381,12 +382,12 @@ async def test_a_filtered_purge_ends_at_its_timeout_once_it_has_found_messages(s
         await scene.fill(apart)
     selection = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
     timeout_seconds = 10 * READ_SECONDS
-    first = asyncio.create_task(purging.purge(scene.broker, scene.queue, selection, timeout_seconds))
+    first = asyncio.create_task(purge(scene.broker.purging, scene.queue, selection, timeout_seconds))
     await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 2
     # A result of 0 means that none is left, so a purge without a match continues.
     for expected in (1, 0):
-        again = asyncio.create_task(purging.purge(scene.broker, scene.queue, selection, timeout_seconds))
+        again = asyncio.create_task(purge(scene.broker.purging, scene.queue, selection, timeout_seconds))
         await scene.clock.advance(2)
         assert again.result() == expected
 
@@ -398,7 +399,7 @@ async def test_a_filtered_redrive_ends_at_its_timeout_once_it_has_found_messages
     selection = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
     timeout_seconds = 10 * READ_SECONDS
     first = asyncio.create_task(
-        purging.redrive(scene.broker, scene.queue, scene.queue, selection, None, timeout_seconds)
+        redrive(scene.broker.redriving, scene.queue, scene.queue, selection, None, timeout_seconds)
     )
     await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 1
@@ -425,12 +426,12 @@ async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(
         MessageSelection([state], CelFilter("message.subject == 'wanted'"))
         for state in (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
     )
-    purge = asyncio.create_task(purging.purge(scene.broker, scene.queue, available))
+    purging = asyncio.create_task(purge(scene.broker.purging, scene.queue, available))
     await scene.clock.advance(1)
-    redrive = asyncio.create_task(purging.redrive(scene.broker, scene.queue, scene.queue, dead, None))
+    redriving = asyncio.create_task(redrive(scene.broker.redriving, scene.queue, scene.queue, dead, None))
     await scene.clock.advance(1)
-    assert (purge.done(), redrive.done()) == (True, True)
-    assert (purge.result(), redrive.result()) == (0, 0)
+    assert (purging.done(), redriving.done()) == (True, True)
+    assert (purging.result(), redriving.result()) == (0, 0)
 
 
 def test_the_largest_batch_fits_into_a_response() -> None:
@@ -444,15 +445,19 @@ async def test_a_request_stops_reading_when_the_next_match_does_not_fit(scene: S
     ahead = 2 * MAX_BATCH_SIZE
     await scene.fill(ahead)
     for _ in range(5):
-        await send(scene.broker, scene.queue, [large])
+        await send(scene.broker.sending, scene.queue, [large])
         await scene.fill(apart)
     await scene.fill(20 * MAX_BATCH_SIZE)
-    broker = replace(scene.broker, max_response_bytes=250_000)
-    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    broker = replace(scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=250_000))
+    request = asyncio.create_task(
+        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+    )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in request.result()] == [ahead + 1, ahead + 2 + apart]
     assert scene.store.reads == 3 + 2 * apart // MAX_BATCH_SIZE
-    again = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    again = asyncio.create_task(
+        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+    )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in again.result()] == [ahead + 3 + 2 * apart, ahead + 4 + 3 * apart]
 
@@ -462,7 +467,7 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
     await scene.fill(3 * MAX_BATCH_SIZE)
     await scene.fill(3, "wanted")
     request = asyncio.create_task(
-        receive(scene.broker, scene.queue, replace(receive_request("wanted"), max_messages=3))
+        receive(scene.broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=3))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2, 3 + 3 * MAX_BATCH_SIZE]
@@ -472,10 +477,15 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
 async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
     large = NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
     for _ in range(3):
-        await send(scene.broker, scene.queue, [large])
+        await send(scene.broker.sending, scene.queue, [large])
         await scene.fill(apart)
-    broker = replace(scene.broker, max_response_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000))
-    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    broker = replace(
+        scene.broker,
+        response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
+    )
+    request = asyncio.create_task(
+        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+    )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2 + apart]
 
@@ -484,9 +494,9 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = [NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)]
-    await send(scene.broker, scene.queue, large * 2)
+    await send(scene.broker.sending, scene.queue, large * 2)
     await scene.fill(3 * MAX_BATCH_SIZE)
-    await send(scene.broker, scene.queue, large)
+    await send(scene.broker.sending, scene.queue, large)
     claim_by_number = scene.store.claim_by_number
 
     async def claim_after_another(claim: Claim, numbers: Sequence[int]) -> list[Message]:
@@ -494,8 +504,13 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
         return await claim_by_number(claim, numbers)
 
     monkeypatch.setattr(scene.store, "claim_by_number", claim_after_another)
-    broker = replace(scene.broker, max_response_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000))
-    request = asyncio.create_task(receive(broker, scene.queue, replace(receive_request("wanted"), max_messages=100)))
+    broker = replace(
+        scene.broker,
+        response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
+    )
+    request = asyncio.create_task(
+        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+    )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 3 + 3 * MAX_BATCH_SIZE]
 
@@ -530,8 +545,8 @@ async def test_a_message_freed_behind_the_search_is_found_at_once(scene: Scene) 
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
     assert not waiting.done()
-    settlement = abandon(scene.broker, scene.queue, token_of(locked), Abandonment())
-    await settle_one(scene.broker, scene.queue, settlement)
+    settlement = abandon(scene.queue, token_of(locked), Abandonment())
+    await settle_one(scene.broker.settling, scene.queue, settlement)
     await scene.clock.advance(0.1)
     assert [message.sequence_number for message in waiting.result()] == [locked.sequence_number]
 
@@ -541,9 +556,11 @@ async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Sc
     """The receiver that is woken first reads all of them and has room for some."""
     await scene.fill(200)
     receive_requests = [replace(receive_request("wanted", 3000), max_messages=most)] * 5
-    scene.waiting += [asyncio.create_task(receive(scene.broker, scene.queue, one)) for one in receive_requests]
+    scene.waiting += [
+        asyncio.create_task(receive(scene.broker.receiving, scene.queue, one)) for one in receive_requests
+    ]
     await scene.clock.advance(20)
-    await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)] * 5 * most)
+    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)] * 5 * most)
     await scene.clock.advance(0.5)
     assert [task.done() and len(task.result()) for task in scene.waiting] == [most] * 5
 
@@ -557,11 +574,11 @@ async def test_a_message_freed_behind_the_search_by_another_process_is_found_at_
     (locked,) = await request
     # A receiver with another filter waits in the other process, and is woken there.
     other = another_process(scene)
-    other_receiver = asyncio.create_task(receive(other, scene.queue, receive_request("unlike", 3000)))
+    other_receiver = asyncio.create_task(receive(other.receiving, scene.queue, receive_request("unlike", 3000)))
     scene.waiting += [other_receiver]
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    await settle_one(other, scene.queue, abandon(other, scene.queue, token_of(locked), Abandonment()))
+    await settle_one(other.settling, scene.queue, abandon(scene.queue, token_of(locked), Abandonment()))
     await scene.clock.advance(0.1)
     assert [message.sequence_number for message in waiting.result()] == [locked.sequence_number]
     assert not other_receiver.done()
@@ -573,7 +590,7 @@ async def test_a_message_of_a_higher_priority_from_another_process_is_found_at_o
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(another_process(scene), scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(another_process(scene).sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
     assert scene.store.reads == 0
@@ -597,7 +614,7 @@ async def test_a_message_of_a_higher_priority_is_found_at_once(scene: Scene) -> 
     await scene.fill(200)
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    await send(scene.broker, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
 
@@ -607,7 +624,7 @@ async def test_too_many_noted_messages_make_a_search_start_again(scene: Scene) -
     waiting = scene.wait("wanted")
     await scene.clock.advance(5)
     urgent = [NewMessage(Envelope("", subject="other"), priority=9)] * 600
-    await send(scene.broker, scene.queue, [*urgent, NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [*urgent, NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(5)
     assert len(waiting.result()) == 1
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, delete_queue
 from app.broker.send import send, send_each, send_once, send_volatile
@@ -15,7 +14,7 @@ from app.domain.message import BodyKind, Envelope, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import MessageTooLarge, QueueFull, QueueNotFound, Refusal, SendDisabled
 from app.domain.sending import NewMessage
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 NEW_MESSAGE = NewMessage(Envelope(""))
@@ -28,31 +27,33 @@ def attempt(key: bytes) -> Attempt:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
+async def broker() -> AsyncIterator[OpenBroker]:
     async with sqlite_broker("sqlite://", VirtualClock(), auto_create=False) as broker:
         yield broker
 
 
 @pytest.fixture
-async def queue(broker: Broker) -> Queue:
+async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings(max_messages=3, max_message_bytes=1))
     return queue
 
 
-async def changed(broker: Broker, queue: Queue, **settings: Any) -> Queue:
-    return await change_queue(broker, queue, lambda before: replace(before, **settings))
+async def changed(broker: OpenBroker, queue: Queue, **settings: Any) -> Queue:
+    return await change_queue(broker.queues, queue, lambda before: replace(before, **settings))
 
 
-async def test_a_send_stores_all_messages_or_none(broker: Broker, queue: Queue) -> None:
+async def test_a_send_stores_all_messages_or_none(broker: OpenBroker, queue: Queue) -> None:
     for new_messages, refusal in (([NEW_MESSAGE] * 4, QueueFull), ([NEW_MESSAGE, TOO_LARGE], MessageTooLarge)):
         with pytest.raises(refusal):
-            await send(broker, queue, new_messages)
+            await send(broker.sending, queue, new_messages)
     assert await broker.store.queues.total(queue.id) == 0
-    assert len(await send(broker, queue, [NEW_MESSAGE] * 3)) == 3
+    assert len(await send(broker.sending, queue, [NEW_MESSAGE] * 3)) == 3
 
 
-async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker, queue: Queue) -> None:
-    answers = await send_each(broker, queue, [TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE, TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE])
+async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: OpenBroker, queue: Queue) -> None:
+    answers = await send_each(
+        broker.sending, queue, [TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE, TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE]
+    )
     kinds = [type(answer) for answer in answers]
     assert kinds == [MessageTooLarge, Receipt, Receipt, MessageTooLarge, Receipt, QueueFull]
     stored = [answer.sequence_number for answer in answers if isinstance(answer, Receipt)]
@@ -60,46 +61,50 @@ async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: Broker
     assert await broker.store.queues.total(queue.id) == len(stored) == 3
 
 
-async def test_a_queue_with_sends_disabled_refuses_messages(broker: Broker, queue: Queue) -> None:
+async def test_a_queue_with_sends_disabled_refuses_messages(broker: OpenBroker, queue: Queue) -> None:
     closed = await changed(broker, queue, **CLOSED)
     for operation in (
-        send(broker, closed, [NEW_MESSAGE]),
-        send_each(broker, closed, [NEW_MESSAGE]),
-        send_once(broker, closed.name, [NEW_MESSAGE], attempt(b"k")),
-        send_volatile(broker, closed, NEW_MESSAGE),
+        send(broker.sending, closed, [NEW_MESSAGE]),
+        send_each(broker.sending, closed, [NEW_MESSAGE]),
+        send_once(broker.sending, closed.name, [NEW_MESSAGE], attempt(b"k")),
+        send_volatile(broker.sending, closed, NEW_MESSAGE),
     ):
         with pytest.raises(SendDisabled):
             await operation
 
 
-async def is_closed(broker: Broker, queue: Queue) -> None:
+async def is_closed(broker: OpenBroker, queue: Queue) -> None:
     await changed(broker, queue, **CLOSED)
 
 
-async def is_full(broker: Broker, queue: Queue) -> None:
+async def is_deleted(broker: OpenBroker, queue: Queue) -> None:
+    await delete_queue(broker.queues, queue)
+
+
+async def is_full(broker: OpenBroker, queue: Queue) -> None:
     await changed(broker, queue, max_messages=1)
 
 
 @pytest.mark.parametrize(
     ("happens", "refusal"),
-    [(is_closed, SendDisabled), (is_full, QueueFull), (delete_queue, QueueNotFound)],
+    [(is_closed, SendDisabled), (is_full, QueueFull), (is_deleted, QueueNotFound)],
     ids=["closed", "full", "deleted"],
 )
 async def test_a_repeated_send_gets_the_first_result_after_its_queue_refuses_sends(
-    broker: Broker, queue: Queue, happens: Any, refusal: type[Refusal]
+    broker: OpenBroker, queue: Queue, happens: Any, refusal: type[Refusal]
 ) -> None:
-    first = await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    first = await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert not first.replayed
     await happens(broker, queue)
-    repeat = await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    repeat = await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert (repeat.replayed, repeat.result) == (True, first.result)
     with pytest.raises(refusal):
-        await send_once(broker, queue.name, [NEW_MESSAGE], attempt(b"o"))
+        await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"o"))
 
 
-async def test_a_volatile_send_returns_the_given_or_created_message_id(broker: Broker, queue: Queue) -> None:
-    own = await send_volatile(broker, queue, NewMessage(Envelope("own")))
-    made = await send_volatile(broker, queue, NEW_MESSAGE)
+async def test_a_volatile_send_returns_the_given_or_created_message_id(broker: OpenBroker, queue: Queue) -> None:
+    own = await send_volatile(broker.sending, queue, NewMessage(Envelope("own")))
+    made = await send_volatile(broker.sending, queue, NEW_MESSAGE)
     assert own == "own"
     assert made.startswith("made-")
     await broker.volatile_buffer.close()

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.defer import defer
 from app.broker.receive import ReceiveRequest, receive
@@ -16,38 +15,40 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, InvalidRequest, MessageNotFound
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, Outcome, Settled, token_of
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 TOO_MANY = {f"property-{number}": number for number in range(MAX_PROPERTIES + 1)}
 
 
 @pytest.fixture
-async def broker(sqlite_url: str) -> AsyncIterator[Broker]:
+async def broker(sqlite_url: str) -> AsyncIterator[OpenBroker]:
     async with sqlite_broker(sqlite_url, VirtualClock()) as broker:
         yield broker
 
 
-async def locked(broker: Broker, name: str, number: int) -> tuple[Queue, list[LockToken]]:
+async def locked(broker: OpenBroker, name: str, number: int) -> tuple[Queue, list[LockToken]]:
     """Return a queue and the tokens of all messages in it."""
     queue, _ = await broker.store.queues.create(name, QueueSettings())
-    await send(broker, queue, [NewMessage(Envelope("")) for _ in range(number)])
-    return queue, [token_of(message) for message in await receive(broker, queue, ReceiveRequest(max_messages=number))]
+    await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(number)])
+    return queue, [
+        token_of(message) for message in await receive(broker.receiving, queue, ReceiveRequest(max_messages=number))
+    ]
 
 
-async def test_each_settlement_has_its_own_result(broker: Broker) -> None:
+async def test_each_settlement_has_its_own_result(broker: OpenBroker) -> None:
     queue, (gone, first, refused, second, third) = await locked(broker, "orders", 5)
     _, (foreign,) = await locked(broker, "others", 1)
-    await settle(broker, queue, [complete(queue, gone)])
+    await settle(broker.settling, queue, [complete(queue, gone)])
     requests = [
-        abandon(broker, queue, gone, Abandonment()),
+        abandon(queue, gone, Abandonment()),
         complete(queue, first),
         defer(queue, refused, TOO_MANY),
-        abandon(broker, queue, second, Abandonment()),
-        abandon(broker, queue, foreign, Abandonment()),
+        abandon(queue, second, Abandonment()),
+        abandon(queue, foreign, Abandonment()),
         complete(queue, third),
     ]
-    already, completed, invalid, abandoned, unknown, last = await settle(broker, queue, requests)
+    already, completed, invalid, abandoned, unknown, last = await settle(broker.settling, queue, requests)
     assert isinstance(already, AlreadySettled)
     assert isinstance(invalid, InvalidRequest)
     assert isinstance(unknown, MessageNotFound)

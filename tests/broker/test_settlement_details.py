@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.merge_properties import Scalar, merge_properties
@@ -17,17 +16,18 @@ from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, token_of
+from tests.brokers import OpenBroker
 
 Changes = dict[str, Scalar] | None
 
 
 async def settled_message(
-    broker: Broker, queue: Queue, settlement: Callable[[LockToken], SettlementRequest]
+    broker: OpenBroker, queue: Queue, settlement: Callable[[LockToken], SettlementRequest]
 ) -> Message:
     """Settle a message with the property `a`, and return it."""
-    await send(broker, queue, [NewMessage(Envelope("", properties=b'{"a":1}'))])
-    (message,) = await receive(broker, queue, ReceiveRequest())
-    await settle_one(broker, queue, settlement(token_of(message)))
+    await send(broker.sending, queue, [NewMessage(Envelope("", properties=b'{"a":1}'))])
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await settle_one(broker.settling, queue, settlement(token_of(message)))
     left = await broker.store.read(queue.id, message.sequence_number)
     assert left is not None
     return left
@@ -44,13 +44,13 @@ async def settled_message(
     ids=str,
 )
 async def test_a_failure_has_a_default_reason_and_an_uncounted_release_none(
-    broker: Broker, queue: Queue, abandonment: Abandonment, reason: str | None
+    broker: OpenBroker, queue: Queue, abandonment: Abandonment, reason: str | None
 ) -> None:
-    message = await settled_message(broker, queue, lambda token: abandon(broker, queue, token, abandonment))
+    message = await settled_message(broker, queue, lambda token: abandon(queue, token, abandonment))
     assert (message.last_failure, message.failure_count) == (reason, int(abandonment.counted))
 
 
-async def test_a_dead_letter_stores_the_reason_and_description_of_its_holder(broker: Broker, queue: Queue) -> None:
+async def test_a_dead_letter_stores_the_reason_and_description_of_its_holder(broker: OpenBroker, queue: Queue) -> None:
     message = await settled_message(broker, queue, lambda token: dead_letter(queue, token, "bad", "no such customer"))
     assert (message.dead_letter_reason, message.dead_letter_description) == ("bad", "no such customer")
 
@@ -59,12 +59,12 @@ async def test_a_dead_letter_stores_the_reason_and_description_of_its_holder(bro
     ("changes", "properties"), [(None, b'{"a":1}'), ({}, b'{"a":1}'), ({"a": None, "b": 2}, b'{"a":null,"b":2}')]
 )
 async def test_abandon_defer_and_dead_letter_can_change_properties(
-    broker: Broker, queue: Queue, changes: Changes, properties: bytes
+    broker: OpenBroker, queue: Queue, changes: Changes, properties: bytes
 ) -> None:
     settlements: dict[MessageState, Callable[[LockToken], SettlementRequest]] = {
         MessageState.DEAD_LETTERED: lambda token: dead_letter(queue, token, "bad", None, changes),
         MessageState.DEFERRED: lambda token: defer(queue, token, changes),
-        MessageState.AVAILABLE: lambda token: abandon(broker, queue, token, Abandonment(changes=changes)),
+        MessageState.AVAILABLE: lambda token: abandon(queue, token, Abandonment(changes=changes)),
     }
     for state, settlement in settlements.items():
         message = await settled_message(broker, queue, settlement)

@@ -28,9 +28,9 @@ async def test_a_lock_is_a_row_and_not_a_transaction(postgres_url: str) -> None:
     try:
         broker = build_broker(store, clock)
         queue, _ = await store.queues.create("orders", QueueSettings())
-        await send(broker, queue, [NewMessage(Envelope(""))])
-        (locked,) = await receive(broker, queue, ReceiveRequest())
-        waiting = asyncio.create_task(receive(broker, queue, ReceiveRequest(wait_seconds=30)))
+        await send(broker.sending, queue, [NewMessage(Envelope(""))])
+        (locked,) = await receive(broker.receiving, queue, ReceiveRequest())
+        waiting = asyncio.create_task(receive(broker.receiving, queue, ReceiveRequest(wait_seconds=30)))
         await run_ready_tasks()
         assert broker.wait_queue.wait_keys() == [queue.id]
         assert locked.lock_token is not None

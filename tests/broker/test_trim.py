@@ -1,15 +1,13 @@
 """Trim processes one batch at a time and ends at its timeout."""
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
-from app.broker.trim import trim
+from app.broker.trim import TrimPorts, trim
 from app.domain.archive import CopiedBatch, TrimResult
-from tests.brokers import sqlite_broker
+from tests.brokers import CountingTally
 from tests.virtual_clock import VirtualClock
 
 TRIMMED, UNKNOWN = TrimResult.TRIMMED, TrimResult.UNKNOWN
@@ -20,7 +18,6 @@ class SlowArchiveStore:
     """An archive that takes a second for each batch and knows the first three batches."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self.archive = self
         self._clock = clock
 
     async def trim(self, copy: CopiedBatch) -> TrimResult:
@@ -29,12 +26,11 @@ class SlowArchiveStore:
 
 
 @pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
+async def ports() -> TrimPorts:
     clock = VirtualClock()
-    async with sqlite_broker("sqlite://", clock) as broker:
-        store: Any = SlowArchiveStore(clock)
-        await clock.advance(10)
-        yield replace(broker, store=store)
+    await clock.advance(10)
+    archive: Any = SlowArchiveStore(clock)
+    return TrimPorts(archive, CountingTally(), clock)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +43,8 @@ async def broker() -> AsyncIterator[Broker]:
     ids=["without a limit", "two seconds", "none"],
 )
 async def test_trim_returns_the_batches_reached_in_time_and_counts_trimmed_ones(
-    broker: Broker, seconds: dict[str, float], results: Sequence[TrimResult]
+    ports: TrimPorts, seconds: dict[str, float], results: Sequence[TrimResult]
 ) -> None:
-    assert await trim(broker, COPIES, **seconds) == results
-    counters: Any = broker.counters
+    assert await trim(ports, COPIES, **seconds) == results
+    counters: Any = ports.counters
     assert counters["batches_trimmed"] == results.count(TRIMMED)

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.dead_letter import dead_letter
 from app.broker.edit import edit
 from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, Edit
-from app.broker.purge import MessageSelection, redrive
 from app.broker.queues import change_queue, reload_queue
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.redrive import redrive
 from app.broker.release_undelivered import release_undelivered
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send, send_each, send_once, send_volatile
 from app.broker.settle import settle_one
 from app.domain.delivery import Claim
@@ -32,7 +32,7 @@ from app.domain.settlement import token_of
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled
-from tests.brokers import sqlite_broker
+from tests.brokers import OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 SETTINGS = QueueSettings(max_delivery_count=2, lock_duration=30 * SECOND, duplicate_detection_window=MINUTE)
@@ -42,15 +42,15 @@ SETTINGS = QueueSettings(max_delivery_count=2, lock_duration=30 * SECOND, duplic
 class Scene:
     """A queue and its broker."""
 
-    broker: Broker
+    broker: OpenBroker
     queue: Queue
     clock: VirtualClock
 
     async def send(self, **new_message: Any) -> None:
-        await send(self.broker, self.queue, [NewMessage(Envelope(""), **new_message)])
+        await send(self.broker.sending, self.queue, [NewMessage(Envelope(""), **new_message)])
 
     async def locked(self, source: MessageState = MessageState.AVAILABLE) -> Message:
-        (message,) = await receive(self.broker, self.queue, ReceiveRequest(source=source))
+        (message,) = await receive(self.broker.receiving, self.queue, ReceiveRequest(source=source))
         return message
 
     async def sent_and_locked(self) -> Message:
@@ -59,11 +59,13 @@ class Scene:
 
     async def dead_lettered(self) -> None:
         message = await self.sent_and_locked()
-        await settle_one(self.broker, self.queue, dead_letter(self.queue, token_of(message), "why", None))
+        await settle_one(self.broker.settling, self.queue, dead_letter(self.queue, token_of(message), "why", None))
 
     async def change(self, **settings: Any) -> None:
         await change_queue(
-            self.broker, await reload_queue(self.broker, self.queue.name), lambda before: replace(before, **settings)
+            self.broker.queues,
+            await reload_queue(self.broker.queues, self.queue.name),
+            lambda before: replace(before, **settings),
         )
 
 
@@ -78,7 +80,9 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def is_woken(scene: Scene, source: MessageState, change: Callable[[], Awaitable[object]]) -> bool:
     """Return whether a waiting receiver gets a message from the change, without any time passing."""
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
+    waiting = asyncio.create_task(
+        receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source))
+    )
     await run_ready_tasks()
     assert not waiting.done()
     await change()
@@ -112,7 +116,9 @@ async def test_a_send_wakes_a_receiver(scene: Scene) -> None:
 
 async def test_a_batch_send_wakes_a_receiver(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope(""))]
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_each(scene.broker, scene.queue, new_messages))
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: send_each(scene.broker.sending, scene.queue, new_messages)
+    )
 
 
 async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
@@ -120,7 +126,7 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope(""))]
 
     async def send_it() -> None:
-        await send_once(scene.broker, "orders", new_messages, attempt)
+        await send_once(scene.broker.sending, "orders", new_messages, attempt)
 
     assert await is_woken(scene, MessageState.AVAILABLE, send_it)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
@@ -130,43 +136,49 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
 
 async def test_a_stored_volatile_message_wakes_a_receiver(scene: Scene) -> None:
     new_message = NewMessage(Envelope(""))
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker, scene.queue, new_message))
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker.sending, scene.queue, new_message)
+    )
 
 
 async def test_a_duplicate_wakes_no_receiver(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope("same"))]
-    await send(scene.broker, scene.queue, new_messages)
+    await send(scene.broker.sending, scene.queue, new_messages)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
-        await send(scene.broker, scene.queue, new_messages)
-        await send_each(scene.broker, scene.queue, new_messages)
-        await send_volatile(scene.broker, scene.queue, new_messages[0])
+        await send(scene.broker.sending, scene.queue, new_messages)
+        await send_each(scene.broker.sending, scene.queue, new_messages)
+        await send_volatile(scene.broker.sending, scene.queue, new_messages[0])
         await run_ready_tasks()
         assert not await waiter.woken(0)
 
 
 async def test_an_abandoned_message_wakes_a_receiver(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    settlement = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: settle_one(scene.broker, scene.queue, settlement))
+    settlement = abandon(scene.queue, token_of(message), Abandonment())
+    assert await is_woken(
+        scene, MessageState.AVAILABLE, lambda: settle_one(scene.broker.settling, scene.queue, settlement)
+    )
 
 
 async def test_an_expired_lock_wakes_a_receiver(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker.sweeping))
 
 
 async def test_a_due_message_wakes_a_receiver(scene: Scene) -> None:
     await scene.send(delay=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker.scheduling))
 
 
 async def test_a_redriven_message_wakes_a_receiver(scene: Scene) -> None:
     await scene.dead_lettered()
     selection = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: redrive(scene.broker, scene.queue, scene.queue, selection, None)
+        scene,
+        MessageState.AVAILABLE,
+        lambda: redrive(scene.broker.redriving, scene.queue, scene.queue, selection, None),
     )
 
 
@@ -175,7 +187,7 @@ async def test_a_message_edited_to_be_due_wakes_a_receiver(scene: Scene) -> None
     assert await is_woken(
         scene,
         MessageState.AVAILABLE,
-        lambda: edit(scene.broker, scene.queue, 1, lambda message: Edit(message, delay=0)),
+        lambda: edit(scene.broker.editing, scene.queue, 1, lambda message: Edit(message, delay=0)),
     )
 
 
@@ -187,7 +199,7 @@ async def test_a_revoked_lock_wakes_a_receiver(scene: Scene) -> None:
 async def test_an_undelivered_message_wakes_a_receiver(scene: Scene) -> None:
     message = await scene.sent_and_locked()
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: release_undelivered(scene.broker, scene.queue, [message])
+        scene, MessageState.AVAILABLE, lambda: release_undelivered(scene.broker.settling, scene.queue, [message])
     )
 
 
@@ -195,10 +207,10 @@ async def test_an_undelivered_message_wakes_a_receiver(scene: Scene) -> None:
 async def test_a_message_released_by_the_store_wakes_a_receiver(scene: Scene, source: MessageState) -> None:
     """A claim is cancelled at the moment of its commit."""
     await (scene.send() if source is MessageState.AVAILABLE else scene.dead_lettered())
-    (locked,) = await receive(scene.broker, scene.queue, ReceiveRequest(source=source))
+    (locked,) = await receive(scene.broker.receiving, scene.queue, ReceiveRequest(source=source))
 
     async def claim_and_go() -> None:
-        await release_undelivered(replace(scene.broker, notifier=NullNotifier()), scene.queue, [locked])
+        await release_undelivered(replace(scene.broker, notifier=NullNotifier()).settling, scene.queue, [locked])
         claim = Claim(scene.queue.id, 1, 30 * SECOND, source=source)
         claiming = asyncio.create_task(scene.broker.store.claim(claim))
         await asyncio.sleep(0)
@@ -231,37 +243,43 @@ class NullNotifier:
 async def test_a_dead_lettered_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     message = await scene.sent_and_locked()
     settlement = dead_letter(scene.queue, token_of(message), "why", None)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, settlement))
+    assert await is_woken(
+        scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker.settling, scene.queue, settlement)
+    )
 
 
 async def test_an_abandon_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     message = await scene.sent_and_locked()
-    await settle_one(scene.broker, scene.queue, abandon(scene.broker, scene.queue, token_of(message), Abandonment()))
-    last = abandon(scene.broker, scene.queue, token_of(await scene.locked()), Abandonment())
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, last))
+    await settle_one(scene.broker.settling, scene.queue, abandon(scene.queue, token_of(message), Abandonment()))
+    last = abandon(scene.queue, token_of(await scene.locked()), Abandonment())
+    assert await is_woken(
+        scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker.settling, scene.queue, last)
+    )
 
 
 async def test_an_abandoned_dead_letter_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.dead_lettered()
     message = await scene.locked(MessageState.DEAD_LETTERED)
-    settlement = abandon(scene.broker, scene.queue, token_of(message), Abandonment())
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker, scene.queue, settlement))
+    settlement = abandon(scene.queue, token_of(message), Abandonment())
+    assert await is_woken(
+        scene, MessageState.DEAD_LETTERED, lambda: settle_one(scene.broker.settling, scene.queue, settlement)
+    )
 
 
 async def test_a_lock_that_expires_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
-    await expire_locks(scene.broker)
+    await expire_locks(scene.broker.sweeping)
     await scene.locked()
     await scene.clock.advance(31)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker))
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker.sweeping))
 
 
 async def test_an_expired_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.change(dead_letter_on_expiry=True)
     await scene.send(ttl=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_overdue(scene.broker))
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_overdue(scene.broker.expiring))
 
 
 async def test_revoked_dead_letter_locks_wake_a_dead_letter_receiver(
@@ -276,7 +294,7 @@ async def test_a_dead_letter_wakes_no_receiver_of_the_queue(scene: Scene) -> Non
     message = await scene.sent_and_locked()
     settlement = dead_letter(scene.queue, token_of(message), "why", None)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
-        await settle_one(scene.broker, scene.queue, settlement)
+        await settle_one(scene.broker.settling, scene.queue, settlement)
         assert not await waiter.woken(0)
 
 
@@ -288,12 +306,14 @@ async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue
     scene: Scene, source: MessageState
 ) -> None:
     await scene.change(dead_letter_on_expiry=source is MessageState.DEAD_LETTERED)
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
+    waiting = asyncio.create_task(
+        receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source))
+    )
     await run_ready_tasks()
     await scene.change(status=QueueStatus.RECEIVE_DISABLED)
     await scene.send(ttl=SECOND if source is MessageState.DEAD_LETTERED else None)
     await scene.clock.advance(2)
-    await expire_overdue(scene.broker)
+    await expire_overdue(scene.broker.expiring)
     await run_until_idle()
     assert not waiting.done()
     await scene.change(status=QueueStatus.ACTIVE)
@@ -303,7 +323,7 @@ async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue
 
 
 async def test_a_receiver_on_a_deleted_queue_gets_not_found_at_its_next_poll(scene: Scene) -> None:
-    waiting = asyncio.create_task(receive(scene.broker, scene.queue, ReceiveRequest(wait_seconds=50)))
+    waiting = asyncio.create_task(receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50)))
     await run_ready_tasks()
     assert await scene.broker.store.queues.delete(scene.queue)
     scene.broker.queue_cache.forget(scene.queue)

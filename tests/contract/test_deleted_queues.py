@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, QueueGone, Redrive, Store, UnlockedRow
-from app.broker.purge import MessageSelection, redrive
+from app.broker.redrive import redrive
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, MessageState, Receipt
@@ -22,7 +22,7 @@ from app.store.mysql import sending as mysql_sending
 from app.store.mysql.store import MysqlStore
 from app.store.postgresql import sending as postgresql_sending
 from app.store.postgresql.store import PostgresqlStore
-from tests.brokers import build_broker
+from tests.brokers import OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, draft, token
 from tests.virtual_clock import VirtualClock
 
@@ -98,7 +98,7 @@ async def test_nothing_is_redriven_into_or_out_of_a_deleted_queue(
 
 
 @pytest.fixture
-async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
+async def broker(store_fixture: StoreFixture) -> AsyncIterator[OpenBroker]:
     """A process that does not create queues automatically, over the store."""
     broker = build_broker(store_fixture.store, VirtualClock(), auto_create=False)
     yield broker
@@ -106,7 +106,7 @@ async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
     await broker.queue_cache.close()
 
 
-async def cached_queue(broker: Broker, store: Store) -> Queue:
+async def cached_queue(broker: OpenBroker, store: Store) -> Queue:
     """A queue that this process has cached and another process has deleted since."""
     queue, _ = await store.queues.create(f"queue-{secrets.token_hex(4)}", QueueSettings())
     assert await broker.queue_cache.by_name(queue.name) == queue
@@ -114,7 +114,7 @@ async def cached_queue(broker: Broker, store: Store) -> Queue:
     return queue
 
 
-async def recreated(broker: Broker, store: Store) -> tuple[Queue, Queue]:
+async def recreated(broker: OpenBroker, store: Store) -> tuple[Queue, Queue]:
     """A queue that the process has cached, and the queue that has its name now."""
     before = await cached_queue(broker, store)
     after, _ = await store.queues.create(before.name, QueueSettings())
@@ -126,54 +126,58 @@ async def queue_messages(store_fixture: StoreFixture, queue: Queue) -> int:
     return len(await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100))
 
 
-async def test_a_send_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
+async def test_a_send_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: OpenBroker) -> None:
     before, after = await recreated(broker, store_fixture.store)
-    await send(broker, before, [NEW_MESSAGE, NEW_MESSAGE])
+    await send(broker.sending, before, [NEW_MESSAGE, NEW_MESSAGE])
     assert await queue_messages(store_fixture, after) == 2
     before, after = await recreated(broker, store_fixture.store)
-    assert len(await send_each(broker, before, [NEW_MESSAGE])) == 1
+    assert len(await send_each(broker.sending, before, [NEW_MESSAGE])) == 1
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_an_attempt_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
+async def test_an_attempt_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: OpenBroker) -> None:
     before, after = await recreated(broker, store_fixture.store)
     once = attempt()
     for replayed in (False, True):
-        assert (await send_once(broker, before.name, [NEW_MESSAGE], once)).replayed is replayed
+        assert (await send_once(broker.sending, before.name, [NEW_MESSAGE], once)).replayed is replayed
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_volatile_messages_go_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker) -> None:
+async def test_volatile_messages_go_to_the_recreated_queue(store_fixture: StoreFixture, broker: OpenBroker) -> None:
     other = await store_fixture.queue()
     before, after = await recreated(broker, store_fixture.store)
     for queue in (before, other, before):
-        await send_volatile(broker, queue, NEW_MESSAGE)
+        await send_volatile(broker.sending, queue, NEW_MESSAGE)
     await broker.volatile_buffer.close()
     assert (await queue_messages(store_fixture, after), await queue_messages(store_fixture, other)) == (2, 1)
 
 
-async def test_a_redrive_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: Broker, queue: Queue) -> None:
+async def test_a_redrive_goes_to_the_recreated_queue(
+    store_fixture: StoreFixture, broker: OpenBroker, queue: Queue
+) -> None:
     before, after = await recreated(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
-    assert await redrive(broker, queue, before, selection, None) == 1
+    assert await redrive(broker.redriving, queue, before, selection, None) == 1
     assert await queue_messages(store_fixture, after) == 1
 
 
-async def test_a_send_to_a_deleted_queue_is_refused(store_fixture: StoreFixture, broker: Broker, queue: Queue) -> None:
+async def test_a_send_to_a_deleted_queue_is_refused(
+    store_fixture: StoreFixture, broker: OpenBroker, queue: Queue
+) -> None:
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send(broker, before, [NEW_MESSAGE])
+        await send(broker.sending, before, [NEW_MESSAGE])
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send_each(broker, before, [NEW_MESSAGE])
+        await send_each(broker.sending, before, [NEW_MESSAGE])
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send_once(broker, before.name, [NEW_MESSAGE], attempt())
+        await send_once(broker.sending, before.name, [NEW_MESSAGE], attempt())
     before = await cached_queue(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     with pytest.raises(QueueNotFound, match=before.name):
-        await redrive(broker, queue, before, MessageSelection([MessageState.DEAD_LETTERED], MatchAll()), None)
+        await redrive(broker.redriving, queue, before, MessageSelection([MessageState.DEAD_LETTERED], MatchAll()), None)
     assert await store_fixture.execute("SELECT sequence_number FROM message WHERE state = 1") == []
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.broker import receive_filtered
-from app.broker.broker import Broker
 from app.broker.filters import CelFilter
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
@@ -14,7 +13,7 @@ from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.sending import NewMessage
 from app.domain.settlement import Move, Outcome
-from tests.brokers import build_broker
+from tests.brokers import OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture, abandonment, numbers
 from tests.virtual_clock import VirtualClock
 
@@ -22,7 +21,7 @@ WANTED = CelFilter("message.subject == 's'")
 
 
 @pytest.fixture
-async def broker(store_fixture: StoreFixture) -> AsyncIterator[Broker]:
+async def broker(store_fixture: StoreFixture) -> AsyncIterator[OpenBroker]:
     broker = build_broker(store_fixture.store, VirtualClock())
     yield broker
     await broker.queue_cache.close()
@@ -32,26 +31,27 @@ def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
     return [NewMessage(Envelope("", subject=store_fixture), priority=priority) for store_fixture in subjects]
 
 
-async def test_concurrent_receivers_are_all_served_while_messages_match(broker: Broker, queue: Queue) -> None:
-    await send(broker, queue, new_messages(*"s" * 300))
+async def test_concurrent_receivers_are_all_served_while_messages_match(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue, new_messages(*"s" * 300))
     received: list[Message] = []
 
     async def receive_some() -> None:
         for _ in range(5):
-            received.extend(await receive(broker, queue, ReceiveRequest(message_filter=WANTED)))
+            received.extend(await receive(broker.receiving, queue, ReceiveRequest(message_filter=WANTED)))
 
     await asyncio.gather(*(receive_some() for _ in range(10)))
     assert len(set(numbers(received))) == len(received) == 50
 
 
 async def test_matching_messages_are_delivered_in_order(
-    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    broker: OpenBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
     for priority in (0, 4, 9, 4, 9):
-        await send(broker, queue, new_messages("other", "s", priority=priority))
+        await send(broker.sending, queue, new_messages("other", "s", priority=priority))
     received = [
-        await receive(broker, queue, ReceiveRequest(max_messages=most, message_filter=WANTED)) for most in (1, 3, 9)
+        await receive(broker.receiving, queue, ReceiveRequest(max_messages=most, message_filter=WANTED))
+        for most in (1, 3, 9)
     ]
     assert [[message.priority for message in messages] for messages in received] == [[9], [9, 4, 4], [0]]
     alike = received[1][1:]
@@ -59,15 +59,17 @@ async def test_matching_messages_are_delivered_in_order(
 
 
 async def test_matching_dead_letters_are_delivered_by_number(
-    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    broker: OpenBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
     for priority in (0, 9, 4):
-        await send(broker, queue, new_messages("s", "other", priority=priority))
-    moves = [dead_letter_move(message) for message in await receive(broker, queue, ReceiveRequest(max_messages=9))]
+        await send(broker.sending, queue, new_messages("s", "other", priority=priority))
+    moves = [
+        dead_letter_move(message) for message in await receive(broker.receiving, queue, ReceiveRequest(max_messages=9))
+    ]
     await broker.store.move(moves)
     receive_request = ReceiveRequest(max_messages=9, source=MessageState.DEAD_LETTERED, message_filter=WANTED)
-    assert [message.priority for message in await receive(broker, queue, receive_request)] == [0, 9, 4]
+    assert [message.priority for message in await receive(broker.receiving, queue, receive_request)] == [0, 9, 4]
 
 
 def dead_letter_move(message: Message) -> Move:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
-from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, LockRecord, Store
-from app.broker.purge import MessageSelection, purge
+from app.broker.purge import purge
 from app.broker.queues import change_queue, put_queue, reload_queue
-from app.broker.receive import ReceiveRequest, receive, receive_once
+from app.broker.receive import ReceivePorts, ReceiveRequest, receive, receive_once
 from app.broker.renew import renew
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.broker.settle import SettlementRequest, settle, settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
@@ -29,7 +29,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockedMessage, LockToken, Outcome, Settled, token_of
 from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
-from tests.brokers import build_broker
+from tests.brokers import OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture
 from tests.locks.lock_records import TIMEOUT_SECONDS, LockRecords, open_redis_locks, unique_keys
 from tests.virtual_clock import VirtualClock, run_advancing
@@ -42,7 +42,7 @@ RECEIVERS = 16
 class BrokerFixture:
     """A broker over a store and a lock store, with control of the time of both."""
 
-    broker: Broker
+    broker: OpenBroker
     clock: VirtualClock
     store_fixture: StoreFixture
     records: LockRecords | None
@@ -54,11 +54,11 @@ class BrokerFixture:
                 await self.records.pass_time(token, by=round(seconds * 1_000_000))
 
     async def receive_one(self, queue: Queue) -> LockToken:
-        await send(self.broker, queue, [NewMessage(Envelope(""))])
+        await send(self.broker.sending, queue, [NewMessage(Envelope(""))])
         return (await self.receive(queue))[0]
 
     async def receive(self, queue: Queue, most: int = 1) -> list[LockToken]:
-        messages = await receive(self.broker, queue, ReceiveRequest(max_messages=most))
+        messages = await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=most))
         return [LockToken(message.sequence_number, message.lock_token or b"") for message in messages]
 
     async def state(self, queue: Queue, token: LockToken) -> MessageState | None:
@@ -84,11 +84,11 @@ async def test_a_completion_takes_effect_once_and_its_repeat_reports_that(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    first = await settle_one(broker_fixture.broker, queue, complete(queue, token))
-    again = await settle_one(broker_fixture.broker, queue, complete(queue, token))
+    first = await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
+    again = await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
     assert (first.outcome, first.replayed, again.replayed) == (Outcome.COMPLETED, False, True)
     with pytest.raises(AlreadySettled):
-        await settle_one(broker_fixture.broker, queue, dead_letter(queue, token, "late", None))
+        await settle_one(broker_fixture.broker.settling, queue, dead_letter(queue, token, "late", None))
     assert await broker_fixture.state(queue, token) is None
 
 
@@ -102,23 +102,25 @@ async def test_every_settlement_leaves_the_message_in_its_state(
         ("dead_letter", MessageState.DEAD_LETTERED),
         ("defer", MessageState.DEFERRED),
     ]
-    await send(broker_fixture.broker, queue, [NewMessage(Envelope("")) for _ in expected])
+    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("")) for _ in expected])
     tokens = await broker_fixture.receive(queue, len(expected))
     if renewed:
-        await asyncio.gather(*(renew(broker_fixture.broker, queue, token) for token in tokens))
+        await asyncio.gather(*(renew(broker_fixture.broker.renewing, queue, token) for token in tokens))
     settlements: list[SettlementRequest] = [
         complete(queue, tokens[0]),
-        abandon(broker_fixture.broker, queue, tokens[1], Abandonment()),
+        abandon(queue, tokens[1], Abandonment()),
         dead_letter(queue, tokens[2], "bad", None),
         defer(queue, tokens[3]),
     ]
-    assert all(isinstance(answer, Settled) for answer in await settle(broker_fixture.broker, queue, settlements))
+    assert all(
+        isinstance(answer, Settled) for answer in await settle(broker_fixture.broker.settling, queue, settlements)
+    )
     assert [await broker_fixture.state(queue, token) for token in tokens] == [state for _, state in expected]
 
 
 @pytest.mark.behaviour("S2.25", "S3.13", "S3.16")
 async def test_concurrent_receives_never_lock_the_same_message(broker_fixture: BrokerFixture, queue: Queue) -> None:
-    await send(broker_fixture.broker, queue, [NewMessage(Envelope("")) for _ in range(3 * RECEIVERS)])
+    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("")) for _ in range(3 * RECEIVERS)])
     taken = await asyncio.gather(*(broker_fixture.receive(queue, 3) for _ in range(RECEIVERS)))
     numbers = [token.sequence_number for tokens in taken for token in tokens]
     numbers += [token.sequence_number for token in await broker_fixture.receive(queue, 3 * RECEIVERS)]
@@ -132,14 +134,16 @@ async def test_of_concurrent_settlements_one_takes_effect(
 ) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     settlements: list[SettlementRequest] = [
         complete(queue, token),
         dead_letter(queue, token, "bad", None),
         defer(queue, token),
-        abandon(broker_fixture.broker, queue, token, Abandonment()),
+        abandon(queue, token, Abandonment()),
     ]
-    settling = asyncio.gather(*(settle(broker_fixture.broker, queue, [settlement]) for settlement in settlements * 2))
+    settling = asyncio.gather(
+        *(settle(broker_fixture.broker.settling, queue, [settlement]) for settlement in settlements * 2)
+    )
     answers = await run_advancing(broker_fixture.clock, settling)
     effective = [one for (one,) in answers if isinstance(one, Settled) and not one.replayed]
     assert len(effective) == 1
@@ -153,11 +157,11 @@ async def test_an_expired_lock_is_lost_and_its_message_is_available(
     token = await broker_fixture.receive_one(queue)
     for _ in range(renewals):
         await broker_fixture.advance_time(LOCK_SECONDS / 2, token)
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     await broker_fixture.advance_time(LOCK_SECONDS + 1, token)
-    await expire_locks(broker_fixture.broker)
+    await expire_locks(broker_fixture.broker.sweeping)
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
-    (answer,) = await settle(broker_fixture.broker, queue, [complete(queue, token)])
+    (answer,) = await settle(broker_fixture.broker.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.cause is LossCause.EXPIRED
     assert len(await broker_fixture.receive(queue)) == 1
@@ -168,10 +172,10 @@ async def test_a_lock_that_is_renewed_in_time_is_kept(broker_fixture: BrokerFixt
     token = await broker_fixture.receive_one(queue)
     for _ in range(8):
         await broker_fixture.advance_time(LOCK_SECONDS / 2, token)
-        await renew(broker_fixture.broker, queue, token)
-        await expire_locks(broker_fixture.broker)
+        await renew(broker_fixture.broker.renewing, queue, token)
+        await expire_locks(broker_fixture.broker.sweeping)
     assert await broker_fixture.receive(queue) == []
-    await settle_one(broker_fixture.broker, queue, complete(queue, token))
+    await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
 
 
 class RenewsAfterRead:
@@ -222,15 +226,15 @@ async def test_of_two_concurrent_renewals_the_longer_promise_holds(
     first = replace(broker_fixture.broker, lock_store=delayed_locks) if delayed else broker_fixture.broker
     second = replace(
         broker_fixture.broker,
-        store=RenewsAfterRead(broker_fixture.broker.store, lambda: renew(first, queue, token, lasting[long])),
+        store=RenewsAfterRead(broker_fixture.broker.store, lambda: renew(first.renewing, queue, token, lasting[long])),
     )
-    await renew(second, queue, token, lasting[not long])
+    await renew(second.renewing, queue, token, lasting[not long])
     await delayed_locks.flush()
     for _ in range(2):
         await broker_fixture.advance_time(4 * LOCK_SECONDS, token)
-        await expire_locks(broker_fixture.broker)
+        await expire_locks(broker_fixture.broker.sweeping)
         assert await broker_fixture.state(queue, token) is MessageState.LOCKED
-    await settle_one(broker_fixture.broker, queue, complete(queue, token))
+    await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
 
 
 @pytest.mark.behaviour("S3.33")
@@ -238,10 +242,10 @@ async def test_a_change_of_settings_that_locks_depend_on_revokes_them(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker, queue, token)
-    await change_queue(broker_fixture.broker, queue, lambda settings: replace(settings, max_delivery_count=3))
+    await renew(broker_fixture.broker.renewing, queue, token)
+    await change_queue(broker_fixture.broker.queues, queue, lambda settings: replace(settings, max_delivery_count=3))
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
 
@@ -251,17 +255,17 @@ async def test_locks_are_revoked_even_if_the_process_that_changed_the_queue_cras
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker, queue, token)
+    await renew(broker_fixture.broker.renewing, queue, token)
     crashing = replace(broker_fixture.broker, store=CrashesBeforeRead(broker_fixture.broker.store))
     settings = replace(queue.settings, lock_duration=2 * LOCK_SECONDS * SECOND)
     with pytest.raises(StoreUnavailable):
-        await put_queue(crashing, queue.name, settings)
-    changed, _ = await put_queue(crashing, queue.name, settings)
+        await put_queue(crashing.queues, queue.name, settings)
+    changed, _ = await put_queue(crashing.queues, queue.name, settings)
     await broker_fixture.advance_time(1, token)
     later = await broker_fixture.receive_one(changed)
-    await expire_locks(broker_fixture.broker)
+    await expire_locks(broker_fixture.broker.sweeping)
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await broker_fixture.state(queue, later) is MessageState.LOCKED, "it was given by the new settings"
 
@@ -281,18 +285,18 @@ class CrashesBeforeRead:
 
 async def test_a_purge_of_locked_messages_leaves_nothing_to_renew(broker_fixture: BrokerFixture, queue: Queue) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker, queue, token)
-    assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
+    await renew(broker_fixture.broker.renewing, queue, token)
+    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
 async def test_a_purge_of_locked_messages_keeps_the_queue_version(broker_fixture: BrokerFixture, queue: Queue) -> None:
     """The ETag of the queue names the same settings before and after it."""
     await broker_fixture.receive_one(queue)
-    assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
-    now = await reload_queue(broker_fixture.broker, queue.name)
+    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
+    now = await reload_queue(broker_fixture.broker.queues, queue.name)
     assert now.etag == queue.etag
     assert now.lock_version > queue.lock_version
 
@@ -318,16 +322,16 @@ async def test_a_purge_whose_process_crashes_leaves_nothing_to_renew(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker, queue, token)
+    await renew(broker_fixture.broker.renewing, queue, token)
     crashing: Any = CrashingLocks(broker_fixture.broker.lock_store)
     with pytest.raises(ProcessCrash):
         await purge(
-            replace(broker_fixture.broker, lock_store=crashing),
+            replace(broker_fixture.broker, lock_store=crashing).purging,
             queue,
             MessageSelection([MessageState.LOCKED], MatchAll()),
         )
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker, await reload_queue(broker_fixture.broker, queue.name), token)
+        await renew(broker_fixture.broker.renewing, await reload_queue(broker_fixture.broker.queues, queue.name), token)
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
@@ -337,18 +341,20 @@ async def test_a_purge_of_locked_messages_includes_expired_unswept_locks(
 ) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
-        await renew(broker_fixture.broker, queue, token)
+        await renew(broker_fixture.broker.renewing, queue, token)
     # Longer than any lead, so that the message store itself decides that the lock has ended.
     await broker_fixture.advance_time(MINUTE // SECOND + 1, token)
     live = await broker_fixture.receive_one(queue)
-    assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.AVAILABLE], MatchAll())) == 0
+    assert (
+        await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.AVAILABLE], MatchAll())) == 0
+    )
     assert await broker_fixture.state(queue, token) is MessageState.LOCKED
-    assert await purge(broker_fixture.broker, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 2
+    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 2
     assert [await broker_fixture.state(queue, one) for one in (token, live)] == [None, None]
-    await expire_locks(broker_fixture.broker)
+    await expire_locks(broker_fixture.broker.sweeping)
     assert await broker_fixture.broker.store.browse(queue.id, list(MessageState), 0, 2) == []
     with pytest.raises(LockLost) as lost:
-        await settle_one(broker_fixture.broker, queue, complete(queue, token))
+        await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
@@ -360,15 +366,17 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
 ) -> None:
     """Each receiver crashes silently, every second one after it has renewed its lock."""
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=limit))
-    await send(broker_fixture.broker, queue, [NewMessage(Envelope("killer"))])
+    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("killer"))])
     for death in range(limit):
-        (message,) = await (_receive_once if keyed else receive)(broker_fixture.broker, queue, ReceiveRequest())
+        (message,) = await (_receive_once if keyed else receive)(
+            broker_fixture.broker.receiving, queue, ReceiveRequest()
+        )
         assert (message.delivery_count, message.failure_count) == (death + 1, death)
         if death % 2:
-            await renew(broker_fixture.broker, queue, token_of(message))
+            await renew(broker_fixture.broker.renewing, queue, token_of(message))
         await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
-        await expire_locks(broker_fixture.broker)
-    assert await receive(broker_fixture.broker, queue, ReceiveRequest()) == []
+        await expire_locks(broker_fixture.broker.sweeping)
+    assert await receive(broker_fixture.broker.receiving, queue, ReceiveRequest()) == []
     (dead,) = await broker_fixture.broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 2)
     assert (dead.failure_count, dead.dead_letter_reason) == (limit, MAX_DELIVERY_COUNT_REASON)
 
@@ -376,18 +384,18 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
 async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
-    await send(broker_fixture.broker, queue, [NewMessage(Envelope(""))])
+    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope(""))])
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_once(broker_fixture.broker, queue, ReceiveRequest(), attempt)).result
-    await renew(broker_fixture.broker, queue, token_of(message))
-    again = await receive_once(broker_fixture.broker, queue, ReceiveRequest(), attempt)
+    (message,) = (await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
+    await renew(broker_fixture.broker.renewing, queue, token_of(message))
+    again = await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
     assert again.replayed
     assert [token_of(one) for one in again.result] == [token_of(message)]
     assert again.result[0].lock_remaining(broker_fixture.clock.monotonic()) == LOCK_SECONDS * SECOND
     await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
-    assert (await receive_once(broker_fixture.broker, queue, ReceiveRequest(), attempt)).result == []
+    assert (await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []
 
 
-async def _receive_once(broker: Broker, queue: Queue, receive_request: ReceiveRequest) -> list[Message]:
+async def _receive_once(ports: ReceivePorts, queue: Queue, receive_request: ReceiveRequest) -> list[Message]:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    return (await receive_once(broker, queue, receive_request, attempt)).result
+    return (await receive_once(ports, queue, receive_request, attempt)).result

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.broker.broker import Broker
 from app.broker.filters import MatchAll
-from app.broker.purge import MessageSelection, purge
-from app.broker.queues import change_queue, delete_queue, reload_queue, revoke_locks
+from app.broker.purge import purge
+from app.broker.queues import change_queue, delete_queue, reload_queue
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.renew import RenewedLock, renew
+from app.broker.revoke_locks import revoke_locks
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -22,7 +23,7 @@ from app.locks.connect import connect
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_lock_store import RedisLockStore
 from app.runtime.clock import SystemClock
-from tests.brokers import build_broker
+from tests.brokers import OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture
 from tests.locks.lock_records import LockRecords, open_redis_locks, unique_keys
 from tests.virtual_clock import VirtualClock, run_advancing
@@ -34,23 +35,25 @@ UNREACHABLE_REDIS = "redis://127.0.0.1:1"
 class Replicas:
     """Two brokers on one store: `healthy` reaches Redis, `cut` does not."""
 
-    healthy: Broker
-    disconnected: Broker
+    healthy: OpenBroker
+    disconnected: OpenBroker
     records: LockRecords
     clock: VirtualClock
 
     async def renewed_lock(self, queue: Queue) -> LockToken:
         """A lock with a live record in Redis."""
-        await send(self.healthy, queue, [NewMessage(Envelope(""))])
-        (message,) = await receive(self.healthy, queue, ReceiveRequest())
+        await send(self.healthy.sending, queue, [NewMessage(Envelope(""))])
+        (message,) = await receive(self.healthy.receiving, queue, ReceiveRequest())
         token = token_of(message)
-        await renew(self.healthy, queue, token)
+        await renew(self.healthy.renewing, queue, token)
         assert await self.records.read(token) is not None
         return token
 
     async def renew_again(self, queue: Queue, token: LockToken) -> RenewedLock:
         """Renew through the replica that reaches Redis, with the queue's current settings."""
-        return await run_advancing(self.clock, renew(self.healthy, await reload_queue(self.healthy, queue.name), token))
+        return await run_advancing(
+            self.clock, renew(self.healthy.renewing, await reload_queue(self.healthy.queues, queue.name), token)
+        )
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ LOCKED = MessageSelection([MessageState.LOCKED], MatchAll())
 
 async def test_a_purged_lock_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    assert await purge(replicas.disconnected, queue, LOCKED) == 1
+    assert await purge(replicas.disconnected.purging, queue, LOCKED) == 1
     assert await replicas.records.read(token) is not None, "the drop was lost"
     with pytest.raises(LockLost) as lost:
         await replicas.renew_again(queue, token)
@@ -95,7 +98,7 @@ async def test_a_purged_lock_is_not_renewed(replicas: Replicas, queue: Queue) ->
 
 async def test_a_lock_that_a_change_has_revoked_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await change_queue(replicas.disconnected, queue, lambda old: replace(old, max_delivery_count=3))
+    await change_queue(replicas.disconnected.queues, queue, lambda old: replace(old, max_delivery_count=3))
     with pytest.raises(LockLost) as lost:
         await replicas.renew_again(queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
@@ -107,14 +110,14 @@ async def test_a_lock_that_a_change_is_about_to_revoke_is_not_renewed(replicas: 
     assert await replicas.disconnected.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
     with pytest.raises(MessageBusy):
         await replicas.renew_again(queue, token)
-    assert await revoke_locks(replicas.disconnected) == 1
+    assert await revoke_locks(replicas.disconnected.queues.revoking) == 1
     with pytest.raises(LockLost):
         await replicas.renew_again(queue, token)
 
 
 async def test_a_lock_of_a_deleted_and_recreated_queue_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await delete_queue(replicas.disconnected, queue)
+    await delete_queue(replicas.disconnected.queues, queue)
     again, made = await replicas.disconnected.store.queues.create(queue.name, QueueSettings())
     assert made
     assert again.id != queue.id
@@ -133,7 +136,7 @@ async def test_a_lock_is_renewed_through_its_own_queue_only(
 
 async def test_a_change_that_revokes_no_locks_costs_one_renewal_in_sql(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await change_queue(replicas.disconnected, queue, lambda old: replace(old, description="new"))
+    await change_queue(replicas.disconnected.queues, queue, lambda old: replace(old, description="new"))
     without_sql = replicas.healthy.counters["renewals_without_sql"]
     await replicas.renew_again(queue, token)
     assert replicas.healthy.counters["renewals_without_sql"] == without_sql

@@ -10,11 +10,13 @@ import pytest
 from app.broker.complete import complete
 from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, Extension, UnlockedRow, Withdrawal
-from app.broker.purge import MessageSelection, purge
-from app.broker.queues import change_queue, revoke_locks
+from app.broker.purge import purge
+from app.broker.queues import change_queue
 from app.broker.receive import ReceiveRequest, receive_and_delete
 from app.broker.release_undelivered import release_undelivered
 from app.broker.renew import renew
+from app.broker.revoke_locks import revoke_locks
+from app.broker.select_messages import MessageSelection
 from app.broker.settle import settle
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
@@ -256,11 +258,11 @@ async def test_each_settlement_of_a_batch_has_its_own_answer(store_fixture: Serv
     messages = [await store_fixture.locked(queue) for _ in range(3)]
     settlements = [complete(queue, token_of(message)) for message in messages]
     async with store_fixture.open_transaction(lock_row(messages[1].sequence_number)):
-        answers = await run_advancing(clock, settle(broker, queue, settlements))
+        answers = await run_advancing(clock, settle(broker.settling, queue, settlements))
         with pytest.raises(MessageBusy):
-            await run_advancing(clock, renew(broker, queue, token_of(messages[1])))
+            await run_advancing(clock, renew(broker.renewing, queue, token_of(messages[1])))
     assert [type(answer) for answer in answers] == [Settled, MessageBusy, Settled]
-    (again,) = await settle(broker, queue, settlements[1:2])
+    (again,) = await settle(broker.settling, queue, settlements[1:2])
     assert isinstance(again, Settled)
     assert not again.replayed
     await broker.queue_cache.close()
@@ -273,7 +275,7 @@ async def test_a_settlement_waits_for_a_row_that_is_locked_for_a_moment(
     broker = build_broker(store_fixture.store, clock)
     message = await store_fixture.locked(queue)
     async with store_fixture.open_transaction(lock_row(message.sequence_number)):
-        settling = asyncio.create_task(settle(broker, queue, [complete(queue, token_of(message))]))
+        settling = asyncio.create_task(settle(broker.settling, queue, [complete(queue, token_of(message))]))
         await wait_until(lambda: clock.timers, "the settlement pauses before another try")
     (answer,) = await run_advancing(clock, settling)
     assert isinstance(answer, Settled)
@@ -293,7 +295,7 @@ async def test_receive_and_delete_waits_for_a_row_that_is_locked_for_a_moment(
             return await remove(removals)
 
     monkeypatch.setattr(store_fixture.store, "remove", remove_while_locked)
-    (message,) = await receive_and_delete(broker, queue, ReceiveRequest())
+    (message,) = await receive_and_delete(broker.receiving, queue, ReceiveRequest())
     assert message.sequence_number == number
     assert await store_fixture.archived(number, "outcome") == [("received",)]
     await broker.queue_cache.close()
@@ -306,7 +308,7 @@ async def test_the_release_of_undelivered_messages_waits_for_a_locked_row(
     broker = build_broker(store_fixture.store, clock)
     message = await store_fixture.locked(queue)
     async with store_fixture.open_transaction(lock_row(message.sequence_number)):
-        releasing = asyncio.create_task(release_undelivered(broker, queue, [message]))
+        releasing = asyncio.create_task(release_undelivered(broker.settling, queue, [message]))
         await wait_until(lambda: clock.timers or releasing.done(), "the second try pauses")
     await run_advancing(clock, releasing)
     (again,) = await store_fixture.claim(queue, 1)
@@ -349,13 +351,13 @@ async def test_the_sweep_and_a_change_of_a_queue_skip_a_locked_row(store_fixture
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=5))
     locked, free = [await store_fixture.locked(queue) for _ in range(2)]
     async with store_fixture.open_transaction(lock_row(locked.sequence_number)):
-        await change_queue(broker, queue, lambda _: QueueSettings(max_delivery_count=6))
+        await change_queue(broker.queues, queue, lambda _: QueueSettings(max_delivery_count=6))
         assert [await store_fixture.state(message) for message in (locked, free)] == [
             MessageState.LOCKED,
             MessageState.AVAILABLE,
         ]
-        assert await revoke_locks(broker) == 0
-    await expire_locks(broker)
+        assert await revoke_locks(broker.queues.revoking) == 0
+    await expire_locks(broker.sweeping)
     assert await store_fixture.state(locked) is MessageState.AVAILABLE
     await broker.queue_cache.close()
 
@@ -366,6 +368,6 @@ async def test_a_purge_counts_what_it_removed(store_fixture: ServerFixture, queu
     available = await store_fixture.send(queue, b"", b"")
     selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
     async with store_fixture.open_transaction(lock_row(locked[0].sequence_number), lock_row(available[0])):
-        assert await purge(broker, queue, selection) == 2
-    assert await purge(broker, queue, selection) == 2
+        assert await purge(broker.purging, queue, selection) == 2
+    assert await purge(broker.purging, queue, selection) == 2
     await broker.queue_cache.close()

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from app.broker.broker import Broker
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.send import send
 from app.domain.instant import SECOND
@@ -11,7 +10,7 @@ from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
-from tests.brokers import CountingTally
+from tests.brokers import CountingTally, OpenBroker
 from tests.virtual_clock import VirtualClock
 
 LOCK_DURATION = 30 * SECOND
@@ -20,7 +19,7 @@ LOCK_DURATION = 30 * SECOND
 class BrokerHarness:
     """A broker whose SQL uses a virtual clock."""
 
-    def __init__(self, broker: Broker, clock: VirtualClock) -> None:
+    def __init__(self, broker: OpenBroker, clock: VirtualClock) -> None:
         self.broker = broker
         self.clock = clock
         self.schedule_changes = 0
@@ -43,12 +42,12 @@ class BrokerHarness:
 
     async def send(self, queue: Queue, count: int = 1, **new_message: Any) -> list[int]:
         """Send messages; return their sequence numbers."""
-        receipts = await send(self.broker, queue, [NewMessage(Envelope(""), **new_message)] * count)
+        receipts = await send(self.broker.sending, queue, [NewMessage(Envelope(""), **new_message)] * count)
         return [receipt.sequence_number for receipt in receipts]
 
     async def receive(self, queue: Queue, max_messages: int = 1) -> list[Message]:
         """Receive messages under lock."""
-        return await receive(self.broker, queue, ReceiveRequest(max_messages=max_messages))
+        return await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=max_messages))
 
     async def send_and_lock(self, queue: Queue) -> LockToken:
         """Send and receive a message; return its token."""

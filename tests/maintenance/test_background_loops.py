@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.assembly import assemble_loops
 from app.broker.ports import Store
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
@@ -25,9 +26,9 @@ class LoopRecorder:
         self.harness = harness
         self.results: list[tuple[str, str]] = []
         self.failures: list[BaseException] = []
-        broker = replace(harness.broker, store=store or harness.broker.store)
+        components = replace(harness.broker, store=store or harness.broker.store)
         self.background_loops = BackgroundLoops(
-            broker,
+            assemble_loops(components),
             None,
             Intervals(1.0, 10.0),
             lambda _, error: self.failures.append(error),
@@ -119,12 +120,23 @@ class UnavailableStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.archive = UnavailablePart(store.archive, self)
+        self.queues = UnavailablePart(store.queues, self)
         self.is_available = False
 
     def __getattr__(self, name: str) -> object:
-        if self.is_available:
-            return getattr(self._store, name)
-        return self if name == "archive" else self._fail
+        return getattr(self._store, name) if self.is_available else self._fail
 
     async def _fail(self, *_: object) -> None:
         raise StoreUnavailable
+
+
+class UnavailablePart:
+    """The archive or the queues of an unavailable store."""
+
+    def __init__(self, part: object, store: UnavailableStore) -> None:
+        self._part = part
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._part if self._store.is_available else self._store, name)

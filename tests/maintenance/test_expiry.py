@@ -31,10 +31,10 @@ async def test_an_expired_lock_frees_its_message(harness: BrokerHarness) -> None
     queue = await harness.queue()
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(29.9)
-    await expire_locks(harness.broker)
+    await expire_locks(harness.broker.sweeping)
     assert await harness.state(queue, token.sequence_number) is LOCKED
     await harness.clock.advance(0.1)
-    await expire_locks(harness.broker)
+    await expire_locks(harness.broker.sweeping)
     message = await harness.read(queue, token.sequence_number)
     assert (message.state, message.failure_count, message.last_failure) == (AVAILABLE, 1, "lock_expired")
     assert harness.counters["locks_expired"] == 1
@@ -45,7 +45,7 @@ async def test_a_freed_message_wakes_one_waiting_receiver(harness: BrokerHarness
     await harness.send_and_lock(queue)
     await harness.clock.advance(30)
     with harness.broker.wait_queue.waiter(queue.id) as first, harness.broker.wait_queue.waiter(queue.id) as second:
-        await expire_locks(harness.broker)
+        await expire_locks(harness.broker.sweeping)
         assert [await each.woken(0) for each in (first, second)] == [True, False]
 
 
@@ -53,7 +53,7 @@ async def test_an_expired_lock_at_the_limit_dead_letters_the_message(harness: Br
     queue = await harness.queue(max_delivery_count=1)
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(30)
-    await expire_locks(harness.broker)
+    await expire_locks(harness.broker.sweeping)
     message = await harness.read(queue, token.sequence_number)
     assert message.state is MessageState.DEAD_LETTERED
     assert message.dead_letter_reason == "max_delivery_count_exceeded"
@@ -63,7 +63,7 @@ async def test_a_retry_delay_schedules_the_message_and_wakes_the_schedule(harnes
     queue = await harness.queue(retry=FixedDelay(5 * SECOND))
     token = await harness.send_and_lock(queue)
     await harness.clock.advance(30)
-    await expire_locks(harness.broker)
+    await expire_locks(harness.broker.sweeping)
     assert await harness.state(queue, token.sequence_number) is MessageState.SCHEDULED
     assert harness.schedule_changes == 1
 
@@ -73,7 +73,7 @@ async def test_concurrent_sweepers_free_each_message_once(harness: BrokerHarness
     await harness.send(queue, count=20)
     numbers = [message.sequence_number for message in await harness.receive(queue, max_messages=20)]
     await harness.clock.advance(30)
-    await asyncio.gather(expire_locks(harness.broker), expire_locks(harness.broker))
+    await asyncio.gather(expire_locks(harness.broker.sweeping), expire_locks(harness.broker.sweeping))
     messages = [await harness.read(queue, number) for number in numbers]
     assert {(message.state, message.failure_count) for message in messages} == {(AVAILABLE, 1)}
     assert harness.counters["locks_expired"] == 20
@@ -84,8 +84,8 @@ async def test_the_sweeper_does_not_rest_after_a_full_batch(harness: BrokerHarne
     await harness.send(queue, count=BATCH_SIZE + 1)
     await harness.receive(queue, max_messages=BATCH_SIZE + 1)
     await harness.clock.advance(30)
-    assert await expire_locks(harness.broker) == 0.0
-    assert await expire_locks(harness.broker) is None
+    assert await expire_locks(harness.broker.sweeping) == 0.0
+    assert await expire_locks(harness.broker.sweeping) is None
     assert harness.counters["locks_expired"] == BATCH_SIZE + 1
 
 
@@ -102,7 +102,7 @@ class RedisHarness(BrokerHarness):
     async def lock_and_renew(self, queue: Queue) -> LockToken:
         """Receive and renew a message; return its token."""
         token = await self.send_and_lock(queue)
-        await renew(self.broker, queue, token)
+        await renew(self.broker.renewing, queue, token)
         return token
 
     async def pass_time(self, *tokens: LockToken, seconds: float) -> None:
@@ -124,12 +124,12 @@ async def test_an_expired_renewed_lock_is_freed_long_before_its_bound(redis_harn
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.pass_time(token, seconds=30)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(redis_harness.broker.sweeping)
     message = await redis_harness.read(queue, token.sequence_number)
     assert (message.state, message.failure_count) == (AVAILABLE, 1)
     assert await redis_harness.records.read(token) is None, "the record is deleted once its row is freed"
     with pytest.raises(LockLost):
-        await settle_one(redis_harness.broker, queue, complete(queue, token))
+        await settle_one(redis_harness.broker.settling, queue, complete(queue, token))
 
 
 async def test_a_lock_lasts_as_long_as_it_is_renewed(redis_harness: RedisHarness) -> None:
@@ -137,11 +137,11 @@ async def test_a_lock_lasts_as_long_as_it_is_renewed(redis_harness: RedisHarness
     token = await redis_harness.lock_and_renew(queue)
     for _ in range(8):
         await redis_harness.pass_time(token, seconds=25)
-        await renew(redis_harness.broker, queue, token)
-        await expire_locks(redis_harness.broker)
+        await renew(redis_harness.broker.renewing, queue, token)
+        await expire_locks(redis_harness.broker.sweeping)
         assert await redis_harness.state(queue, token.sequence_number) is LOCKED
     assert redis_harness.counters["renewals_without_sql"] >= 5
-    await settle_one(redis_harness.broker, queue, complete(queue, token))
+    await settle_one(redis_harness.broker.settling, queue, complete(queue, token))
 
 
 async def test_lost_records_only_delay_a_redelivery(redis_harness: RedisHarness) -> None:
@@ -149,10 +149,10 @@ async def test_lost_records_only_delay_a_redelivery(redis_harness: RedisHarness)
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.records.evict(token)
     await redis_harness.clock.advance(119)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.state(queue, token.sequence_number) is LOCKED, "a missing record proves nothing"
     await redis_harness.clock.advance(1)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
 
 
@@ -161,25 +161,25 @@ async def test_an_expired_record_of_an_earlier_renewal_does_not_end_a_later_one(
     token = await redis_harness.lock_and_renew(queue)
     record = await redis_harness.records.read(token)
     await redis_harness.records.evict(token)
-    await renew(redis_harness.broker, queue, token)  # generation 2 in SQL
+    await renew(redis_harness.broker.renewing, queue, token)  # generation 2 in SQL
     await redis_harness.records.redis.set(redis_harness.records.keys.record(token), record.value)
     await redis_harness.records.pass_time(token, by=LOCK_DURATION)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.state(queue, token.sequence_number) is LOCKED
     assert await redis_harness.records.read(token) is None, "it never matches a generation again"
-    await settle_one(redis_harness.broker, queue, complete(queue, token))
+    await settle_one(redis_harness.broker.settling, queue, complete(queue, token))
 
 
 async def test_a_record_left_by_a_settled_delivery_is_deleted(redis_harness: RedisHarness) -> None:
     queue = await redis_harness.queue()
     token = await redis_harness.lock_and_renew(queue)
     record = await redis_harness.records.read(token)
-    await settle_one(redis_harness.broker, queue, complete(queue, token))
+    await settle_one(redis_harness.broker.settling, queue, complete(queue, token))
     await redis_harness.broker.lock_store.write_record(
         token, LockRecord(record.generation, LOCK_DURATION, record.bound, PROMISED_UNTIL, EDITION)
     )  # written late
     await redis_harness.records.pass_time(token, by=LOCK_DURATION)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.records.read(token) is None
     assert redis_harness.counters["locks_expired"] == 0
 
@@ -190,8 +190,8 @@ async def test_an_expired_record_stays_until_its_row_is_freed(redis_harness: Red
     await redis_harness.pass_time(token, seconds=30)
     unavailable_broker = replace(redis_harness.broker, store=CannotRelease(redis_harness.broker.store))
     with pytest.raises(StoreUnavailable):
-        await expire_locks(unavailable_broker)
-    await expire_locks(redis_harness.broker)
+        await expire_locks(unavailable_broker.sweeping)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
 
 
@@ -200,8 +200,8 @@ async def test_an_expired_record_stays_after_a_concurrent_change_of_its_row(redi
     token = await redis_harness.lock_and_renew(queue)
     await redis_harness.pass_time(token, seconds=30)
     racing_broker = replace(redis_harness.broker, store=ReleasesNothing(redis_harness.broker.store))
-    await expire_locks(racing_broker)
-    await expire_locks(redis_harness.broker)
+    await expire_locks(racing_broker.sweeping)
+    await expire_locks(redis_harness.broker.sweeping)
     assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
     assert await redis_harness.records.read(token) is None
 
@@ -210,10 +210,10 @@ async def test_many_expired_records_are_freed_without_rest(redis_harness: RedisH
     queue = await redis_harness.queue()
     await redis_harness.send(queue, count=BATCH_SIZE + 20)
     tokens = [token_of(message) for message in await redis_harness.receive(queue, max_messages=BATCH_SIZE + 20)]
-    await asyncio.gather(*(renew(redis_harness.broker, queue, token) for token in tokens))
+    await asyncio.gather(*(renew(redis_harness.broker.renewing, queue, token) for token in tokens))
     await redis_harness.pass_time(*tokens, seconds=30)
-    assert await expire_locks(redis_harness.broker) == 0.0
-    assert await expire_locks(redis_harness.broker) is None
+    assert await expire_locks(redis_harness.broker.sweeping) == 0.0
+    assert await expire_locks(redis_harness.broker.sweeping) is None
     assert redis_harness.counters["locks_expired"] == BATCH_SIZE + 20
 
 

@@ -18,10 +18,10 @@ async def test_an_expired_message_moves_to_the_archive(harness: BrokerHarness) -
     (number,) = await harness.send(queue, ttl=10 * SECOND)
     (lasting,) = await harness.send(queue)
     await harness.clock.advance(9.9)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     assert await harness.state(queue, number) is MessageState.AVAILABLE
     await harness.clock.advance(0.1)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     assert await harness.state(queue, number) is None
     assert await harness.state(queue, lasting) is MessageState.AVAILABLE
     assert harness.counters["messages_expired"] == 1
@@ -31,11 +31,11 @@ async def test_an_expired_message_is_dead_lettered_if_its_queue_is_set_so(harnes
     queue = await harness.queue(dead_letter_on_expiry=True)
     (number,) = await harness.send(queue, ttl=SECOND)
     await harness.clock.advance(1)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     message = await harness.read(queue, number)
     assert (message.state, message.dead_letter_reason) == (MessageState.DEAD_LETTERED, "ttl_expired")
     await harness.clock.advance(3600)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     assert harness.counters["messages_expired"] == 1, "it stays in the dead-letter queue"
 
 
@@ -44,7 +44,7 @@ async def test_an_expired_message_of_a_deleted_queue_moves_to_the_archive(harnes
     (number,) = await harness.send(queue, ttl=SECOND)
     assert await harness.broker.store.queues.delete(queue)
     await harness.clock.advance(1)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     assert await harness.state(queue, number) is None
     assert harness.counters["messages_expired"] == 1
 
@@ -54,7 +54,7 @@ async def test_a_locked_message_does_not_expire(harness: BrokerHarness) -> None:
     await harness.send(queue, ttl=SECOND)
     (message,) = await harness.receive(queue)
     await harness.clock.advance(5)
-    await expire_overdue(harness.broker)
+    await expire_overdue(harness.broker.expiring)
     assert await harness.state(queue, message.sequence_number) is MessageState.LOCKED
 
 
@@ -62,34 +62,34 @@ async def test_the_expiry_of_messages_does_not_rest_after_a_full_batch(harness: 
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1, ttl=SECOND)
     await harness.clock.advance(1)
-    assert await expire_overdue(harness.broker) == 0.0
-    assert await expire_overdue(harness.broker) is None
+    assert await expire_overdue(harness.broker.expiring) == 0.0
+    assert await expire_overdue(harness.broker.expiring) is None
     assert harness.counters["messages_expired"] == BATCH_SIZE + 1
 
 
 async def test_a_settled_message_is_known_until_its_archive_batch_is_removed(harness: BrokerHarness) -> None:
     queue = await harness.queue(archive_retention=60 * SECOND)
     token = await harness.send_and_lock(queue)
-    await settle_one(harness.broker, queue, complete(queue, token))
+    await settle_one(harness.broker.settling, queue, complete(queue, token))
     await harness.clock.advance(59)
-    assert await delete_expired(harness.broker) == DELETE_REST_SECONDS
-    assert (await settle_one(harness.broker, queue, complete(queue, token))).replayed
+    assert await delete_expired(harness.broker.deleting) == DELETE_REST_SECONDS
+    assert (await settle_one(harness.broker.settling, queue, complete(queue, token))).replayed
     await harness.clock.advance(3601)
-    await delete_expired(harness.broker)
-    assert (await settle_one(harness.broker, queue, complete(queue, token))).replayed, "it is not sealed yet"
-    sealing = ArchiveSealer(harness.broker, 10)
+    await delete_expired(harness.broker.deleting)
+    assert (await settle_one(harness.broker.settling, queue, complete(queue, token))).replayed, "it is not sealed yet"
+    sealing = ArchiveSealer(harness.broker.sealing, 10)
     for _ in bounded("sealing rests"):
         if await sealing.step():
             break
-    await delete_expired(harness.broker)
+    await delete_expired(harness.broker.deleting)
     with pytest.raises(MessageNotFound):
-        await settle_one(harness.broker, queue, complete(queue, token))
+        await settle_one(harness.broker.settling, queue, complete(queue, token))
 
 
 async def test_the_deletion_of_old_rows_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1)
     await harness.broker.store.queues.delete(queue)
-    assert await delete_expired(harness.broker) == 0.0
-    assert await delete_expired(harness.broker) == DELETE_REST_SECONDS
+    assert await delete_expired(harness.broker.deleting) == 0.0
+    assert await delete_expired(harness.broker.deleting) == DELETE_REST_SECONDS
     assert harness.counters["rows_forgotten"] == BATCH_SIZE + 1

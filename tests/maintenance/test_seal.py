@@ -14,7 +14,7 @@ SEAL_SECONDS = 10.0
 async def complete_messages(harness: BrokerHarness, queue: Queue, count: int = 1) -> None:
     """Complete this many messages of the queue."""
     for _ in range(count):
-        await settle_one(harness.broker, queue, complete(queue, await harness.send_and_lock(queue)))
+        await settle_one(harness.broker.settling, queue, complete(queue, await harness.send_and_lock(queue)))
 
 
 async def seal_all(sealing: ArchiveSealer) -> float | None:
@@ -31,12 +31,12 @@ async def batch_sizes(harness: BrokerHarness) -> list[int]:
 
 
 async def test_an_empty_archive_is_not_sealed(harness: BrokerHarness) -> None:
-    assert await ArchiveSealer(harness.broker, SEAL_SECONDS).step() == SEAL_SECONDS
+    assert await ArchiveSealer(harness.broker.sealing, SEAL_SECONDS).step() == SEAL_SECONDS
     assert await batch_sizes(harness) == []
 
 
 async def test_messages_that_end_within_seconds_become_one_batch(harness: BrokerHarness) -> None:
-    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
+    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
     await complete_messages(harness, queue)
     await harness.clock.advance(6)
     await complete_messages(harness, queue, 2)
@@ -52,7 +52,7 @@ async def test_a_busy_queue_does_not_delay_the_sealing_of_others(harness: Broker
     """The first unsealed message is always a young one of the queue with the shortest retention."""
     busy = await harness.queue("busy", archive_retention=HOUR)
     quiet = await harness.queue("quiet", archive_retention=DAY)
-    sealing = ArchiveSealer(harness.broker, SEAL_SECONDS)
+    sealing = ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
     await complete_messages(harness, busy)
     await complete_messages(harness, quiet, 2)
     for _ in range(10):
@@ -63,14 +63,14 @@ async def test_a_busy_queue_does_not_delay_the_sealing_of_others(harness: Broker
 
 
 async def test_a_scan_shortly_before_the_minimum_age_rests(harness: BrokerHarness) -> None:
-    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
+    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
     await complete_messages(harness, queue)
     await harness.clock.advance(9.999)
     assert await seal_all(sealing) == MIN_REST_SECONDS
 
 
 async def test_a_backlog_is_sealed_in_one_scan(harness: BrokerHarness) -> None:
-    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker, SEAL_SECONDS)
+    queue, sealing = await harness.queue(), ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
     for _ in range(5):
         await complete_messages(harness, queue, 2)
         await harness.clock.advance(70)

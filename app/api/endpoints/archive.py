@@ -19,7 +19,7 @@ async def list_batches(request: Request[None]) -> Response:
     """List the sealed batches of the archive by number, including batches whose messages were removed within a year."""
     query: BrowseBatches = request.query
     after = max(query.after, _batch_number(query.cursor))
-    batches = await request.broker.store.archive.list_batches(after, query.limit + 1)
+    batches = await request.broker.trimming.archive.list_batches(after, query.limit + 1)
     return Response(batch_page(batches, query.limit))
 
 
@@ -36,7 +36,9 @@ async def trim_archive(request: Request[TrimArchive]) -> Response:
     missing from it; send them again.
     """
     copies = request.body.copies()
-    return Response(archive_trimmed(copies, await trim(request.broker, copies, request.context.long_poll_cap_seconds)))
+    return Response(
+        archive_trimmed(copies, await trim(request.broker.trimming, copies, request.context.long_poll_cap_seconds))
+    )
 
 
 def _batch_number(cursor: str | None) -> int:

@@ -29,7 +29,7 @@ async def check_ready(request: Request[None]) -> Response:
     if request.context.is_draining():
         raise ShuttingDown
     try:
-        await asyncio.wait_for(request.broker.store.now(), STORE_TIMEOUT_SECONDS)
+        await asyncio.wait_for(request.broker.store_clock.now(), STORE_TIMEOUT_SECONDS)
     except TimeoutError:
         raise StoreUnavailable from None
     return Response(Readiness(request.broker.lock_store.state))

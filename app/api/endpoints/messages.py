@@ -16,7 +16,8 @@ from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
 from app.broker.browse import browse, read_message
 from app.broker.edit import cancel, edit
 from app.broker.ports import Edit
-from app.broker.purge import MessageSelection, redrive
+from app.broker.redrive import redrive
+from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
@@ -53,7 +54,7 @@ async def browse_messages(request: Request[None]) -> Response:
         raise invalid_cursor()
     chosen = parse_states(query.state) or list(MessageState)
     found, more = await browse(
-        request.broker, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
+        request.broker.browsing, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
     )
     return Response(MessagePage([message_view(message) for message in found], None if more is None else str(more)))
 
@@ -90,7 +91,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
     patch = request.body.properties
     properties = UNSET if patch is UNSET else decode_properties(patch)
     change = partial(_edit, body=request.body, properties=properties)
-    edited = await edit(request.broker, queue, _sequence_number(request), change, request.if_match())
+    edited = await edit(request.broker.editing, queue, _sequence_number(request), change, request.if_match())
     return Response(message_view(edited), headers=_etag_header(edited))
 
 
@@ -101,7 +102,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
 async def cancel_message(request: Request[None]) -> Response:
     """Move a message that is not locked from its queue to the archive as cancelled."""
     queue = await request.queue()
-    await cancel(request.broker, queue, _sequence_number(request), request.if_match())
+    await cancel(request.broker.editing, queue, _sequence_number(request), request.if_match())
     return Response(status=204)
 
 
@@ -126,8 +127,9 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
         to_queue = await _target_queue(request, body.to_queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], parse_filter(body.filter), body.limit)
     time_limit_seconds = request.context.long_poll_cap_seconds
+    ports = request.broker.redriving
     return Response(
-        Redriven(await redrive(request.broker, queue, to_queue, selection, body.rate_per_second, time_limit_seconds))
+        Redriven(await redrive(ports, queue, to_queue, selection, body.rate_per_second, time_limit_seconds))
     )
 
 
@@ -140,7 +142,7 @@ async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queu
 
 
 async def _read_message(request: Request[None]) -> Message:
-    return await read_message(request.broker, await request.queue(), _sequence_number(request))
+    return await read_message(request.broker.browsing, await request.queue(), _sequence_number(request))
 
 
 def _edit(seen: Message, body: EditMessage, properties: Mapping[str, PropertyValue] | UnsetType | None) -> Edit:

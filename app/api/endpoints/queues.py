@@ -10,7 +10,8 @@ from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
-from app.broker.purge import MessageSelection, purge
+from app.broker.purge import purge
+from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings, is_valid_name
@@ -47,7 +48,7 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     """
     name = request.path["queue"]
     condition = verbs.Precondition(request.if_match(), request.if_none_match() or ())
-    queue, is_created = await verbs.put_queue(request.broker, name, request.body.settings(), condition)
+    queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
     return Response(queue_view(queue), 201 if is_created else 200, headers=_etag_header(queue))
 
 
@@ -60,7 +61,7 @@ async def list_queues(request: Request[None]) -> Response:
     after = page.cursor or ""
     if after and not is_valid_name(after):
         raise invalid_cursor()
-    listed = await verbs.list_queues(request.broker, after, page.limit + 1)
+    listed = await verbs.list_queues(request.broker.queues.queues, after, page.limit + 1)
     items = listed[: page.limit]
     more = items[-1].queue.name if len(listed) > page.limit else None
     return Response(QueuePage([queue_status(one.queue, one.counts) for one in items], more))
@@ -71,7 +72,7 @@ async def list_queues(request: Request[None]) -> Response:
 )  # fmt: skip
 async def get_queue(request: Request[None]) -> Response:
     """Get a queue: its settings, its status, and the number of messages in each state."""
-    listed = await verbs.get_queue(request.broker, request.path["queue"])
+    listed = await verbs.get_queue(request.broker.queues, request.path["queue"])
     return Response(queue_status(listed.queue, listed.counts), headers=_etag_header(listed.queue))
 
 
@@ -82,9 +83,9 @@ async def get_queue(request: Request[None]) -> Response:
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
     """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
-    queue = await verbs.reload_queue(request.broker, request.path["queue"])
+    queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
-    changed = await verbs.change_queue(request.broker, queue, change, verbs.Precondition(request.if_match()))
+    changed = await verbs.change_queue(request.broker.queues, queue, change, verbs.Precondition(request.if_match()))
     return Response(queue_view(changed), headers=_etag_header(changed))
 
 
@@ -97,8 +98,8 @@ async def delete_queue(request: Request[None]) -> Response:
 
     A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive.
     """
-    queue = await verbs.reload_queue(request.broker, request.path["queue"])
-    await verbs.delete_queue(request.broker, queue, verbs.Precondition(request.if_match()))
+    queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
+    await verbs.delete_queue(request.broker.queues, queue, verbs.Precondition(request.if_match()))
     return Response(status=204)
 
 
@@ -117,7 +118,9 @@ async def purge_queue(request: Request[PurgeQueue]) -> Response:
     queue = await request.queue()
     chosen = parse_states(request.body.states) if request.body.states else UNLOCKED
     selection = MessageSelection(chosen, parse_filter(request.body.filter), request.body.limit)
-    return Response(Purged(await purge(request.broker, queue, selection, request.context.long_poll_cap_seconds)))
+    return Response(
+        Purged(await purge(request.broker.purging, queue, selection, request.context.long_poll_cap_seconds))
+    )
 
 
 def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

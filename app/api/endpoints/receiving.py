@@ -50,7 +50,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     entries = read_settlements(request.body.settlements or ())
     results: Sequence[SettleResult | RenewedLock] = ()
     if entries:
-        await check_receive(request.broker, queue, attempt)
+        await check_receive(request.broker.receiving.messages, queue, attempt)
         results = await settle_all(request.broker, queue, entries)
     messages, headers = await _receive_unless_disconnected(request, queue, wanted, attempt)
     views = message_views(messages, request.broker.clock.monotonic)
@@ -86,7 +86,7 @@ async def _release(
     if request.body.mode == "receive_and_delete":
         request.broker.counters.count("messages_lost", len(messages))
     elif attempt is None:
-        await release_undelivered(request.broker, queue, messages)
+        await release_undelivered(request.broker.settling, queue, messages)
 
 
 async def _receive_until_disconnect(
@@ -116,10 +116,10 @@ async def _receive(
     request: Request[ReceiveMessages], queue: Queue, wanted: ReceiveRequest, attempt: Attempt | None
 ) -> tuple[Sequence[Message], Headers]:
     if request.body.mode == "receive_and_delete":
-        return await receive_and_delete(request.broker, queue, wanted), ()
+        return await receive_and_delete(request.broker.receiving, queue, wanted), ()
     if attempt is None:
-        return await receive(request.broker, queue, wanted), ()
-    result = await receive_once(request.broker, queue, wanted, attempt)
+        return await receive(request.broker.receiving, queue, wanted), ()
+    result = await receive_once(request.broker.receiving, queue, wanted, attempt)
     return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 

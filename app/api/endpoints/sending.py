@@ -49,7 +49,7 @@ async def send_message(request: Request[SendMessage]) -> Response:
     """
     return await _send_one(
         request,
-        request.body.new_message(request.broker.new_id, request.traceparent()),
+        request.body.new_message(request.broker.sending.new_id, request.traceparent()),
         request.idempotent_attempt("send"),
     )
 
@@ -106,7 +106,7 @@ def _read_entries(request: Request[SendBatch]) -> list[NewMessage | InvalidReque
 def _read_entry(request: Request[SendBatch], raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
     try:
         message: SendMessage = _decode_message(raw)
-        new_message = message.new_message(request.broker.new_id, traceparent)
+        new_message = message.new_message(request.broker.sending.new_id, traceparent)
     except InvalidRequest as refusal:
         return refusal
     return (
@@ -135,7 +135,7 @@ async def _send_each(
 ) -> Sequence[Receipt | Refusal]:
     """Store the valid messages independently. Without any, the queue is neither read nor created, as for a single send."""
     new_messages = [entry for entry in entries if isinstance(entry, NewMessage)]
-    stored = iter(await send_each(request.broker, await _queue(request), new_messages) if new_messages else ())
+    stored = iter(await send_each(request.broker.sending, await _queue(request), new_messages) if new_messages else ())
     return [next(stored) if isinstance(entry, NewMessage) else entry for entry in entries]
 
 
@@ -144,7 +144,10 @@ async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Att
         if attempt is not None:
             raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
         return Response(
-            AcceptedMessage(await send_volatile(request.broker, await _queue(request, [new_message]), new_message)), 202
+            AcceptedMessage(
+                await send_volatile(request.broker.sending, await _queue(request, [new_message]), new_message)
+            ),
+            202,
         )
     (receipt,), headers = await _store(request, [new_message], attempt)
     return Response(sent_message(receipt), 201, headers=headers)
@@ -154,8 +157,8 @@ async def _store(
     request: Request[Any], new_messages: list[NewMessage], attempt: Attempt | None
 ) -> tuple[list[Receipt], Headers]:
     if attempt is None:
-        return await send(request.broker, await _queue(request, new_messages), new_messages), ()
-    result = await send_once(request.broker, request.path["queue"], new_messages, attempt)
+        return await send(request.broker.sending, await _queue(request, new_messages), new_messages), ()
+    result = await send_once(request.broker.sending, request.path["queue"], new_messages, attempt)
     return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 

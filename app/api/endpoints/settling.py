@@ -20,7 +20,7 @@ from app.broker.broker import Broker
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
-from app.broker.renew import RenewedLock, renew
+from app.broker.renew import RenewedLock, RenewPorts, renew
 from app.broker.settle import SettlementRequest, SettleResult, settle, settle_one
 from app.domain.access import Right
 from app.domain.instant import Duration, from_seconds, to_milliseconds
@@ -77,7 +77,7 @@ async def abandon_lock(request: Request[AbandonLock]) -> Response:
     return await _settle_lock(
         request,
         queue,
-        abandon(request.broker, queue, _token(request), _abandonment(request.body, property_changes(request.body))),
+        abandon(queue, _token(request), _abandonment(request.body, property_changes(request.body))),
     )
 
 
@@ -110,7 +110,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""
-    promise = await renew(request.broker, await request.queue(), _token(request), _lock_duration(request.body))
+    promise = await renew(request.broker.renewing, await request.queue(), _token(request), _lock_duration(request.body))
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
@@ -144,11 +144,11 @@ async def settle_all(
         elif isinstance(entry.settlement, RenewSettlement):
             renewals[index] = entry
         else:
-            settlement_requests[index] = _settlement_request(broker, queue, entry)
-    settling = settle(broker, queue, list(settlement_requests.values()))
+            settlement_requests[index] = _settlement_request(queue, entry)
+    settling = settle(broker.settling, queue, list(settlement_requests.values()))
     renewed: Sequence[RenewalResult] = ()
     if renewals:
-        renewing = (_renew(broker, queue, entry) for entry in renewals.values())
+        renewing = (_renew(broker.renewing, queue, entry) for entry in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing and need no tasks.
@@ -174,24 +174,24 @@ def results_of(
 
 
 async def _settle_lock(request: Request[Any], queue: Queue, settlement_request: SettlementRequest) -> Response:
-    return Response(_settlement_done(await settle_one(request.broker, queue, settlement_request)))
+    return Response(_settlement_done(await settle_one(request.broker.settling, queue, settlement_request)))
 
 
-async def _renew(broker: Broker, queue: Queue, entry: SettlementEntry) -> RenewalResult:
+async def _renew(ports: RenewPorts, queue: Queue, entry: SettlementEntry) -> RenewalResult:
     lock_duration = _lock_duration(entry.settlement) if isinstance(entry.settlement, RenewLock) else None
     try:
-        return await renew(broker, queue, entry.token, lock_duration)
+        return await renew(ports, queue, entry.token, lock_duration)
     except (Refusal, MessageBusy) as refusal:
         return refusal
 
 
-def _settlement_request(broker: Broker, queue: Queue, entry: SettlementEntry) -> SettlementRequest:
+def _settlement_request(queue: Queue, entry: SettlementEntry) -> SettlementRequest:
     settlement, token = entry.settlement, entry.token
     match settlement:
         case CompleteSettlement():
             return complete(queue, token)
         case AbandonSettlement():
-            return abandon(broker, queue, token, _abandonment(settlement, entry.property_changes))
+            return abandon(queue, token, _abandonment(settlement, entry.property_changes))
         case DeadLetterSettlement():
             return dead_letter(queue, token, settlement.reason, settlement.description, entry.property_changes)
         case _:

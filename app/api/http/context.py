@@ -16,7 +16,7 @@ class AppContext:
 
     `authenticator` None means that every client has every right. `is_draining` returns whether the server is about to
     stop. `is_loopback` is true if only this machine reaches the server. `request_budget` bounds the bytes of request
-    bodies in memory. With `metrics_per_queue`, `/metrics` names queues to the bearer of `metrics_key` and of an API key
+    bodies in memory, and `response_budget` those of responses. With `metrics_per_queue`, `/metrics` names queues to the bearer of `metrics_key` and of an API key
     that may browse every queue.
     """
 
@@ -27,6 +27,7 @@ class AppContext:
     long_poll_cap_seconds: float
     is_draining: Callable[[], bool]
     request_budget: ByteBudget
+    response_budget: ByteBudget
     queue_statistics: QueueStatistics
     metrics_key: str | None = None
     metrics_per_queue: bool = True

@@ -78,7 +78,7 @@ class OperationHandler:
             return
         # Free the messages: only their encoded bytes are needed.
         response.body = None
-        responses = self._context.broker.response_budget
+        responses = self._context.response_budget
         responses.acquire_unchecked(len(content))
         try:
             await send_until_taken(send, response, content)

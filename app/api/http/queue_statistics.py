@@ -3,10 +3,11 @@
 import asyncio
 
 from app.api.http.metrics import MetricsSnapshot
-from app.broker.broker import Broker
+from app.broker.ports import Counters, LockStoreState, QueueStore
 from app.broker.queues import QueueWithCounts, list_queues
 from app.domain.refusals import StoreUnavailable
 from app.runtime.cache import Cache
+from app.runtime.clock import Clock
 
 TIMEOUT_SECONDS = 1.0
 """Seconds that an answer waits for a collection. The collection continues for the next answer."""
@@ -23,9 +24,11 @@ class QueueStatistics:
     A store that answered before and then exceeds the timeout counts as slow, and the last known counts are returned.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._cache = Cache(self._collect, broker.clock, ttl_seconds=CACHE_SECONDS, max_size=1)
+    def __init__(self, queues: QueueStore, lock_store: LockStoreState, counters: Counters, clock: Clock) -> None:
+        self._queues = queues
+        self._lock_store = lock_store
+        self._counters = counters
+        self._cache = Cache(self._collect, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
         self._last: list[QueueWithCounts] | None = None
 
     async def snapshot(self) -> MetricsSnapshot:
@@ -35,10 +38,10 @@ class QueueStatistics:
             self._last = await asyncio.wait_for(self._cache.get(None), TIMEOUT_SECONDS)
         except TimeoutError:
             is_slow = True
-            self._broker.counters.count("slow_collections")
+            self._counters.count("slow_collections")
         except StoreUnavailable:
             self._last = None
-        return MetricsSnapshot(self._last, self._broker.lock_store.state, is_slow=is_slow)
+        return MetricsSnapshot(self._last, self._lock_store.state, is_slow=is_slow)
 
     async def close(self) -> None:
         """Cancel a collection that is running."""
@@ -46,7 +49,7 @@ class QueueStatistics:
 
     async def _collect(self, _: None) -> list[QueueWithCounts]:
         listed: list[QueueWithCounts] = []
-        while batch := await list_queues(self._broker, listed[-1].queue.name if listed else "", BATCH_SIZE):
+        while batch := await list_queues(self._queues, listed[-1].queue.name if listed else "", BATCH_SIZE):
             listed += batch
             if len(batch) < BATCH_SIZE:
                 break

@@ -51,7 +51,16 @@ class LockRecord:
     queue_version: QueueVersion
 
 
-class LockStore(Protocol):
+class LockStoreState(Protocol):
+    """Whether the lock store answers."""
+
+    @property
+    def state(self) -> str:
+        """`ok`, `degraded`, or `none` for a single process without a shared lock store."""
+        ...
+
+
+class LockStore(LockStoreState, Protocol):
     """The lock store. It only refines what SQL decides: its methods return a result on failure and never raise.
 
     An unreachable lock store answers as if it were empty (`NotRenewed(None, NO_EXPIRED_GENERATION)`, no expired
@@ -61,11 +70,6 @@ class LockStore(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether several processes share it and it answers now. Decides the lead time of renewals."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """`ok`, `degraded`, or `none` for a single process without a shared lock store."""
         ...
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:

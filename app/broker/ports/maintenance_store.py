@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.broker.ports.message_store import LockedMessageStore, MoveStore
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageMetadata, MessageState
 from app.domain.queue import Queue
@@ -56,16 +57,8 @@ class Promoted:
     next_due_in: Duration | None
 
 
-class MaintenanceStore(Protocol):
-    """The operations of background loops and administrators. The caller bounds each batch."""
-
-    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
-        """Return one message in any state, unchanged."""
-        ...
-
-    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
-        """Return messages in these states with sequence numbers above `after`, ascending, unchanged."""
-        ...
+class MetadataStore(Protocol):
+    """Reads of many messages without their bodies."""
 
     async def browse_metadata(
         self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
@@ -73,36 +66,52 @@ class MaintenanceStore(Protocol):
         """Browse without reading bodies, for a caller that selects among many messages."""
         ...
 
-    async def last_sequence_number(self) -> int:
-        """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
+
+class ReadStore(Protocol):
+    """Reads of one message."""
+
+    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
+        """Return one message in any state, unchanged."""
+        ...
+
+
+class BrowseStore(ReadStore, MetadataStore, Protocol):
+    """What browsing reads."""
+
+    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
+        """Return messages in these states with sequence numbers above `after`, ascending, unchanged."""
         ...
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
         """Return those of these messages that are still in the queue, ascending, unchanged."""
         ...
 
-    async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """Return locked rows whose `locked_until` has passed, oldest first, unchanged."""
+
+class EditStore(Protocol):
+    """Changes of one unlocked message."""
+
+    async def edit(self, edit: Edit) -> Message | None:
+        """Apply an edit; return None if the message is locked or its ETag has changed."""
         ...
 
-    async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
-        """Return rows of one queue whose lock was given up to `granted_until`, for a change that revokes them."""
+    async def cancel(self, expected: Message, queue: Queue) -> bool:
+        """Move a message to the archive as cancelled, fenced as an edit is; return whether it took effect."""
         ...
 
-    async def promote(self, limit: int) -> Promoted:
-        """Make due scheduled messages available, in the order of their due times."""
+
+class SelectStore(MetadataStore, Protocol):
+    """What a purge or redrive reads to select its messages."""
+
+    async def last_sequence_number(self) -> int:
+        """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
         ...
 
-    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """Return messages past their time to live that are neither locked nor dead-lettered."""
-        ...
+
+class PurgeStore(SelectStore, Protocol):
+    """What a purge does in the store."""
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """Move unlocked messages to the archive, fenced by state; with a retention of 0 they are deleted."""
-        ...
-
-    async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        """Withdraw messages that are still past their time to live: an edit or redrive may have extended it."""
         ...
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
@@ -113,9 +122,9 @@ class MaintenanceStore(Protocol):
         """
         ...
 
-    async def dead_letter(self, rows: Sequence[UnlockedRow], reason: str) -> list[bool]:
-        """Dead-letter messages, fenced as `expire` is."""
-        ...
+
+class RedriveStore(SelectStore, Protocol):
+    """What a redrive does in the store."""
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
@@ -124,13 +133,49 @@ class MaintenanceStore(Protocol):
         """
         ...
 
-    async def edit(self, edit: Edit) -> Message | None:
-        """Apply an edit; return None if the message is locked or its ETag has changed."""
+
+class RevokeStore(MoveStore, Protocol):
+    """What the revocation of locks does in the store."""
+
+    async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
+        """Return rows of one queue whose lock was given up to `granted_until`, for a change that revokes them."""
         ...
 
-    async def cancel(self, expected: Message, queue: Queue) -> bool:
-        """Move a message to the archive as cancelled, fenced as an edit is; return whether it took effect."""
+
+class SweepStore(LockedMessageStore, Protocol):
+    """Where the sweep finds locks that have ended."""
+
+    async def expired_locks(self, limit: int) -> list[LockedMessage]:
+        """Return locked rows whose `locked_until` has passed, oldest first, unchanged."""
         ...
+
+
+class ScheduleStore(Protocol):
+    """Scheduled messages that become due."""
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make due scheduled messages available, in the order of their due times."""
+        ...
+
+
+class ExpireStore(Protocol):
+    """Messages past their time to live."""
+
+    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
+        """Return messages past their time to live that are neither locked nor dead-lettered."""
+        ...
+
+    async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
+        """Withdraw messages that are still past their time to live: an edit or redrive may have extended it."""
+        ...
+
+    async def dead_letter(self, rows: Sequence[UnlockedRow], reason: str) -> list[bool]:
+        """Dead-letter messages, fenced as `expire` is."""
+        ...
+
+
+class RetentionStore(Protocol):
+    """Records past their retention."""
 
     async def delete_expired(self, limit: int) -> int:
         """Delete expired tombstones, attempts and duplicate records; return the number of rows.
@@ -138,3 +183,18 @@ class MaintenanceStore(Protocol):
         Messages of deleted queues, locked ones too, move to the archive as purged and count as well.
         """
         ...
+
+
+class MaintenanceStore(
+    BrowseStore,
+    EditStore,
+    PurgeStore,
+    RedriveStore,
+    SweepStore,
+    RevokeStore,
+    ScheduleStore,
+    ExpireStore,
+    RetentionStore,
+    Protocol,
+):
+    """The operations of background loops and administrators. The caller bounds each batch."""

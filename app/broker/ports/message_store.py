@@ -63,8 +63,8 @@ class Extended:
     read_started_at: float
 
 
-class MessageStore(Protocol):
-    """The operations of senders and receivers."""
+class SendStore(Protocol):
+    """What sends do in the store."""
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Store all drafts in one transaction, each with the next sequence number in order.
@@ -89,6 +89,21 @@ class MessageStore(Protocol):
         """Return the stored result of `send_once`, or None. Refuses with `KeyReused`. Changes nothing."""
         ...
 
+
+class NumberedClaimStore(Protocol):
+    """Claims of messages that are named by their sequence numbers."""
+
+    async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """Claim messages with these sequence numbers, in this order.
+
+        Skips messages that other statements hold or that are not in `claim.source`, and takes the next ones instead.
+        """
+        ...
+
+
+class ClaimStore(NumberedClaimStore, Protocol):
+    """Claims of the next messages."""
+
     async def claim(self, claim: Claim) -> list[Message]:
         """Lock the next messages in order of `delivery_position`, count the delivery, and return them in order.
 
@@ -110,12 +125,9 @@ class MessageStore(Protocol):
         """Refuse with `KeyReused` as `claim_once` would, before the caller does other work. Changes nothing."""
         ...
 
-    async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        """Claim messages with these sequence numbers, in this order.
 
-        Skips messages that other statements hold or that are not in `claim.source`, and takes the next ones instead.
-        """
-        ...
+class SearchStore(NumberedClaimStore, Protocol):
+    """What a receive through a filter reads and claims."""
 
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
@@ -127,30 +139,30 @@ class MessageStore(Protocol):
         """Return those of these messages that are in the queue, in any state, ascending, unchanged; no body is read."""
         ...
 
+
+class LockedMessageStore(Protocol):
+    """The rows that receivers hold."""
+
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """Return the rows that still carry these tokens; None where a token is gone."""
         ...
 
-    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
-        """Settle locked rows and remove them from the queue, each under its fence; return whether each took effect.
 
-        The same transaction moves the row to the archive with its token, or leaves a tombstone if the retention is 0.
-        """
-        ...
+class MoveStore(Protocol):
+    """Settlements that keep a message in its queue."""
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """Settle locked rows and move them to another state, each under its fence; leave tombstones."""
         ...
 
-    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """Extend locks and increment their generations; None where the lock is lost."""
-        ...
 
-    async def release(self, moves: Sequence[Move]) -> list[bool]:
-        """Free rows whose lock has ended; leave tombstones with the time when it ended.
+class SettleStore(LockedMessageStore, MoveStore, Protocol):
+    """What settlements do in the store."""
 
-        The token must match. `locked_until` must have passed, or the row's generation must be the expired one in
-        `move.fence.generation_above`. If `locked_until` has passed, it is the time when the lock ended.
+    async def remove(self, removals: Sequence[Removal]) -> list[bool]:
+        """Settle locked rows and remove them from the queue, each under its fence; return whether each took effect.
+
+        The same transaction moves the row to the archive with its token, or leaves a tombstone if the retention is 0.
         """
         ...
 
@@ -161,3 +173,27 @@ class MessageStore(Protocol):
     async def delivered_since(self, tombstone: Tombstone) -> bool:
         """Return whether the message was delivered again after this delivery ended, in any state or the archive."""
         ...
+
+
+class RenewStore(LockedMessageStore, Protocol):
+    """What renewals do in the store."""
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
+        """Extend locks and increment their generations; None where the lock is lost."""
+        ...
+
+
+class ReleaseStore(Protocol):
+    """The release of messages whose lock has ended."""
+
+    async def release(self, moves: Sequence[Move]) -> list[bool]:
+        """Free rows whose lock has ended; leave tombstones with the time when it ended.
+
+        The token must match. `locked_until` must have passed, or the row's generation must be the expired one in
+        `move.fence.generation_above`. If `locked_until` has passed, it is the time when the lock ended.
+        """
+        ...
+
+
+class MessageStore(SendStore, ClaimStore, SearchStore, SettleStore, RenewStore, ReleaseStore, Protocol):
+    """The operations of senders and receivers."""

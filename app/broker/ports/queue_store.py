@@ -25,7 +25,35 @@ class DeletedQueue:
     archive_retention: Duration
 
 
-class QueueStore(Protocol):
+class QueueTotals(Protocol):
+    """The number of messages in a queue."""
+
+    async def total(self, queue_id: int) -> int:
+        """Return the exact number of messages in the queue, in all states; cheaper than `counts`."""
+        ...
+
+
+class DeletedQueues(Protocol):
+    """What is left of deleted queues."""
+
+    async def find_deleted(self, queue_id: int) -> DeletedQueue:
+        """Return what is stored about a deleted queue."""
+        ...
+
+
+class LockRevocations(Protocol):
+    """The revocations of locks that are not complete."""
+
+    async def revocations(self, limit: int) -> list[LockRevocation]:
+        """Return the revocations that are not complete, earliest change first."""
+        ...
+
+    async def end_revocation(self, revocation: LockRevocation) -> None:
+        """Delete a completed revocation; that of a later change of the queue remains."""
+        ...
+
+
+class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
     """The queues and their settings."""
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
@@ -55,28 +83,12 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def revocations(self, limit: int) -> list[LockRevocation]:
-        """Return the revocations that are not complete, earliest change first."""
-        ...
-
-    async def end_revocation(self, revocation: LockRevocation) -> None:
-        """Delete a completed revocation; that of a later change of the queue remains."""
-        ...
-
     async def delete(self, queue: Queue) -> bool:
         """Delete the queue; return False if its version has changed. Its messages move to the archive later."""
         ...
 
-    async def find_deleted(self, queue_id: int) -> DeletedQueue:
-        """Return what is stored about a deleted queue."""
-        ...
-
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
         """Return the exact counts per state of these queues."""
-        ...
-
-    async def total(self, queue_id: int) -> int:
-        """Return the exact number of messages in the queue, in all states; cheaper than `counts`."""
         ...
 
 

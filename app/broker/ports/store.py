@@ -11,7 +11,15 @@ from app.domain.instant import Instant
 from app.domain.settlement import Move
 
 
-class Store(MessageStore, MaintenanceStore, Protocol):
+class StoreClock(Protocol):
+    """The clock of the store."""
+
+    async def now(self) -> Instant:
+        """Return the store's clock; this is also the cheapest check that the store answers."""
+        ...
+
+
+class Store(MessageStore, MaintenanceStore, StoreClock, Protocol):
     """An open message store. `archive`, `queues` and `keys` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
@@ -33,10 +41,6 @@ class Store(MessageStore, MaintenanceStore, Protocol):
     @property
     def keys(self) -> ApiKeyStore:
         """The API keys."""
-        ...
-
-    async def now(self) -> Instant:
-        """Return the store's clock; this is also the cheapest check that the store answers."""
         ...
 
     async def database_id(self) -> str:

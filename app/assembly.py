@@ -1,0 +1,158 @@
+"""Gives each family of verbs, and the background loops, the ports that they use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.broker.broker import Broker
+from app.broker.browse import BrowsePorts
+from app.broker.edit import EditPorts
+from app.broker.expire import ExpirePorts
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Counters, LockStore, Notifier, Store
+from app.broker.purge import PurgePorts
+from app.broker.queue_cache import QueueCache
+from app.broker.queues import QueuePorts
+from app.broker.receive import ReceivePorts
+from app.broker.receive_filtered import SearchPorts
+from app.broker.redrive import RedrivePorts
+from app.broker.release_expired import ReleasePorts
+from app.broker.renew import RenewPorts
+from app.broker.response_limits import ResponseLimits
+from app.broker.revoke_locks import RevokePorts
+from app.broker.search_state import SearchRegistry
+from app.broker.send import SendPorts
+from app.broker.settle import SettlePorts
+from app.broker.trim import TrimPorts
+from app.broker.volatile_buffer import VolatileBuffer
+from app.broker.wait import WaitPorts
+from app.maintenance.background_loops import MaintenancePorts
+from app.maintenance.expiry import SweepPorts
+from app.maintenance.retention import DeletePorts
+from app.maintenance.schedule import SchedulePorts
+from app.maintenance.seal import SealPorts
+from app.runtime.clock import Clock
+from app.runtime.wait_queue import WaitQueue
+
+
+@dataclass(frozen=True)
+class Components:
+    """The backends and the shared state of one process.
+
+    `random_fraction` returns a fraction in [0, 1). `new_id` returns a new message id.
+    """
+
+    store: Store
+    lock_store: LockStore
+    notifier: Notifier
+    counters: Counters
+    clock: Clock
+    wait_queue: WaitQueue[int]
+    searches: SearchRegistry
+    queue_cache: QueueCache
+    volatile_buffer: VolatileBuffer
+    response_limits: ResponseLimits
+    random_fraction: Callable[[], float]
+    new_id: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedPorts:
+    """Ports that several families have."""
+
+    receivers: ReceiverNotifier
+    releasing: ReleasePorts
+    revoking: RevokePorts
+
+
+def assemble_verbs(parts: Components) -> Broker:
+    """Return the ports of all verbs."""
+    shared = _shared_ports(parts)
+    settling = SettlePorts(
+        parts.store, parts.lock_store, shared.releasing, shared.receivers, parts.clock, parts.random_fraction
+    )
+    renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
+    browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.clock)
+    return Broker(
+        sending=_send_ports(parts, shared.receivers),
+        receiving=_receive_ports(parts, settling, renewing),
+        settling=settling,
+        renewing=renewing,
+        browsing=browsing,
+        editing=EditPorts(parts.store, browsing, shared.receivers),
+        purging=_purge_ports(parts),
+        redriving=_redrive_ports(parts, shared.receivers),
+        queues=QueuePorts(parts.store.queues, parts.queue_cache, parts.notifier, shared.receivers, shared.revoking),
+        trimming=TrimPorts(parts.store.archive, parts.counters, parts.clock),
+        queue_cache=parts.queue_cache,
+        keys=parts.store.keys,
+        lock_store=parts.lock_store,
+        store_clock=parts.store,
+        clock=parts.clock,
+        counters=parts.counters,
+    )
+
+
+def assemble_loops(parts: Components) -> MaintenancePorts:
+    """Return the ports of the background loops."""
+    shared = _shared_ports(parts)
+    store, counters = parts.store, parts.counters
+    return MaintenancePorts(
+        sweeping=SweepPorts(store, parts.lock_store, shared.releasing, shared.revoking),
+        scheduling=SchedulePorts(store, shared.receivers, counters),
+        expiring=ExpirePorts(store, parts.queue_cache, store.queues, shared.receivers, counters),
+        deleting=DeletePorts(store, store.archive, counters),
+        sealing=SealPorts(store.archive, counters),
+        wait_queue=parts.wait_queue,
+        clock=parts.clock,
+    )
+
+
+def connect_notifications(parts: Components) -> None:
+    """Also notify receivers of volatile messages once they are stored, and of messages that the store releases."""
+    receivers = ReceiverNotifier(parts.notifier, parts.searches)
+    parts.volatile_buffer.on_stored = receivers.notify_sent
+    parts.store.on_moved = receivers.notify_moved
+
+
+def _shared_ports(parts: Components) -> _SharedPorts:
+    store, counters = parts.store, parts.counters
+    receivers = ReceiverNotifier(parts.notifier, parts.searches)
+    return _SharedPorts(
+        receivers,
+        ReleasePorts(store, parts.queue_cache, receivers, counters, parts.random_fraction),
+        RevokePorts(store, store.queues, parts.lock_store, receivers, counters),
+    )
+
+
+def _send_ports(parts: Components, receivers: ReceiverNotifier) -> SendPorts:
+    return SendPorts(parts.store, parts.queue_cache, parts.store.queues, parts.volatile_buffer, receivers, parts.new_id)
+
+
+def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPorts) -> ReceivePorts:
+    waiting = WaitPorts(parts.wait_queue, parts.queue_cache, parts.clock)
+    searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits)
+    return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.response_limits)
+
+
+def _purge_ports(parts: Components) -> PurgePorts:
+    return PurgePorts(
+        parts.store,
+        parts.searches,
+        parts.queue_cache,
+        parts.notifier,
+        parts.lock_store,
+        parts.counters,
+        parts.clock,
+    )
+
+
+def _redrive_ports(parts: Components, receivers: ReceiverNotifier) -> RedrivePorts:
+    return RedrivePorts(
+        parts.store,
+        parts.searches,
+        parts.queue_cache,
+        parts.store.queues,
+        receivers,
+        parts.counters,
+        parts.clock,
+    )

@@ -1,0 +1,47 @@
+"""Release: free messages whose lock has ended.
+
+The sweeper of every process and the settlement of a late holder both use this code. Doubled work is a no-op: a row is
+freed only while it still carries the token, and only if its time has passed or its generation is the one that expired
+in the lock store.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Counters, ReleaseStore
+from app.broker.queue_cache import QueueCache
+from app.domain.queue import QueueSettings
+from app.domain.settlement import LOCK_EXPIRED_REASON, Failure, LockedMessage, Move, Outcome, fence_above, release
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePorts:
+    """What the release of messages uses. `random_fraction` returns a fraction in [0, 1)."""
+
+    messages: ReleaseStore
+    queue_cache: QueueCache
+    receivers: ReceiverNotifier
+    counters: Counters
+    random_fraction: Callable[[], float]
+
+
+async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
+    """Free rows whose lock has ended, each with its expired generation; return whether each was freed.
+
+    A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
+    a deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
+    """
+    moves: list[Move] = []
+    for locked, expired_generation in ended:
+        queue = await ports.queue_cache.by_id(locked.queue_id)
+        settings = QueueSettings() if queue is None else queue.settings
+        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
+        move = release(locked, settings, failure, ports.random_fraction())
+        moves.append(replace(move, fence=fence_above(expired_generation)))
+    freed = await ports.messages.release(moves) if moves else []
+    ports.receivers.notify_moved(moves, freed)
+    ports.counters.count("locks_expired", sum(freed))
+    return freed

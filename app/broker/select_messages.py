@@ -1,0 +1,61 @@
+"""Select the messages of a purge or redrive, in bounded batches."""
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from app.broker.filtered_read import read_filtered
+from app.broker.filters import Filter
+from app.broker.ports import SelectStore
+from app.broker.search_state import MAX_BATCH_SIZE, SearchRegistry
+from app.domain.message import MessageMetadata, MessageState, SelectedMessage
+from app.domain.queue import Queue
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+
+BATCH_SIZE = MAX_BATCH_SIZE
+"""Messages per statement: a purge of millions never holds more than this many rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSelection:
+    """Which messages: in these states, matched by the filter, at most `limit` of them (None: all).
+
+    Messages with more than `max_message_bytes` of body and properties are left out.
+    """
+
+    states: Sequence[MessageState]
+    message_filter: Filter
+    limit: int | None = None
+    max_message_bytes: int = sys.maxsize
+
+
+async def select_batches(
+    messages: SelectStore, searches: SearchRegistry, queue: Queue, selection: MessageSelection
+) -> AsyncIterator[list[SelectedMessage]]:
+    """Yield batches of the selected messages that existed at the start; each read waits for its turn.
+
+    A read without a match yields an empty batch. Messages that are sent later are left out: otherwise a scan without a
+    match would never catch up with fast senders.
+    """
+    after, newest = 0, await messages.last_sequence_number()
+    left = selection.limit
+    while left is None or left > 0:
+        read = partial(_read, messages, queue, selection.states, after, newest)
+        batch = await read_filtered(searches, selection.message_filter, read)
+        if batch.last is None:
+            return
+        after = batch.last.sequence_number
+        chosen = [one for one in batch.matches if one.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes][
+            :left
+        ]
+        if left is not None:
+            left -= len(chosen)
+        yield chosen
+
+
+async def _read(
+    messages: SelectStore, queue: Queue, states: Sequence[MessageState], after: int, newest: int
+) -> list[MessageMetadata]:
+    found = await messages.browse_metadata(queue.id, states, after, BATCH_SIZE)
+    return [one for one in found if one.sequence_number <= newest]
