@@ -1,50 +1,113 @@
-"""The HTTP application: a dispatcher over every operation, with FastAPI as its fallback."""
+"""The HTTP application of a server: FastAPI, with every operation among its routes."""
 
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http import access_log
-from app.api.http.asgi import ASGI
+from app.api.http.asgi import ASGI, Receive, Scope, Send
+from app.api.http.authorize import DEFAULT_RIGHT, Authorization
 from app.api.http.context import AppContext
-from app.api.http.dispatch import Dispatcher
+from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.operation_handler import OperationHandler
+from app.api.http.operation_index import OperationIndex, path_segments
+from app.api.http.operation_route import OperationRoute
 from app.api.http.problems import make_problem
-from app.api.http.response import PROBLEM, encode
+from app.api.http.response import PROBLEM, encode, problem_response, refusal_response, respond, without_body
 from app.api.openapi.document import openapi_document
+from app.api.openapi.pages import document_pages
+from app.domain.refusals import BackendUnavailable, Refusal
 
 FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
 
 def build_application(context: AppContext) -> ASGI:
     """Return the application of a server. A `RequestIdMiddleware` must wrap it, because requests need their id."""
-    dispatcher = Dispatcher((OperationHandler(operation, context) for operation in OPERATIONS), _FallbackApplication())
-    return access_log.AccessLog(dispatcher) if access_log.is_enabled() else dispatcher
+    application = Application(context)
+    return access_log.AccessLog(application, application.operation_name) if access_log.is_enabled() else application
 
 
-class _FallbackApplication(FastAPI):
-    """Answer requests that no operation answers: the document, and unknown paths.
+class Application(FastAPI):
+    """Every operation of a server, and the other routes and mounted applications that are added before the first request.
 
-    It has no operations, because its router treats an escaped slash in a path as a separator.
+    An operation declares the right that it needs. Any other route needs `DEFAULT_RIGHT` on all queues, so no route is
+    open by mistake. What is not among `routes` is not found.
     """
 
-    def __init__(self) -> None:
-        super().__init__(openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False)
-        self.add_exception_handler(HTTPException, _problem)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
+        self.add_exception_handler(HTTPException, _framework_problem)
+        self.router.routes += [OperationRoute(OperationHandler(one, context)) for one in OPERATIONS]
+        self.router.routes += [
+            OperationRoute(OperationHandler(page, context), include_in_schema=False)
+            for page in document_pages(self.openapi)
+        ]
+        policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
+        self._default_authorization = Authorization(context.authenticator, DEFAULT_RIGHT, policy)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request. HEAD is answered as GET, without the body."""
+        if scope["type"] != "http":
+            raise NotImplementedError(f"This application does not speak {scope['type']}.")
+        method: str = scope["method"]
+        if method == "HEAD":
+            method, send = "GET", without_body(send)
+        segments = path_segments(scope)
+        methods = self._index.methods(segments)
+        if found := methods.get(method):
+            scope["path_params"] = {name: segments[position] for position, name in found.parameters}
+            await found.handler(scope, receive, send)
+            return
+        # The framework's router reads an escaped slash as a separator, unless it stays escaped.
+        path = "/".join([segment.replace("/", "%2F") for segment in segments])
+        await self._call_framework({**scope, "method": method, "path": path}, receive, send, methods)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document of this server."""
-        return openapi_document()
+        """The OpenAPI document of this application."""
+        operations = [route.handler.operation for route in self._operation_routes() if route.include_in_schema]
+        return openapi_document(operations, [route for route in self.routes if not isinstance(route, OperationRoute)])
+
+    def operation_name(self, scope: Scope) -> str | None:
+        """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = self._index.methods(path_segments(scope)).get(method)
+        return found and found.handler.operation.name
+
+    @cached_property
+    def _index(self) -> OperationIndex:
+        return OperationIndex(self._operation_routes())
+
+    def _operation_routes(self) -> list[OperationRoute]:
+        return [route for route in self.routes if isinstance(route, OperationRoute)]
+
+    async def _call_framework(self, scope: Scope, receive: Receive, send: Send, methods: Iterable[str]) -> None:
+        """Pass a request to a route that is no operation. `methods` are those of the operations on this path."""
+        request_id: str = scope["state"]["request_id"]
+        if any(route.matches(scope)[0] is not Match.NONE for route in self.routes):
+            try:
+                await self._default_authorization.check(None, scope["headers"])
+            except (Refusal, BackendUnavailable) as error:
+                await respond(send, refusal_response(error, request_id))
+            else:
+                await super().__call__(scope, receive, send)
+        elif allowed := sorted({*methods, "HEAD"} if "GET" in methods else methods):
+            detail = f"{scope['method']} is not among the methods of this path: {', '.join(allowed)}."
+            allow = ((b"allow", ", ".join(allowed).encode()),)
+            await respond(send, problem_response(405, FRAMEWORK_CODES[405], detail, request_id, allow))
+        else:
+            detail = f"There is nothing at {scope['path']}."
+            await respond(send, problem_response(404, FRAMEWORK_CODES[404], detail, request_id))
 
 
-async def _problem(request: Request, error: Exception) -> Response:
-    """Answer an unknown path or method with a problem document."""
+async def _framework_problem(request: Request, error: Exception) -> Response:
+    """Answer an error of a route that is no operation with a problem document."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = error.headers if isinstance(error, HTTPException) else None
-    detail = (
-        f"There is nothing at {request.url.path}." if status == 404 else f"{request.method} is not among its methods."
-    )
+    detail = error.detail if isinstance(error, HTTPException) else "The request failed."
     problem = make_problem(status, FRAMEWORK_CODES.get(status, "refused"), detail, request.state.request_id)
     return Response(encode(problem), status, headers, media_type=PROBLEM.decode())

@@ -42,6 +42,9 @@ RIGHTS: dict[tuple[str, str], str] = {
 }
 """The right for each method and path. For a path without `{queue}`, it is the right on all queues."""
 
+PAGES = ("/openapi.json",)
+"""The paths, and beginnings of paths, that the document does not describe."""
+
 GUARDED = {route: right for route, right in RIGHTS.items() if right != PUBLIC}
 PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 

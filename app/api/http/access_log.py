@@ -2,11 +2,11 @@
 
 import logging
 import time
+from collections.abc import Callable
 
 import structlog
 
-from app.api.http.asgi import Event, Receive, Scope, Send
-from app.api.http.dispatch import Dispatcher
+from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
 from app.domain.queue import is_valid_name
 
 LOGGER_NAME = "peeklock.access"
@@ -19,10 +19,14 @@ def is_enabled() -> bool:
 
 
 class AccessLog:
-    """Middleware around the dispatcher. It logs no path, header or body, because these hold tokens, keys and data."""
+    """Middleware that logs no path, header or body, because these hold tokens, keys and data.
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+    `operation_name` returns the operation of a request.
+    """
+
+    def __init__(self, application: ASGI, operation_name: Callable[[Scope], str | None]) -> None:
+        self._application = application
+        self._operation_name = operation_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request and log it. `status` is null if the client disconnected before the answer."""
@@ -36,11 +40,11 @@ class AccessLog:
             await send(event)
 
         try:
-            await self._dispatcher(scope, receive, send_and_record)
+            await self._application(scope, receive, send_and_record)
         finally:
             log.debug(
                 "answered",
-                operation=self._dispatcher.operation_name(scope),
+                operation=self._operation_name(scope),
                 method=scope["method"],
                 queue=_queue(scope),
                 status=status,

@@ -9,6 +9,8 @@ from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.refusals import Forbidden, Unauthenticated
 
 BEARER_PREFIX = b"bearer "
+DEFAULT_RIGHT = Right.MANAGE
+"""The right on all queues that a route needs if it is no operation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ log = structlog.get_logger("peeklock.api")
 
 
 class OperationHandler:
-    """An ASGI application that answers one operation. The dispatcher puts the path parameters into the scope."""
+    """An ASGI application that answers one operation. The application puts the path parameters into the scope."""
 
     def __init__(self, operation: Operation, context: AppContext) -> None:
         self.operation = operation

@@ -17,6 +17,9 @@ PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 REPLAYED_HEADERS: Headers = ((b"idempotency-replayed", b"true"),)
 """The headers of an answer that repeats an earlier one (Idempotency-Key)."""
 
+WITHOUT_BODY = (204, 304)
+"""The statuses of answers that have no body and no headers of one."""
+
 encode = msgspec.json.Encoder().encode
 
 
@@ -56,9 +59,18 @@ async def send_until_taken(send: Send, response: Response, content: bytes) -> No
     await send({"type": "http.response.body", "body": b""})
 
 
+def without_body(send: Send) -> Send:
+    """Return a `send` that leaves out the body of a response, as HEAD requires."""
+
+    async def send_head(event: Event) -> None:
+        await send({**event, "body": b""} if event["type"] == "http.response.body" else event)
+
+    return send_head
+
+
 def _head(response: Response, content: bytes) -> Event:
     headers = [*response.headers]
-    if response.status != 204:
+    if response.status not in WITHOUT_BODY:
         headers += ((b"content-length", b"%d" % len(content)), (b"content-type", response.content_type))
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 

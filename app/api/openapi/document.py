@@ -1,17 +1,18 @@
 """The OpenAPI 3.1 document, made from the declarations of the operations."""
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from inspect import cleandoc
 from typing import Any
 
 from fastapi import Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 import app
 from app.api.endpoints.raw_send import FIELD_HEADERS
 from app.api.endpoints.routes import OPERATIONS
+from app.api.http.authorize import DEFAULT_RIGHT
 from app.api.http.local_access import LOCAL_ADMIN
 from app.api.http.operation import Operation
 from app.api.http.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
@@ -111,58 +112,62 @@ SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "D
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
-class OperationRoute(APIRoute):
-    """An operation as FastAPI documents it. The `Dispatcher` answers its requests, not this route."""
-
-    def __init__(self, operation: Operation, operation_object: Mapping[str, Any]) -> None:
-        self.operation = operation
-        summary, _, rest = cleandoc(operation.endpoint.__doc__ or "").partition("\n\n")
-        super().__init__(
-            operation.path,
-            _never_called,
-            methods=[operation.method],
-            name=operation.name,
-            operation_id=operation.name,
-            tags=[operation.tag],
-            summary=" ".join(summary.split()).removesuffix("."),
-            description=f"{rest or summary}\n\n{_required_right(operation)}",
-            status_code=min(operation.responses),
-            response_class=Response,
-            response_model=None,
-            openapi_extra=dict(operation_object),
-        )
-
-
-def operation_routes() -> list[OperationRoute]:
-    """Return a route for every operation."""
-    schemas = _schemas()
-    return [OperationRoute(operation, _operation_object(operation, schemas)) for operation in OPERATIONS]
-
-
-@cache
-def openapi_document() -> dict[str, Any]:
-    """Return the published document. It needs no connection to a backend."""
-    document = get_openapi(**INFO, routes=operation_routes())
+def openapi_document(
+    operations: Sequence[Operation] = OPERATIONS, other_routes: Sequence[BaseRoute] = ()
+) -> dict[str, Any]:
+    """Return the document of these operations and routes, by default the published one. It needs no backend."""
+    schemas = _schemas(operations)
+    described = [_described(operation, schemas) for operation in operations]
+    document = get_openapi(**INFO, routes=[*described, *other_routes])
+    _add_default_right(document["paths"])
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
+    statuses = sorted({status for operation in operations for status in _problem_statuses(operation)})
+    components: dict[str, Any] = document.get("components", {})
     document["components"] = {
-        "schemas": _schemas().components(),
+        "schemas": {**components.get("schemas", {}), **schemas.components()},
         "headers": headers,
-        "responses": {_response_name(status): _problem_response(status) for status in sorted(_all_problem_statuses())},
+        "responses": {_response_name(status): _problem_response(status) for status in statuses},
         "securitySchemes": SECURITY,
     }
     document["security"] = [{name: []} for name in SECURITY]
     return document
 
 
+def _described(operation: Operation, schemas: Schemas) -> APIRoute:
+    """Return an operation as a route that FastAPI can document."""
+    summary, _, rest = cleandoc(operation.endpoint.__doc__ or "").partition("\n\n")
+    return APIRoute(
+        operation.path,
+        _never_called,
+        methods=[operation.method],
+        name=operation.name,
+        operation_id=operation.name,
+        tags=[operation.tag],
+        summary=" ".join(summary.split()).removesuffix("."),
+        description=f"{rest or summary}\n\n{_required_right(operation)}",
+        status_code=min(operation.responses),
+        response_class=Response,
+        response_model=None,
+        openapi_extra=_operation_object(operation, schemas),
+    )
+
+
 async def _never_called() -> None:
     raise RuntimeError("A route of the document does not answer requests.")
 
 
-@cache
-def _schemas() -> Schemas:
-    request_types = [operation.body for operation in OPERATIONS if operation.body not in (None, bytes)]
+def _add_default_right(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
+    """Name the right of each route that is no operation. An operation has a right, or says that it needs no key."""
+    for methods in paths.values():
+        for documented in methods.values():
+            if documented.get("security") != []:
+                documented.setdefault("x-peeklock-right", DEFAULT_RIGHT.value)
+
+
+def _schemas(operations: Sequence[Operation]) -> Schemas:
+    request_types = [operation.body for operation in operations if operation.body not in (None, bytes)]
     response_types = [
-        shape for operation in OPERATIONS for shape in operation.responses.values() if shape not in (None, bytes)
+        shape for operation in operations for shape in operation.responses.values() if shape not in (None, bytes)
     ]
     return Schemas(request_types, [*response_types, Problem])
 
@@ -274,11 +279,6 @@ def _problem_statuses(operation: Operation) -> set[int]:
     if operation.body is not None:
         statuses |= {415}
     return {*operation.refusals, *statuses}
-
-
-def _all_problem_statuses() -> set[int]:
-    """Return the statuses of the refusals of all operations."""
-    return {status for operation in OPERATIONS for status in _problem_statuses(operation)}
 
 
 def _response_name(status: int) -> str:

@@ -1,0 +1,75 @@
+"""Find the operation of a request in trees of path segments, made from the routes of the application.
+
+Matching the regular expressions of the framework's router costs more than all other work that a frequent request needs
+before the broker.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from app.api.http.asgi import Scope
+from app.api.http.operation_handler import OperationHandler
+from app.api.http.operation_route import OperationRoute
+
+
+class IndexedOperation(NamedTuple):
+    """The handler of an operation, and the position and name of each parameter in its path."""
+
+    handler: OperationHandler
+    parameters: tuple[tuple[int, str], ...]
+
+
+@dataclass(slots=True)
+class _Node:
+    """What may follow the first segments of a path: literals, or a parameter. Behind the last one: the methods."""
+
+    literals: dict[str, "_Node"] = field(default_factory=dict[str, "_Node"])
+    parameter: "_Node | None" = None
+    methods: dict[str, IndexedOperation] = field(default_factory=dict[str, IndexedOperation])
+
+    def child(self, segment: str) -> "_Node":
+        """Return the node behind this segment of a declared path, a new one at the first use."""
+        if not segment.startswith("{"):
+            return self.literals.setdefault(segment, _Node())
+        self.parameter = self.parameter or _Node()
+        return self.parameter
+
+
+class OperationIndex:
+    """The operations of one server by path and method.
+
+    Paths with the same number of segments share a tree. Where one of them has a literal, the parameter of another one
+    never has this value.
+    """
+
+    def __init__(self, routes: Iterable[OperationRoute]) -> None:
+        self._roots: dict[int, _Node] = {}
+        for route in routes:
+            segments = route.path.split("/")
+            node = self._roots.setdefault(len(segments), _Node())
+            for segment in segments:
+                node = node.child(segment)
+            names = [(position, text[1:-1]) for position, text in enumerate(segments) if text.startswith("{")]
+            node.methods[route.handler.operation.method] = IndexedOperation(route.handler, tuple(names))
+
+    def methods(self, segments: list[str]) -> Mapping[str, IndexedOperation]:
+        """Return the operations of a path by method; none for an unknown path."""
+        node = self._roots.get(len(segments))
+        if node is None:
+            return {}
+        for segment in segments:
+            node = node.literals.get(segment) or (node.parameter if segment else None)
+            if node is None:
+                return {}
+        return node.methods
+
+
+def path_segments(scope: Scope) -> list[str]:
+    """Return the segments of a path. An escaped slash is part of its segment (RFC 3986, 2.2)."""
+    raw: bytes = scope["raw_path"]
+    if b"%2" in raw:
+        return [unquote(part) for part in raw.decode().split("/")]
+    path: str = scope["path"]
+    return path.split("/")
