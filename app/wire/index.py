@@ -8,6 +8,7 @@ import msgspec
 class IndexLinks(msgspec.Struct):
     """The paths of this server that need no API key."""
 
+    docs: Literal["/docs"] = "/docs"
     document: Literal["/openapi.json"] = "/openapi.json"
     liveness: Literal["/livez"] = "/livez"
     readiness: Literal["/readyz"] = "/readyz"

@@ -39,10 +39,15 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/readyz"): PUBLIC,
     ("GET", "/metrics"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
+    ("GET", "/docs"): PUBLIC,
+    ("GET", "/docs/docs.js"): PUBLIC,
+    ("GET", "/docs/swagger-ui-bundle.js"): PUBLIC,
+    ("GET", "/docs/swagger-ui.css"): PUBLIC,
+    ("GET", "/docs/favicon-32x32.png"): PUBLIC,
 }
 """The right for each method and path. For a path without `{queue}`, it is the right on all queues."""
 
-PAGES = ("/openapi.json",)
+PAGES = ("/openapi.json", "/docs")
 """The paths, and beginnings of paths, that the document does not describe."""
 
 GUARDED = {route: right for route, right in RIGHTS.items() if right != PUBLIC}

@@ -188,9 +188,3 @@ async def test_an_undocumented_answer_is_noticed(method: str, path: str, status:
         await check_conformance(
             httpx.Response(status, json=body, request=request, headers={"X-Request-Id": "1", "ETag": "2"})
         )
-
-
-async def test_the_document_is_sent_once_and_then_confirmed(api: ApiServer) -> None:
-    first = await api.http.get("/openapi.json")
-    again = await api.http.get("/openapi.json", headers={"If-None-Match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")

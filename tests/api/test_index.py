@@ -16,7 +16,7 @@ async def test_the_start_page_names_the_server_and_its_version(api: ApiServer) -
 async def test_each_link_of_the_start_page_is_answered_without_a_key(api_with_keys: ApiServer) -> None:
     index = (await api_with_keys.http.get("/")).json()
     statuses = {path: (await api_with_keys.http.get(path)).status_code for path in index["links"].values()}
-    assert statuses == dict.fromkeys(("/openapi.json", "/livez", "/readyz", "/metrics"), 200)
+    assert statuses == dict.fromkeys(("/docs", "/openapi.json", "/livez", "/readyz", "/metrics"), 200)
 
 
 async def test_the_start_page_lists_every_guide(api: ApiServer) -> None:

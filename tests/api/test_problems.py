@@ -298,7 +298,7 @@ class TestPaths:
             "/v1/queues/orders/locks//complete",
             "/v1/queues/orders/messages/1/body/more",
             "/V1/queues",
-            "/docs",
+            "/redoc",
             "/v1/topics/orders",
         ],
     )

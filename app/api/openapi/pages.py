@@ -1,8 +1,12 @@
-"""The page of the OpenAPI document."""
+"""The pages for readers of the API: the OpenAPI document, and Swagger UI, which shows it at `/docs`.
+
+The files of Swagger UI are part of this package, so the page loads nothing from another server.
+"""
 
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from app.api.http.asgi import Headers
@@ -10,15 +14,34 @@ from app.api.http.operation import Operation
 from app.api.http.request import Request
 from app.api.http.response import JSON, Response, encode
 
+FILES = Path(__file__).with_name("page_files")
+VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
+    "/docs": ("docs.html", b"text/html; charset=utf-8"),
+    "/docs/docs.js": ("docs.js", b"text/javascript; charset=utf-8"),
+    "/docs/swagger-ui-bundle.js": ("swagger-ui/swagger-ui-bundle.js", b"text/javascript; charset=utf-8"),
+    "/docs/swagger-ui.css": ("swagger-ui/swagger-ui.css", b"text/css; charset=utf-8"),
+    "/docs/favicon-32x32.png": ("swagger-ui/favicon-32x32.png", b"image/png"),
+}
+"""The file and the media type of each path."""
+
+CONTENT_SECURITY_POLICY = (
+    # Swagger UI's style sheet contains its icons as data.
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 HEADERS: Headers = (
     # Browsers keep a page, and ask by its ETag whether it has changed.
     (b"cache-control", b"no-cache"),
+    (b"content-security-policy", CONTENT_SECURITY_POLICY),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
 )
 
 
 def document_pages(document: Callable[[], Mapping[str, Any]]) -> list[Operation]:
-    """Return the operations that serve the document. None of them needs an API key."""
-    return [_page("/openapi.json", lambda: encode(document()), JSON)]
+    """Return the operations that serve the document and its viewer. None of them needs an API key."""
+    viewer = [_page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
+    return [_page("/openapi.json", lambda: encode(document()), JSON), *viewer]
 
 
 def _page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
