@@ -8,7 +8,8 @@ import structlog
 
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.operation import Operation
-from app.domain.refusals import StoreUnavailable
+from app.api.http.problems import status_of
+from app.domain.refusals import Refusal, StoreUnavailable
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import headers_of, path_of
 from tests.bounds import bounded
@@ -99,6 +100,11 @@ async def test_half_a_surrogate_pair_is_named_in_the_problem(api: ApiServer, hal
 async def test_a_truncated_text_is_named_in_the_problem(api: ApiServer, cut: str) -> None:
     answer = await api.http.post(SEND, content=cut.encode())
     assert problem(answer, 422, "invalid-request")["detail"] == "Input data was truncated."
+
+
+def test_a_refusal_without_a_status_is_named() -> None:
+    with pytest.raises(LookupError, match="Refusal has no status"):
+        status_of(Refusal)
 
 
 async def test_a_problem_does_not_repeat_a_long_request(api: ApiServer) -> None:

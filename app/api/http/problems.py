@@ -85,7 +85,10 @@ def status_of(kind: type[Refusal | BackendUnavailable]) -> int:
     """Return the HTTP status of a class of refusals."""
     if issubclass(kind, BackendUnavailable):
         return 503
-    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
+    for base in kind.__mro__:
+        if base in STATUS:
+            return STATUS[base]
+    raise LookupError(f"{kind.__name__} has no status: add it or a base class to STATUS.")
 
 
 def codes_of_status(status: int) -> list[str]:
