@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.store.mysql import dialect as mysql
 from app.store.postgresql import dialect as postgresql
-from app.store.records.statements import Dialect, Statement, load
+from app.store.records.statements import Dialect, Statement
 from app.store.sqlite import dialect as sqlite
 from app.store.url import Engine
 
@@ -19,4 +19,4 @@ DIALECTS: Mapping[Engine, Dialect] = {
 
 def statements(engine: Engine) -> Mapping[str, Statement]:
     """Return all statements of an engine by name."""
-    return load(DIALECTS[engine])
+    return DIALECTS[engine].statements

@@ -16,8 +16,8 @@ from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.postgresql import dialect
 from app.store.postgresql.attempts import receive
+from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloor, ScanFloors
 from app.store.postgresql.session import PostgresqlSession, connect, parse_address
 from app.store.postgresql.store import PostgresqlStore
@@ -87,7 +87,7 @@ async def test_every_plan_finds_rows_by_an_index_with_any_statistics(
     for sql in STATISTICS[past]:
         await store_fixture.execute(sql)
     connection = await connect(parse_address(store_fixture._url))
-    for name, statement in dialect.statements().items():
+    for name, statement in DIALECT.statements.items():
         text, parameters = statement.with_numbered_params()
         await connection.execute(f"PREPARE {name} AS {text}")
         values = f"({', '.join(['NULL'] * len(parameters))})" if parameters else ""

@@ -60,5 +60,5 @@ def _text(name: str) -> str:
     return (
         (files("app.store.records") / "common.sql").read_text("utf-8")
         if name == "common"
-        else DIALECTS[Engine(name)].statements
+        else DIALECTS[Engine(name)].own_text
     )

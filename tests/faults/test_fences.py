@@ -134,5 +134,5 @@ async def unused_statements(engine: Engine, url: str) -> set[str]:
     async with open_setup(engine, url, statements(engine)) as (setup, recording):
         for scenario in SCENARIOS:
             await scenario(setup)
-    own = {statement.name for statement in parse(DIALECTS[engine].statements, DIALECTS[engine])}
+    own = {statement.name for statement in parse(DIALECTS[engine].own_text, DIALECTS[engine])}
     return set(recording) - recording.used - own

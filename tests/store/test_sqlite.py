@@ -26,8 +26,8 @@ from app.store.in_use import FileInUse
 from app.store.migrate import migrate
 from app.store.open import create_tables
 from app.store.records.statements import Statement
-from app.store.sqlite import dialect
 from app.store.sqlite.database import WRITE_LIMITS, Step, Transaction
+from app.store.sqlite.dialect import DIALECT
 from app.store.sqlite.file import FileLock, translate_errors
 from app.store.sqlite.store import SqliteStore, open_sqlite
 from tests.contract.store_fixture import LOCK_DURATION, bodies, claim, completion, draft, token
@@ -546,7 +546,7 @@ IN_ORDER = {
 }
 
 
-@pytest.mark.parametrize("statement", dialect.statements().values(), ids=lambda statement: statement.name)
+@pytest.mark.parametrize("statement", DIALECT.statements.values(), ids=lambda statement: statement.name)
 async def test_no_statement_reads_all_messages(store: SqliteStore, statement: Statement) -> None:
     def plan(connection: sqlite3.Connection) -> list[str]:
         _, names = statement.with_numbered_params()

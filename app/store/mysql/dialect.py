@@ -1,15 +1,10 @@
 """MariaDB's and MySQL's syntax where engines differ, and their own statements."""
 
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-
 from app.store.records.digest_columns import DigestKind
-from app.store.records.statements import Dialect, Statement, load
+from app.store.records.statements import Dialect
 
 DIALECT = Dialect(
     name="mysql",
-    statements=(files("app.store.mysql") / "statements.sql").read_text("utf-8"),
     # Exact, and independent of the session's time zone, unlike UNIX_TIMESTAMP.
     now="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     in_list=r"IN \1",
@@ -23,9 +18,3 @@ DIALECT = Dialect(
     },
     row_digest=("SHA2(CONCAT(", ", ", "), 256)"),
 )
-
-
-@cache
-def statements() -> Mapping[str, Statement]:
-    """Return all statements of this engine by name."""
-    return load(DIALECT)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from app.store.mysql import dialect
+from app.store.mysql.dialect import DIALECT
 from app.store.records.statements import Statement
 
 INSERT = re.compile(rb"(.*?\nVALUES )(.*?)(\nON DUPLICATE KEY .*)?", re.DOTALL)
@@ -46,7 +46,7 @@ class Template:
 
 def templates() -> Mapping[str, Template]:
     """Return every statement of this engine by name."""
-    return {name: template(statement) for name, statement in dialect.statements().items()}
+    return {name: template(statement) for name, statement in DIALECT.statements.items()}
 
 
 def template(statement: Statement) -> Template:

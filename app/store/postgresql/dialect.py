@@ -1,15 +1,10 @@
 """PostgreSQL's syntax where engines differ, and its own statements."""
 
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-
 from app.store.records.digest_columns import DigestKind
-from app.store.records.statements import Dialect, Statement, load
+from app.store.records.statements import Dialect
 
 DIALECT = Dialect(
     name="postgresql",
-    statements=(files("app.store.postgresql") / "statements.sql").read_text("utf-8"),
     # A subquery is evaluated once per statement. Otherwise no index could be searched by it.
     now="(SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
     in_list=r"= ANY(\1::bigint[])",
@@ -23,9 +18,3 @@ DIALECT = Dialect(
     },
     row_digest=("encode(sha256(convert_to(", " || ", ", 'UTF8')), 'hex')"),
 )
-
-
-@cache
-def statements() -> Mapping[str, Statement]:
-    """Return all statements of this engine by name."""
-    return load(DIALECT)

@@ -9,8 +9,9 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, Move, Removal
 from app.runtime.clock import Clock
-from app.store.postgresql import attempts, dialect, receiving, sending, settling
+from app.store.postgresql import attempts, receiving, sending, settling
 from app.store.postgresql.depths import DepthCountingDatabase
+from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
 from app.store.records.database import BatchObserver
@@ -156,7 +157,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 async def open_postgresql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> PostgresqlStore:
     """Open the store at this address. Raises `StoreUnavailable` if the database does not answer."""
     server_address = parse_address(url)
-    statements = {name: PreparedStatement(statement) for name, statement in dialect.statements().items()}
+    statements = {name: PreparedStatement(statement) for name, statement in DIALECT.statements.items()}
 
     async def new_session() -> PostgresqlSession:
         return PostgresqlSession(await connect(server_address), statements)

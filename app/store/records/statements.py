@@ -21,6 +21,7 @@ written `:name`. These macros stand for text that differs between engines, or th
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
@@ -30,14 +31,13 @@ from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
 
 @dataclass(frozen=True)
 class Dialect:
-    """The syntax in which one engine differs from the others, and the text of its own statements.
+    """The syntax in which one engine differs from the others, and its statements. Its name is that of its folder.
 
     `digest_terms` are the terms of each kind of column in the digest of a row. `row_digest` is the text before, between
     and after them. `text_length` and `bytes_length` count bytes.
     """
 
     name: str
-    statements: str
     now: str
     in_list: str
     for_update: str
@@ -46,6 +46,17 @@ class Dialect:
     row_digest: tuple[str, str, str]
     text_length: str = "OCTET_LENGTH({})"
     bytes_length: str = "OCTET_LENGTH({})"
+
+    @property
+    def own_text(self) -> str:
+        """The text of the engine's own statements."""
+        return (files(f"app.store.{self.name}") / "statements.sql").read_text("utf-8")
+
+    @cached_property
+    def statements(self) -> Mapping[str, "Statement"]:
+        """All statements by name. An own statement replaces one of the same name in common.sql."""
+        texts = ((files("app.store.records") / "common.sql").read_text("utf-8"), self.own_text)
+        return {statement.name: statement for text in texts for statement in parse(text, self)}
 
 
 COLUMNS = {
@@ -107,12 +118,6 @@ class Statement:
         """Return the text with `%s` (asyncmy), and the names in order of use, repeated as often as they are used."""
         names = tuple(PARAMETER.findall(self.text))
         return PARAMETER.sub("%s", self.text.replace("%", "%%")), names
-
-
-def load(dialect: Dialect) -> Mapping[str, Statement]:
-    """Return all statements of an engine. A statement in its own file replaces one of the same name in common.sql."""
-    common = (files("app.store.records") / "common.sql").read_text("utf-8")
-    return {statement.name: statement for text in (common, dialect.statements) for statement in parse(text, dialect)}
 
 
 def parse(text: str, dialect: Dialect) -> list[Statement]:

@@ -17,7 +17,7 @@ from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryErr
 from app.store.records.database import BatchObserver, Work, unavailable_when_closed
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
-from app.store.sqlite import dialect
+from app.store.sqlite.dialect import DIALECT
 from app.store.sqlite.file import FileLock, connect, translate_errors
 
 Result = TypeVar("Result")
@@ -102,7 +102,7 @@ class SqliteDatabase:
         self._path = path
         self._clock = clock
         self._observe = observe
-        self._statements = statements or dialect.statements()
+        self._statements = statements or DIALECT.statements
         self._lock = FileLock(path) if path else None
         self._writer: sqlite3.Connection | None = None
         self._idle_readers: list[sqlite3.Connection] = []

@@ -1,15 +1,10 @@
 """SQLite's syntax where engines differ, and its own statements."""
 
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-
 from app.store.records.digest_columns import DigestKind
-from app.store.records.statements import Dialect, Statement, load
+from app.store.records.statements import Dialect
 
 DIALECT = Dialect(
     name="sqlite",
-    statements=(files("app.store.sqlite") / "statements.sql").read_text("utf-8"),
     now=":now",
     in_list=r"IN (SELECT value FROM json_each(\1))",
     # Only one writer runs at a time.
@@ -28,9 +23,3 @@ DIALECT = Dialect(
     # Read from the header of the row, without the bytes themselves.
     bytes_length="LENGTH({})",
 )
-
-
-@cache
-def statements() -> Mapping[str, Statement]:
-    """Return all statements of this engine by name."""
-    return load(DIALECT)
