@@ -1,21 +1,18 @@
 """Reads the archive of a Peeklock database: its sealed batches, and its rows as Arrow tables.
 
-The drivers return whole columns: ADBC for PostgreSQL and SQLite, ConnectorX for MariaDB and MySQL. A `Database` holds
-no connection, so it can be sent to executors.
+A `Database` holds no connection, so it can be sent to executors.
 """
 
 import re
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from peeklock_pipeline.drivers import Engine, merge_batches, query
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 from peeklock_pipeline.table_specs import (
     ARCHIVE,
@@ -27,14 +24,6 @@ from peeklock_pipeline.table_specs import (
     to_lake_table,
 )
 
-CHUNK_BYTES = 64 << 20
-"""About how many bytes of a result are in memory at a time, independent of the size of bodies."""
-
-CHUNK_ROWS = 10_000
-"""Rows per chunk for drivers that do not count bytes."""
-
-CONNECT_SECONDS = 10
-
 EPOCH = date(1970, 1, 1)
 
 EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host/database or sqlite:///file"
@@ -43,14 +32,6 @@ NO_ARCHIVE = re.compile(
     r"""relation "\w+" does not exist|column "?[\w.]+"? does not exist|\(42S02\)|\(42S22\)|no such"""
 )
 """The error texts of the engines for a missing table or column."""
-
-
-class Engine(StrEnum):
-    """The databases that may hold an archive."""
-
-    POSTGRESQL = "postgresql"
-    MYSQL = "mysql"
-    SQLITE = "sqlite"
 
 
 SCHEMES = {
@@ -221,7 +202,7 @@ class Database:
         """Yield the values of these columns in at least one table. `columns` maps each to an empty value of its
         type."""
         try:
-            yield from merge_batches(DRIVERS[self.engine](self.url, columns, source))
+            yield from merge_batches(query(self.engine, self.url, columns, source))
         except Exception as error:
             raise DatabaseUnavailable(self.error_text(error)) from error
 
@@ -304,69 +285,3 @@ def _completed(rows: pa.Table, spec: TableSpec) -> pa.Table:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows.select(spec.schema.names)
-
-
-def merge_batches(answer: Iterable[pa.RecordBatch], max_bytes: int = CHUNK_BYTES) -> Iterator[pa.Table]:
-    """Merge neighbouring batches into tables of about `max_bytes` bytes, at least one table."""
-    pending: list[pa.RecordBatch] = []
-    size = given = 0
-    for batch in answer:
-        pending.append(batch)
-        size += batch.nbytes
-        if size >= max_bytes:
-            yield pa.Table.from_batches(pending)
-            pending, size, given = pending[:0], 0, given + 1
-    if pending or not given:
-        yield pa.Table.from_batches(pending)
-
-
-Driver = Callable[[str, Mapping[str, str], str], Iterator[pa.RecordBatch]]
-"""Queries a database for columns; yields at least one batch, which may have no rows."""
-
-
-def _query_postgresql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
-    import adbc_driver_postgresql.dbapi as driver
-
-    address = f"{url}{'&' if '?' in url else '?'}connect_timeout={CONNECT_SECONDS}"
-    with driver.connect(address) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(columns)} {source}")
-        yield from _batches(cursor.fetch_record_batch())
-
-
-def _query_sqlite(path: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
-    """Query SQLite. The driver infers the type of a column from its first values, so the first row has all values."""
-    import adbc_driver_sqlite.dbapi as driver
-
-    if not Path(path).is_file():
-        raise FileNotFoundError("no file with this name exists")
-    example = ", ".join(f"{empty} AS {name}" for name, empty in columns.items())
-    query = f"SELECT {example} UNION ALL SELECT * FROM (SELECT {', '.join(columns)} {source})"
-    with driver.connect(f"file:{quote(path)}?mode=ro") as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(CHUNK_ROWS)})
-        cursor.execute(query)
-        for number, batch in enumerate(cursor.fetch_record_batch()):
-            yield batch if number else batch.slice(1)
-
-
-def _query_mysql(url: str, columns: Mapping[str, str], source: str) -> Iterator[pa.RecordBatch]:
-    import connectorx
-
-    place = urlsplit(url)
-    # Fail at once if no server listens, because the driver retries for half a minute.
-    socket.create_connection((place.hostname or "localhost", place.port or 3306), CONNECT_SECONDS).close()
-    query = f"SELECT {', '.join(columns)} {source}"
-    answer: Any = connectorx.read_sql(url, query, return_type="arrow_stream", protocol="binary", batch_size=CHUNK_ROWS)
-    yield from _batches(answer)
-
-
-def _batches(answer: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Yield a batch without rows first, then what the driver reads, because an empty result has columns too."""
-    yield pa.RecordBatch.from_pylist([], answer.schema)
-    yield from answer
-
-
-DRIVERS: dict[Engine, Driver] = {
-    Engine.POSTGRESQL: _query_postgresql,
-    Engine.MYSQL: _query_mysql,
-    Engine.SQLITE: _query_sqlite,
-}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.database import AcceptedCount, Database, merge_batches
+from peeklock_pipeline.database import AcceptedCount, Database
+from peeklock_pipeline.drivers import merge_batches
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, STORED_ROWS
 
