@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
-from app.broker.merge_properties import Scalar, merge_properties
-from app.broker.settle import PendingSettlement, SettlementRequest
+from app.broker.merge_properties import Scalar, with_changed_properties
+from app.broker.settle import SettlementRequest
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Outcome
@@ -27,8 +25,4 @@ def dead_letter(
         dead_letter_reason=reason,
         dead_letter_description=description,
     )
-    if not changes:
-        return move
-    return PendingSettlement(
-        token, move.outcome, lambda locked, _: replace(move, properties=merge_properties(locked.properties, changes))
-    )
+    return with_changed_properties(move, changes)

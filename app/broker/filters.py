@@ -17,7 +17,7 @@ from app.domain.delivery import is_redelivered
 from app.domain.filter_expression import parse_expression
 from app.domain.instant import Instant
 from app.domain.message import MAX_FILTER_BYTES, MessageMetadata
-from app.domain.refusals import FieldError, InvalidRequest
+from app.domain.refusals import invalid_at
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,12 +45,12 @@ class CelFilter:
 
     def __init__(self, source: str, pointer: str = "/filter") -> None:
         if len(source.encode()) > MAX_FILTER_BYTES:
-            raise _invalid_filter(pointer, f"A filter has at most {MAX_FILTER_BYTES} bytes.")
+            raise invalid_at(pointer, f"A filter has at most {MAX_FILTER_BYTES} bytes.")
         self._source = source
         try:
             self._matches = _compiled(source)
         except ValueError as error:
-            raise _invalid_filter(pointer, str(error)) from error
+            raise invalid_at(pointer, str(error)) from error
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
         """Return the messages that match, in the order given.
@@ -143,7 +143,3 @@ FIELDS: Mapping[str, Callable[[MessageMetadata], object]] = {
     "properties": _properties,
 }
 """The fields that a filter can read. Only the fields it names are read: reading all of them takes ten times as long."""
-
-
-def _invalid_filter(pointer: str, detail: str) -> InvalidRequest:
-    return InvalidRequest(field_errors=[FieldError(pointer, detail)])

@@ -15,7 +15,7 @@ from app.broker.search_state import SearchRegistry
 from app.broker.select_messages import BATCH_SIZE, MessageSelection, select_batches
 from app.domain.message import MessageState, SelectedMessage
 from app.domain.queue import Queue, check_send_enabled
-from app.domain.refusals import FieldError, InvalidRequest, QueueFull
+from app.domain.refusals import QueueFull, invalid_at
 from app.runtime.clock import Clock
 
 
@@ -95,7 +95,7 @@ class _RateLimiter:
     def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float) -> None:
         if rate is not None and 1 / rate > timeout_seconds:
             detail = f"Not one message goes at this rate in the {timeout_seconds:g} seconds that an answer may take."
-            raise InvalidRequest(field_errors=[FieldError("/rate_per_second", detail)])
+            raise invalid_at("/rate_per_second", detail)
         self._clock = clock
         self._rate = rate
         self._started_at = clock.monotonic()

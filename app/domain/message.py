@@ -6,6 +6,7 @@ from hashlib import blake2b
 import msgspec
 
 from app.domain.instant import Duration, Instant, remaining
+from app.domain.refusals import invalid_at
 
 MIN_PRIORITY = 0
 MAX_PRIORITY = 9
@@ -15,12 +16,19 @@ MAX_ID_LENGTH = 128
 MAX_TEXT_LENGTH = 1024
 MAX_PROPERTIES = 64
 MAX_PROPERTIES_BYTES = 32 << 10
+TOO_MANY_PROPERTIES = f"A message has at most {MAX_PROPERTIES} properties in {MAX_PROPERTIES_BYTES} bytes of JSON."
 MAX_FILTER_BYTES = 1 << 10
 MAX_REASON_LENGTH = 128
 MAX_DESCRIPTION_LENGTH = 4096
 
 MAX_RECEIVE_COUNT = 1000
 MAX_BATCH_COUNT = 1000
+
+
+def check_properties(count: int, encoded_bytes: int, pointer: str) -> None:
+    """Refuse with `InvalidRequest` more properties, or more bytes of JSON, than a message may have."""
+    if count > MAX_PROPERTIES or encoded_bytes > MAX_PROPERTIES_BYTES:
+        raise invalid_at(pointer, TOO_MANY_PROPERTIES)
 
 
 class MessageState(IntEnum):

@@ -43,6 +43,11 @@ class InvalidRequest(Refusal):
     code = "invalid-request"
 
 
+def invalid_at(pointer: str, detail: str) -> InvalidRequest:
+    """Build the refusal of the value at this JSON pointer."""
+    return InvalidRequest(field_errors=[FieldError(pointer, detail)])
+
+
 class NotFound(Refusal):
     """The resource does not exist."""
 

@@ -5,7 +5,7 @@ import re
 
 import msgspec
 
-from app.domain.refusals import FieldError, InvalidRequest
+from app.domain.refusals import InvalidRequest, invalid_at
 from app.wire.field_types import END_OF_TEXT
 from app.wire.values import pointer_segment
 
@@ -19,7 +19,7 @@ REGEX_PATTERN = re.compile(r"(Expected `str` matching regex )(.*)", re.DOTALL)
 def invalid_request(error: msgspec.DecodeError, prefix: str = "") -> InvalidRequest:
     """Build the refusal for an error of the decoder, in a value at the JSON pointer `prefix`."""
     pointer, detail = pointer_and_detail(str(error))
-    return InvalidRequest(field_errors=[FieldError(prefix + pointer, detail)])
+    return invalid_at(prefix + pointer, detail)
 
 
 def pointer_and_detail(text: str) -> tuple[str, str]:

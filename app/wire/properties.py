@@ -5,14 +5,14 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from app.domain.message import MAX_PROPERTIES, MAX_PROPERTIES_BYTES
+from app.domain.message import MAX_PROPERTIES, MAX_PROPERTIES_BYTES, TOO_MANY_PROPERTIES, check_properties
+from app.domain.refusals import invalid_at
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Properties, PropertyValue
-from app.wire.values import invalid_at, pointer_segment
+from app.wire.values import pointer_segment
 
 MAX_RAW_PROPERTIES_BYTES = 8 * MAX_PROPERTIES_BYTES
 """Bytes of properties in a request. Escapes and white space can make them several times larger than when stored."""
-TOO_LARGE = f"A message has at most {MAX_PROPERTIES} properties in {MAX_PROPERTIES_BYTES} bytes of JSON."
 
 _SCHEMA = msgspec.json.schema(Properties)
 StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=_SCHEMA)]
@@ -47,7 +47,7 @@ def decode_properties(
     if raw == NULL:
         return None
     if len(raw) > MAX_RAW_PROPERTIES_BYTES:
-        raise invalid_at(locate("/properties"), TOO_LARGE)
+        raise invalid_at(locate("/properties"), TOO_MANY_PROPERTIES)
     try:
         return _decode(raw)
     except msgspec.ValidationError as error:
@@ -60,8 +60,7 @@ def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> 
     if not properties:
         return b""
     encoded = _encode(properties)
-    if len(properties) > MAX_PROPERTIES or len(encoded) > MAX_PROPERTIES_BYTES:
-        raise invalid_at(pointer, TOO_LARGE)
+    check_properties(len(properties), len(encoded), pointer)
     return encoded
 
 

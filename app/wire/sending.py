@@ -7,6 +7,7 @@ import msgspec
 
 from app.domain.instant import Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, MAX_BATCH_COUNT, BodyKind, Durability, Envelope, Receipt
+from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.wire.field_types import (
     STATE_NAMES,
@@ -25,7 +26,7 @@ from app.wire.field_types import (
 from app.wire.problems import Problem
 from app.wire.properties import RawProperties, decode_properties, encode_properties
 from app.wire.times import to_wire
-from app.wire.values import base64_bytes, due_time, invalid_at
+from app.wire.values import base64_bytes, due_time
 
 
 class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -4,14 +4,9 @@ import base64
 from datetime import datetime
 
 from app.domain.instant import Instant
-from app.domain.refusals import FieldError, InvalidRequest
+from app.domain.refusals import invalid_at
 from app.wire.field_types import MAX_DUE_TIME
 from app.wire.times import from_wire
-
-
-def invalid_at(pointer: str, detail: str) -> InvalidRequest:
-    """Build the refusal of the value at this JSON pointer."""
-    return InvalidRequest(field_errors=[FieldError(pointer, detail)])
 
 
 def pointer_segment(name: str) -> str:

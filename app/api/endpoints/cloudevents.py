@@ -15,10 +15,11 @@ from app.api.endpoints.raw_send import KnownFields, header_text, message_from_he
 from app.api.http.decoding import body_decoder
 from app.api.http.request import Request, invalid_header
 from app.domain.message import MAX_ID_LENGTH, MAX_PROPERTIES, MAX_PROPERTIES_BYTES
+from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.wire.field_types import DateTime
 from app.wire.properties import MAX_RAW_PROPERTIES_BYTES
-from app.wire.values import base64_bytes, invalid_at, is_json_media_type, pointer_segment
+from app.wire.values import base64_bytes, is_json_media_type, pointer_segment
 
 HEADER_PREFIX = "ce-"
 PROPERTY_PREFIX = "cloudEvents:"

@@ -22,12 +22,12 @@ from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import FieldError, QueueNotFound
+from app.domain.refusals import FieldError, QueueNotFound, invalid_at
 from app.wire.field_types import MAX_INT64, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, message_view
 from app.wire.properties import decode_properties, encode_properties
 from app.wire.queues import RedriveDeadLetters, Redriven, parse_states
-from app.wire.values import due_time, invalid_at
+from app.wire.values import due_time
 
 MESSAGES = "/v1/queues/{queue}/messages"
 MESSAGE = MESSAGES + "/{sequence_number}"

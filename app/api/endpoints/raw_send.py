@@ -11,10 +11,11 @@ from app.api.http.asgi import Headers
 from app.api.http.decoding import convert, is_json
 from app.api.http.request import Request, invalid_header
 from app.domain.message import BodyKind
+from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.wire.properties import raw_properties
 from app.wire.sending import SendMessage
-from app.wire.values import invalid_at, is_json_media_type
+from app.wire.values import is_json_media_type
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"

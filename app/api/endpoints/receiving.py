@@ -20,8 +20,8 @@ from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import invalid_at
 from app.wire.messages import ReceivedMessages, ReceiveMessages, message_views
-from app.wire.values import invalid_at
 
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
 

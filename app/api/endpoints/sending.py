@@ -16,7 +16,7 @@ from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import FieldError, InvalidRequest, Refusal
+from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.wire.sending import (
     AcceptedMessage,
@@ -29,7 +29,6 @@ from app.wire.sending import (
     sent_message,
     sent_result,
 )
-from app.wire.values import invalid_at
 
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
 _decode_message = body_decoder(SendMessage)

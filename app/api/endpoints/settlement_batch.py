@@ -7,12 +7,11 @@ from typing import TypeAlias
 import msgspec
 
 from app.api.http.decoding import body_decoder
-from app.domain.refusals import Refusal
+from app.domain.refusals import Refusal, invalid_at
 from app.domain.settlement import LockToken
 from app.wire.field_types import LockTokenText, PropertyValue
 from app.wire.properties import decode_properties
 from app.wire.settlements import AbandonLock, DeadLetterLock, DeferLock, Settlement
-from app.wire.values import invalid_at
 
 PropertyChanges: TypeAlias = dict[str, PropertyValue] | None
 """The changes that a settlement makes to the properties of its message."""
