@@ -40,6 +40,7 @@ from app.domain.settlement import (
     Removal,
     Settled,
     fence_above,
+    loss_cause,
 )
 from app.runtime.clock import Clock
 
@@ -66,14 +67,6 @@ class PendingSettlement:
 
 SettlementRequest: TypeAlias = Settlement | PendingSettlement
 SettleResult: TypeAlias = Settled | Refusal | MessageBusy
-
-LOSS_CAUSES = {
-    Outcome.LOCK_EXPIRED: LossCause.EXPIRED,
-    Outcome.RELEASED: LossCause.EXPIRED,
-    Outcome.ENTITY_CHANGED: LossCause.ENTITY_CHANGED,
-    Outcome.PURGED: LossCause.ADMINISTRATOR,
-    Outcome.CANCELLED: LossCause.ADMINISTRATOR,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +152,7 @@ async def resolve_late(
         return MessageNotFound("No delivery with this lock token is known in this queue.")
     if tombstone.outcome is requested:
         return Settled(token.sequence_number, tombstone.outcome, tombstone.state, replayed=True)
-    if cause := LOSS_CAUSES.get(tombstone.outcome):
+    if cause := loss_cause(tombstone.outcome):
         return LockLost(cause, tombstone.settled_at, await ports.messages.delivered_since(tombstone))
     return AlreadySettled(tombstone.outcome)
 

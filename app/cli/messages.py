@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, assert_never
 
 import msgspec
 import typer
@@ -121,11 +121,7 @@ def receive(
     for message in client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]:
         _print(message, as_json)
         if action is not SettlementAction.NONE:
-            fields = (
-                {"reason": reason}
-                if reason and action in (SettlementAction.ABANDON, SettlementAction.DEAD_LETTER)
-                else {}
-            )
+            fields = _settlement_fields(action, reason)
             client.call("POST", queue_path(name, "locks", message["lock_token"], action.value), fields)
         if action is SettlementAction.DEFER:
             err.print(f"deferred: receive it with --number {message['sequence_number']}")
@@ -178,6 +174,22 @@ def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]]) -> No
             client.send("POST", queue_path(name, "messages", "batch"), content=content, headers=JSON_HEADERS)
             bar.update(task, advance=len(batch))
     show({"sent": len(lines)}) if client.as_json else typer.echo(f"sent {len(lines)}")
+
+
+def _settlement_fields(
+    action: Literal[
+        SettlementAction.COMPLETE, SettlementAction.ABANDON, SettlementAction.DEAD_LETTER, SettlementAction.DEFER
+    ],
+    reason: str | None,
+) -> dict[str, str]:
+    """Return the body of a settlement."""
+    match action:
+        case SettlementAction.ABANDON | SettlementAction.DEAD_LETTER:
+            return {"reason": reason} if reason else {}
+        case SettlementAction.COMPLETE | SettlementAction.DEFER:
+            return {}
+        case _:
+            assert_never(action)
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:

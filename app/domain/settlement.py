@@ -7,6 +7,7 @@ only if the fence still holds.
 
 import re
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from app.domain.instant import HOUR, Duration, Instant
 from app.domain.message import Message, MessageState, SelectedMessage
 from app.domain.queue import QueueSettings
-from app.domain.refusals import MessageNotFound
+from app.domain.refusals import LossCause, MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
@@ -45,6 +46,28 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     PURGED = "purged"
     CANCELLED = "cancelled"
+
+
+def loss_cause(outcome: Outcome) -> LossCause | None:
+    """Return why the holder of a delivery with this outcome has lost its lock; None if the message was settled."""
+    match outcome:
+        case Outcome.LOCK_EXPIRED | Outcome.RELEASED:
+            return LossCause.EXPIRED
+        case Outcome.ENTITY_CHANGED:
+            return LossCause.ENTITY_CHANGED
+        case Outcome.PURGED | Outcome.CANCELLED:
+            return LossCause.ADMINISTRATOR
+        case (
+            Outcome.COMPLETED
+            | Outcome.ABANDONED
+            | Outcome.DEAD_LETTERED
+            | Outcome.DEFERRED
+            | Outcome.RECEIVED
+            | Outcome.EXPIRED
+        ):
+            return None
+        case _:
+            assert_never(outcome)
 
 
 class LockToken(msgspec.Struct, frozen=True):

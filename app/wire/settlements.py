@@ -1,7 +1,6 @@
 """Settlements and renewals in requests and responses."""
 
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -46,6 +45,10 @@ class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
     """Extend the lock to `lock_seconds` from now (default: the queue's lock duration)."""
 
     lock_seconds: LockSeconds | None = None
+
+
+SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock
+"""What the holder of a lock asks for to end its delivery."""
 
 
 class CompleteSettlement(CompleteLock, tag_field="action", tag="complete", kw_only=True):
@@ -96,12 +99,6 @@ class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
 
 
 SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred"]
-OUTCOME_NAMES: Final[Mapping[Outcome, SettledOutcome]] = {
-    Outcome.COMPLETED: "completed",
-    Outcome.ABANDONED: "abandoned",
-    Outcome.DEAD_LETTERED: "dead_lettered",
-    Outcome.DEFERRED: "deferred",
-}
 
 
 class SettlementDone(msgspec.Struct, omit_defaults=True):
@@ -149,3 +146,28 @@ class SettlementResults(msgspec.Struct):
     """The result of each settlement, in order."""
 
     results: list[SettlementResult]
+
+
+def outcome_name(outcome: Outcome) -> SettledOutcome:
+    """Return the outcome in responses. Raises `ValueError` for one that no holder asks for."""
+    match outcome:
+        case Outcome.COMPLETED:
+            return "completed"
+        case Outcome.ABANDONED:
+            return "abandoned"
+        case Outcome.DEAD_LETTERED:
+            return "dead_lettered"
+        case Outcome.DEFERRED:
+            return "deferred"
+        case (
+            Outcome.RECEIVED
+            | Outcome.RELEASED
+            | Outcome.LOCK_EXPIRED
+            | Outcome.ENTITY_CHANGED
+            | Outcome.EXPIRED
+            | Outcome.PURGED
+            | Outcome.CANCELLED
+        ):
+            raise ValueError(f"no settlement of a holder ends as {outcome.value}")
+        case _:
+            assert_never(outcome)

@@ -6,10 +6,13 @@ import json
 import re
 from base64 import b64decode
 from decimal import Decimal
+from typing import get_args
 
 import httpx
 import pytest
 
+from app.cli.messages import SettlementAction
+from app.wire.settlements import Settlement
 from tests.cli.conftest import CommandLine
 
 
@@ -155,3 +158,8 @@ def test_a_refusal_is_a_problem_document_with_the_json_option(command_line: Comm
 def test_a_server_that_is_away_is_named(command_line: CommandLine) -> None:
     error = command_line.run_refused("queue", "list", "--url", "http://127.0.0.1:1")
     assert error.startswith("No answer from http://127.0.0.1:1: ")
+
+
+def test_the_command_line_knows_every_settlement_of_the_api() -> None:
+    tags = {str(settlement.__struct_config__.tag).replace("_", "-") for settlement in get_args(Settlement)}
+    assert {action.value for action in SettlementAction} - {"none"} == tags - {"renew"}

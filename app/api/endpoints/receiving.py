@@ -47,7 +47,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     """
     queue = await request.queue()
     wanted, attempt = _receive_request(request), request.idempotent_attempt("receive")
-    entries = read_settlements(request.body.settlements or ())
+    entries = read_settlements(queue, request.body.settlements or ())
     results: Sequence[SettleResult | RenewedLock] = ()
     if entries:
         await check_receive(request.broker.receiving.messages, queue, attempt)

@@ -2,35 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import msgspec
 
+from app.api.endpoints.lock_actions import lock_duration, settlement_request
 from app.api.http.decoding import body_decoder
+from app.broker.settle import SettlementRequest
+from app.domain.instant import Duration
+from app.domain.queue import Queue
 from app.domain.refusals import Refusal, invalid_at
 from app.domain.settlement import LockToken
-from app.wire.field_types import LockTokenText, PropertyValue
-from app.wire.properties import decode_properties
-from app.wire.settlements import AbandonLock, DeadLetterLock, DeferLock, Settlement
-
-PropertyChanges: TypeAlias = dict[str, PropertyValue] | None
-"""The changes that a settlement makes to the properties of its message."""
+from app.wire.field_types import LockTokenText
+from app.wire.settlements import RenewSettlement, Settlement
 
 _decode_settlement = body_decoder(Settlement)
 
 
 @dataclass(frozen=True, slots=True)
-class SettlementEntry:
-    """A settlement, the token of its lock, and its changes to the properties."""
+class LockRenewal:
+    """A renewal for this duration; None is that of the queue."""
 
-    settlement: Settlement
     token: LockToken
-    property_changes: PropertyChanges
+    duration: Duration | None
 
-    @property
-    def lock_token(self) -> str:
-        """The token as the client sent it."""
-        return self.settlement.lock_token
+
+@dataclass(frozen=True, slots=True)
+class SettlementEntry:
+    """A settlement or renewal, and the token of its lock as the client sent it."""
+
+    lock_token: str
+    request: SettlementRequest | LockRenewal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class MalformedSettlement:
     refusal: Refusal
 
 
-def read_settlements(raw_settlements: Sequence[msgspec.Raw]) -> list[SettlementEntry | MalformedSettlement]:
+def read_settlements(
+    queue: Queue, raw_settlements: Sequence[msgspec.Raw]
+) -> list[SettlementEntry | MalformedSettlement]:
     """Return each settlement, or the refusal that a single request would get, with pointers into that settlement.
 
     Of several settlements with the same token, only the first is carried out.
@@ -49,17 +52,14 @@ def read_settlements(raw_settlements: Sequence[msgspec.Raw]) -> list[SettlementE
     indexes: dict[LockToken, int] = {}
     entries: list[SettlementEntry | MalformedSettlement] = []
     for index, raw in enumerate(raw_settlements):
-        entry = _read_settlement(bytes(raw))
-        if isinstance(entry, SettlementEntry) and indexes.setdefault(entry.token, index) != index:
-            detail = f"Settlement {indexes[entry.token]} of this batch, counted from 0, has the same lock token."
+        entry = _read_settlement(queue, bytes(raw))
+        if isinstance(entry, SettlementEntry) and indexes.setdefault(entry.request.token, index) != index:
+            detail = (
+                f"Settlement {indexes[entry.request.token]} of this batch, counted from 0, has the same lock token."
+            )
             entry = MalformedSettlement(entry.lock_token, invalid_at("/lock_token", detail))
         entries.append(entry)
     return entries
-
-
-def property_changes(body: AbandonLock | DeadLetterLock | DeferLock) -> PropertyChanges:
-    """Return the changes to the properties. Refuses with `InvalidRequest`."""
-    return decode_properties(body.properties, str)
 
 
 class _LockTokenOnly(msgspec.Struct):
@@ -68,18 +68,23 @@ class _LockTokenOnly(msgspec.Struct):
     lock_token: LockTokenText | None = None
 
 
-def _read_settlement(raw_settlements: bytes) -> SettlementEntry | MalformedSettlement:
+def _read_settlement(queue: Queue, raw: bytes) -> SettlementEntry | MalformedSettlement:
     try:
-        settlement: Settlement = _decode_settlement(raw_settlements)
-        token = LockToken.parse(settlement.lock_token)
-        has_changes = isinstance(settlement, AbandonLock | DeadLetterLock | DeferLock)
-        return SettlementEntry(settlement, token, property_changes(settlement) if has_changes else None)
+        settlement: Settlement = _decode_settlement(raw)
+        return SettlementEntry(settlement.lock_token, _request(queue, settlement))
     except Refusal as refusal:
-        return MalformedSettlement(_lock_token_of(raw_settlements), refusal)
+        return MalformedSettlement(_lock_token_of(raw), refusal)
 
 
-def _lock_token_of(raw_settlements: bytes) -> str | None:
+def _request(queue: Queue, settlement: Settlement) -> SettlementRequest | LockRenewal:
+    token = LockToken.parse(settlement.lock_token)
+    if isinstance(settlement, RenewSettlement):
+        return LockRenewal(token, lock_duration(settlement))
+    return settlement_request(queue, token, settlement)
+
+
+def _lock_token_of(raw: bytes) -> str | None:
     try:
-        return msgspec.json.decode(raw_settlements, type=_LockTokenOnly).lock_token
+        return msgspec.json.decode(raw, type=_LockTokenOnly).lock_token
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

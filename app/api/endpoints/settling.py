@@ -4,49 +4,42 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from app.api.endpoints.lock_actions import lock_duration, settlement_request
 from app.api.endpoints.settlement_batch import (
+    LockRenewal,
     MalformedSettlement,
-    PropertyChanges,
     SettlementEntry,
-    property_changes,
     read_settlements,
 )
 from app.api.http.operation import operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request
 from app.api.http.response import Response
-from app.broker.abandon import Abandonment, abandon
 from app.broker.broker import Broker
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
 from app.broker.renew import RenewedLock, RenewPorts, renew
 from app.broker.settle import SettlementRequest, SettleResult, settle, settle_one
 from app.domain.access import Right
-from app.domain.instant import Duration, from_seconds, to_milliseconds
+from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
 from app.wire.field_types import STATE_NAMES
 from app.wire.settlements import (
-    OUTCOME_NAMES,
     AbandonLock,
-    AbandonSettlement,
     CompleteLock,
-    CompleteSettlement,
     DeadLetterLock,
-    DeadLetterSettlement,
     DeferLock,
     LockRenewed,
     RefusedResult,
     RenewedResult,
     RenewLock,
-    RenewSettlement,
     SettledResult,
+    SettleLock,
     SettlementDone,
     SettlementResult,
     SettlementResults,
     SettleMessages,
+    outcome_name,
 )
 from app.wire.times import to_wire
 
@@ -63,8 +56,7 @@ LOCK = "/v1/queues/{queue}/locks/{lock_token}"
 )  # fmt: skip
 async def complete_lock(request: Request[CompleteLock]) -> Response:
     """Complete: the message is done and leaves the queue."""
-    queue = await request.queue()
-    return await _settle_lock(request, queue, complete(queue, _token(request)))
+    return await _settle_lock(request, request.body)
 
 
 @operation(
@@ -73,12 +65,7 @@ async def complete_lock(request: Request[CompleteLock]) -> Response:
 )  # fmt: skip
 async def abandon_lock(request: Request[AbandonLock]) -> Response:
     """Abandon: the message returns to its queue and is delivered again."""
-    queue = await request.queue()
-    return await _settle_lock(
-        request,
-        queue,
-        abandon(queue, _token(request), _abandonment(request.body, property_changes(request.body))),
-    )
+    return await _settle_lock(request, request.body)
 
 
 @operation(
@@ -87,11 +74,7 @@ async def abandon_lock(request: Request[AbandonLock]) -> Response:
 )  # fmt: skip
 async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
-    queue = await request.queue()
-    body = request.body
-    return await _settle_lock(
-        request, queue, dead_letter(queue, _token(request), body.reason, body.description, property_changes(body))
-    )
+    return await _settle_lock(request, request.body)
 
 
 @operation(
@@ -100,8 +83,7 @@ async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
 )  # fmt: skip
 async def defer_lock(request: Request[DeferLock]) -> Response:
     """Defer: the message is set aside, to be received by its sequence number."""
-    queue = await request.queue()
-    return await _settle_lock(request, queue, defer(queue, _token(request), property_changes(request.body)))
+    return await _settle_lock(request, request.body)
 
 
 @operation(
@@ -110,7 +92,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""
-    promise = await renew(request.broker.renewing, await request.queue(), _token(request), _lock_duration(request.body))
+    promise = await renew(request.broker.renewing, await request.queue(), _token(request), lock_duration(request.body))
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
@@ -126,7 +108,7 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
     request is refused only if `settlements` is not a list of 1 to 1000 entries.
     """
     queue = await request.queue()
-    entries = read_settlements(request.body.settlements)
+    entries = read_settlements(queue, request.body.settlements)
     results = await settle_all(request.broker, queue, entries)
     return Response(SettlementResults(results_of(request, entries, results)))
 
@@ -136,19 +118,19 @@ async def settle_all(
 ) -> list[SettleResult | RenewedLock]:
     """Carry out a batch. Return the result of each entry, in order."""
     settlement_requests: dict[int, SettlementRequest] = {}
-    renewals: dict[int, SettlementEntry] = {}
+    renewals: dict[int, LockRenewal] = {}
     results: dict[int, SettleResult | RenewedLock] = {}
     for index, entry in enumerate(entries):
         if isinstance(entry, MalformedSettlement):
             results[index] = entry.refusal
-        elif isinstance(entry.settlement, RenewSettlement):
-            renewals[index] = entry
+        elif isinstance(entry.request, LockRenewal):
+            renewals[index] = entry.request
         else:
-            settlement_requests[index] = _settlement_request(queue, entry)
+            settlement_requests[index] = entry.request
     settling = settle(broker.settling, queue, list(settlement_requests.values()))
     renewed: Sequence[RenewalResult] = ()
     if renewals:
-        renewing = (_renew(broker.renewing, queue, entry) for entry in renewals.values())
+        renewing = (_renew(broker.renewing, queue, renewal) for renewal in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing and need no tasks.
@@ -173,38 +155,17 @@ def results_of(
     ]
 
 
-async def _settle_lock(request: Request[Any], queue: Queue, settlement_request: SettlementRequest) -> Response:
-    return Response(_settlement_done(await settle_one(request.broker.settling, queue, settlement_request)))
+async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
+    queue = await request.queue()
+    settlement = settlement_request(queue, _token(request), body)
+    return Response(_settlement_done(await settle_one(request.broker.settling, queue, settlement)))
 
 
-async def _renew(ports: RenewPorts, queue: Queue, entry: SettlementEntry) -> RenewalResult:
-    lock_duration = _lock_duration(entry.settlement) if isinstance(entry.settlement, RenewLock) else None
+async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
     try:
-        return await renew(ports, queue, entry.token, lock_duration)
+        return await renew(ports, queue, renewal.token, renewal.duration)
     except (Refusal, MessageBusy) as refusal:
         return refusal
-
-
-def _settlement_request(queue: Queue, entry: SettlementEntry) -> SettlementRequest:
-    settlement, token = entry.settlement, entry.token
-    match settlement:
-        case CompleteSettlement():
-            return complete(queue, token)
-        case AbandonSettlement():
-            return abandon(queue, token, _abandonment(settlement, entry.property_changes))
-        case DeadLetterSettlement():
-            return dead_letter(queue, token, settlement.reason, settlement.description, entry.property_changes)
-        case _:
-            return defer(queue, token, entry.property_changes)
-
-
-def _abandonment(body: AbandonLock, changes: PropertyChanges) -> Abandonment:
-    delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
-    return Abandonment(body.reason, body.count, delay, changes)
-
-
-def _lock_duration(body: RenewLock) -> Duration | None:
-    return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
 
 
 def _token(request: Request[Any]) -> LockToken:
@@ -229,4 +190,4 @@ def _refused_result(token: str | None, refusal: Refusal | MessageBusy, tracking_
 
 def _settlement_done(settled: Settled) -> SettlementDone:
     state = None if settled.state is None else STATE_NAMES[settled.state]
-    return SettlementDone(OUTCOME_NAMES[settled.outcome], settled.sequence_number, settled.replayed, state)
+    return SettlementDone(outcome_name(settled.outcome), settled.sequence_number, settled.replayed, state)

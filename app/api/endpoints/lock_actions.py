@@ -1,0 +1,40 @@
+"""The table of settlements: each request of a lock holder, and the verb that it calls."""
+
+from typing import assert_never
+
+from app.broker.abandon import Abandonment, abandon
+from app.broker.complete import complete
+from app.broker.dead_letter import dead_letter
+from app.broker.defer import defer
+from app.broker.settle import SettlementRequest
+from app.domain.instant import Duration, from_seconds
+from app.domain.queue import Queue
+from app.domain.settlement import LockToken
+from app.wire.field_types import PropertyValue
+from app.wire.properties import decode_properties
+from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock, SettleLock
+
+
+def settlement_request(queue: Queue, token: LockToken, body: SettleLock) -> SettlementRequest:
+    """Return the settlement that the holder of this lock asks for. Refuses with `InvalidRequest`."""
+    match body:
+        case CompleteLock():
+            return complete(queue, token)
+        case AbandonLock():
+            delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
+            return abandon(queue, token, Abandonment(body.reason, body.count, delay, _property_changes(body)))
+        case DeadLetterLock():
+            return dead_letter(queue, token, body.reason, body.description, _property_changes(body))
+        case DeferLock():
+            return defer(queue, token, _property_changes(body))
+        case _:
+            assert_never(body)
+
+
+def lock_duration(body: RenewLock) -> Duration | None:
+    """Return the requested duration of a renewed lock; None for that of its queue."""
+    return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
+
+
+def _property_changes(body: AbandonLock | DeadLetterLock | DeferLock) -> dict[str, PropertyValue] | None:
+    return decode_properties(body.properties, str)
