@@ -195,6 +195,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n],
     ),
     "app.store.records.statements.WEIGHT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.records.statements.ENTRIES_MACRO": (
+        "findall",
+        [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
+    ),
     "app.store.records.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
     "app.store.records.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
     "app.store.records.statements.PARAMETER": (

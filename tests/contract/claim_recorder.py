@@ -29,7 +29,7 @@ class ClaimRecorder:
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         found = await self._pool.fetch(name, **values)
-        if name == "claim" and found:
+        if name in ("claim", "claim_one") and found:
             self.skipped = found[-1][receiving.SKIPPED] - len(found)
         return found
 

@@ -8,10 +8,17 @@ import pytest
 
 from app.broker.ports import Store
 from app.domain.queue import Queue
-from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file, sqlite_in_memory
+from tests.contract.store_fixture import (
+    MariadbFixture,
+    PostgresqlFixture,
+    SharedPostgresqlFixture,
+    StoreFixture,
+    sqlite_file,
+    sqlite_in_memory,
+)
 from tests.databases import RunResources
 
-STORES = ["sqlite", "memory", "postgresql", "mariadb"]
+STORES = ["sqlite", "memory", "postgresql", "postgresql-shared", "mariadb"]
 
 
 @pytest.fixture(params=STORES)
@@ -27,6 +34,8 @@ async def store_fixture(
             store_fixture = sqlite_in_memory()
         case "postgresql":
             store_fixture = PostgresqlFixture(request.getfixturevalue("postgres_url"))
+        case "postgresql-shared":
+            store_fixture = SharedPostgresqlFixture(request.getfixturevalue("postgres_url"))
         case _:
             store_fixture = MariadbFixture(request.getfixturevalue("mariadb_url"))
     await store_fixture.open()

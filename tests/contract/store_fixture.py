@@ -24,6 +24,7 @@ from app.store.open import open_store
 from app.store.sqlite.store import SqliteStore
 from app.store.tables import SQLModel
 from tests.bounds import bounded
+from tests.shared_statements import open_shared
 from tests.virtual_clock import VirtualClock
 
 TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables if table.name != "broker"}
@@ -215,6 +216,13 @@ class PostgresqlFixture(ServerFixture):
 
     def literal(self, value: bytes) -> str:
         return f"'\\x{value.hex()}'"
+
+
+class SharedPostgresqlFixture(PostgresqlFixture):
+    """PostgreSQL, where a single caller is served by the statements for many."""
+
+    async def open_another(self) -> Store:
+        return await open_shared(self._url, self.clock, self.record_batch)
 
 
 WRONG_DEPTHS = """

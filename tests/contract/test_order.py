@@ -1,12 +1,14 @@
 """The order of delivery in SQL is the order of the rules."""
 
+from bisect import insort
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.delivery import START_POSITION, delivery_position, is_deliverable
+from app.broker.ports import Store
+from app.domain.delivery import START_POSITION, DeliveryPosition, delivery_position, is_deliverable
 from app.domain.instant import MINUTE, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue
@@ -56,6 +58,24 @@ async def test_messages_are_claimed_in_the_order_of_the_rules(
     assert await candidates(store_fixture, queue, batches[0]) == numbers(expected)
     claimed = [await store_fixture.claim(queue, most) for most in (*batches, 1000)]
     assert numbers([message for batch in claimed for message in batch]) == numbers(expected)
+
+
+@pytest.mark.behaviour("S1.85", "S1.88")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.integers(0, 1), st.none() | st.integers(0, 9)), min_size=1, max_size=40))
+async def test_a_single_claim_gets_the_first_message_that_any_replica_stored(
+    store_fixture: StoreFixture, stores: list[Store], steps: list[tuple[int, int | None]]
+) -> None:
+    queue = await store_fixture.queue()
+    waiting: list[DeliveryPosition] = []
+    for replica, priority in steps:
+        if priority is not None:
+            (receipt,) = await stores[replica].send([draft(queue, priority=priority)])
+            insort(waiting, (-priority, receipt.enqueued_at, receipt.sequence_number))
+        else:
+            claimed = await stores[replica].claim(claim(queue, 1))
+            assert list(map(delivery_position, claimed)) == waiting[:1]
+            del waiting[:1]
 
 
 async def candidates(store_fixture: StoreFixture, queue: Queue, batch: int) -> list[int]:

@@ -5,21 +5,23 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports import Attempt, AttemptResult, Extension
 from app.domain.instant import HOUR
 from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import NO_EXPIRED_GENERATION, fence_above
 from app.runtime.clock import SystemClock
-from app.store.open import open_store
+from app.store.open import ignore_batches, open_store
+from app.store.postgresql import receiving
 from app.store.postgresql.attempts import receive
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloor, ScanFloors
-from app.store.postgresql.session import PostgresqlSession, connect, parse_address
+from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.rows import Row
 from app.store.server.pool import Pool
@@ -29,6 +31,7 @@ from tests.contract.store_fixture import (
     LOCK_DURATION,
     TABLES,
     PostgresqlFixture,
+    abandonment,
     bodies,
     claim,
     completion,
@@ -200,6 +203,49 @@ async def test_deadlocked_transactions_are_both_served(store_fixture: Postgresql
     await asyncio.gather(change(*pair), change(*reversed(pair)))
 
 
+class NamingSession(PostgresqlSession):
+    """A session that records the names of the statements that it runs."""
+
+    names: ClassVar[list[str]] = []
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        self.names.append(name)
+        return await super().fetch(name, **values)
+
+
+async def test_a_single_caller_runs_the_statements_for_one(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    statements = {name: PreparedStatement(statement) for name, statement in DIALECT.statements.items()}
+
+    async def new_session() -> PostgresqlSession:
+        return NamingSession(await connect(parse_address(store_fixture._url)), statements)
+
+    NamingSession.names.clear()
+    store = PostgresqlStore(Pool(new_session, 1), None, store_fixture.clock, ignore_batches)
+    await store.send([draft(queue)])
+    (message,) = await store.claim(claim(queue, 1))
+    await store.extend([Extension(token(message), queue.id, LOCK_DURATION, NO_EXPIRED_GENERATION)])
+    await store.move([abandonment(message, fence=fence_above(NO_EXPIRED_GENERATION))])
+    (message,) = await store.claim(claim(queue, 1))
+    await store.remove([completion(queue, message)])
+    assert NamingSession.names == ["send_one", "claim_one", "extend_one", "move_one", "claim_one", "remove_one"]
+    await store.close()
+
+
+async def test_a_single_claim_locks_no_row_but_its_own(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    first, second, third = await store_fixture.send(queue, b"held", b"taken", b"free")
+    async with store_fixture.open_transaction(f"SELECT FROM message WHERE sequence_number = {first} FOR UPDATE"):
+
+        async def work(session: PostgresqlSession) -> list[tuple[int]]:
+            (claimed,) = await receiving.claim(session, ScanFloors(), store_fixture.clock, [claim(queue, 1)])
+            assert not isinstance(claimed, Exception)
+            assert numbers(claimed) == [second]
+            return await store_fixture.execute(
+                "SELECT sequence_number FROM message ORDER BY sequence_number FOR UPDATE SKIP LOCKED"
+            )
+
+        assert await pool_of(store_fixture).run(lambda session: session.transact(work)) == [(third,)]
+
+
 # ---- depths ----------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +298,9 @@ async def test_a_process_that_crashes_while_sealing_has_sealed_nothing(store_fix
 # ---- a transaction that the server has rolled back -------------------------------------------------------------------
 
 
+CLAIM_STATEMENTS = ("claim", "claim_one")
+
+
 class CancelsAfterFetch:
     """A session in which the server cancels the second claim, as it does with a statement that takes too long."""
 
@@ -263,8 +312,9 @@ class CancelsAfterFetch:
         return getattr(self._session, name)
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
-        self._claims += name == "claim"
-        if name == "claim" and self._claims == 2:
+        is_claim = name in CLAIM_STATEMENTS
+        self._claims += is_claim
+        if is_claim and self._claims == 2:
             await self._session._connection.execute("SET LOCAL statement_timeout = '1ms'")
             return await self._session._await_answer(self._session._connection.fetch("SELECT pg_sleep(60)"))
         return await self._session.fetch(name, **values)

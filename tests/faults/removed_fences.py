@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -19,7 +19,7 @@ FENCE_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RemovedFence:
-    """An engine's statements with one fence void: that of `statement`; `where` says which of its fences."""
+    """An engine's statements with one fence void: that of `statement`. `location` says which of its fences."""
 
     location: str
     statement: str
@@ -36,9 +36,13 @@ def removed_fences(engine: Engine) -> list[RemovedFence]:
     found: list[RemovedFence] = []
     for name, text in texts.items():
         for number, condition, without_fence in _without_each_fence(text):
-            statements = _load(engine, texts | {name: without_fence})
-            changed: Collection[str] = [one for one in whole if statements[one] != whole[one]]
-            found += [RemovedFence(f"{name}.sql:{number + 1} {one}: {condition}", one, statements) for one in changed]
+            weak = _load(engine, texts | {name: without_fence})
+            # One text may be two statements. Each of them must be noticed.
+            found += [
+                RemovedFence(f"{name}.sql:{number + 1} {one}: {condition}", one, whole | {one: weak[one]})
+                for one in whole
+                if weak[one] != whole[one]
+            ]
     return found
 
 

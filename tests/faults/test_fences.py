@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.dialects import DIALECTS, statements
 from tests.faults.fence_scenarios import SCENARIOS, Scenario
 from tests.faults.removed_fences import RemovedFence, removed_fences
 from tests.faults.store_setup import StoreSetup, with_test_statements
+from tests.shared_statements import SharedStatementSession
 
 ENGINES = [Engine.SQLITE, Engine.POSTGRESQL, pytest.param(Engine.MYSQL, marks=pytest.mark.faults("all"))]
 CONNECTIONS = 2
@@ -50,11 +52,13 @@ async def open_sqlite_setup(url: str, statements: Mapping[str, Statement]) -> St
     return StoreSetup(SqliteStore(database), database)
 
 
-async def open_postgresql_setup(url: str, statements: Mapping[str, Any]) -> StoreSetup:
+async def open_postgresql_setup(
+    url: str, statements: Mapping[str, Any], session_class: type[PostgresqlSession] = PostgresqlSession
+) -> StoreSetup:
     where = parse_address(f"{url}?synchronous_commit=off")  # nothing here outlives a power cut, nor has to
 
     async def new_session() -> PostgresqlSession:
-        return PostgresqlSession(await connect(where), statements)
+        return session_class(await connect(where), statements)
 
     pool = Pool(new_session, CONNECTIONS)
     return StoreSetup(PostgresqlStore(pool, None, SystemClock(), ignore_batches), pool)
@@ -72,24 +76,25 @@ PREPARE: Mapping[Engine, Callable[[Statement], Any]] = {
     Engine.MYSQL: template,
 }
 OPEN_SETUP = {
-    Engine.SQLITE: open_sqlite_setup,
-    Engine.POSTGRESQL: open_postgresql_setup,
-    Engine.MYSQL: open_mysql_setup,
+    Engine.SQLITE: [open_sqlite_setup],
+    # A single caller, and one that is served like many.
+    Engine.POSTGRESQL: [open_postgresql_setup, partial(open_postgresql_setup, session_class=SharedStatementSession)],
+    Engine.MYSQL: [open_mysql_setup],
 }
 
 
-@asynccontextmanager
-async def open_setup(
+async def open_setups(
     engine: Engine, url: str, statements: Mapping[str, Statement]
-) -> AsyncIterator[tuple[StoreSetup, RecordingStatements]]:
-    """A scene with these statements, and which of them it has used."""
+) -> AsyncGenerator[tuple[StoreSetup, RecordingStatements]]:
+    """Each scene with these statements, and which of them it has used."""
     test_statements = with_test_statements(engine, statements)
-    recording = RecordingStatements({name: PREPARE[engine](statement) for name, statement in test_statements.items()})
-    setup = await OPEN_SETUP[engine](url, recording)
-    try:
-        yield setup, recording
-    finally:
-        await setup.store.close()
+    for open_setup in OPEN_SETUP[engine]:
+        recording = RecordingStatements({name: PREPARE[engine](one) for name, one in test_statements.items()})
+        setup = await open_setup(url, recording)
+        try:
+            yield setup, recording
+        finally:
+            await setup.store.close()
 
 
 @pytest.fixture(params=ENGINES)
@@ -105,7 +110,7 @@ def url(engine: Engine, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_with_every_fence(engine: Engine, url: str, scenario: Scenario) -> None:
-    async with open_setup(engine, url, statements(engine)) as (setup, _):
+    async for setup, _ in open_setups(engine, url, statements(engine)):
         await scenario(setup)
 
 
@@ -118,12 +123,13 @@ async def test_without_any_one_fence_some_scenario_fails(engine: Engine, url: st
 
 
 async def is_noticed(engine: Engine, url: str, removed_fence: RemovedFence) -> bool:
-    async with open_setup(engine, url, removed_fence.statements) as (setup, _):
-        for scenario in SCENARIOS:
-            try:
-                await scenario(setup)
-            except AssertionError:
-                return True
+    async with aclosing(open_setups(engine, url, removed_fence.statements)) as setups:
+        async for setup, _ in setups:
+            for scenario in SCENARIOS:
+                try:
+                    await scenario(setup)
+                except AssertionError:
+                    return True
     return False
 
 
@@ -131,8 +137,10 @@ async def unused_statements(engine: Engine, url: str) -> set[str]:
     """Those of common.sql that this engine does without, but SQLite does not; each of its own must be used."""
     if engine is Engine.SQLITE:
         return set()
-    async with open_setup(engine, url, statements(engine)) as (setup, recording):
+    own = {statement.name for statement in parse(DIALECTS[engine].own_text, DIALECTS[engine])}
+    unused = set(statements(engine)) - own
+    async for setup, recording in open_setups(engine, url, statements(engine)):
         for scenario in SCENARIOS:
             await scenario(setup)
-    own = {statement.name for statement in parse(DIALECTS[engine].own_text, DIALECTS[engine])}
-    return set(recording) - recording.used - own
+        unused -= recording.used
+    return unused

@@ -10,7 +10,7 @@ from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of
 
 MACRO = re.compile(
-    r"@(now|in\(|for_update|skip_locked|outlines\(|([a-z]+\.)?(message|outline|archived|held|tombstone|queue|api_key))|--"
+    r"@(now|in\(|for_update|skip_locked|outlines\(|entries\(|([a-z]+\.)?(message|outline|archived|held|tombstone|queue|api_key))|--"
 )
 TEXT = """
 -- A file begins with what it holds.
@@ -51,6 +51,27 @@ def test_formatted_parameters_are_named_as_often_as_they_occur() -> None:
     first, second = parse(TEXT, DIALECTS[Engine.MYSQL])
     assert first.with_format_params() == ("SELECT a, %s\nFROM t\nWHERE c = %s\n  AND d = %s", ("b", "c", "b"))
     assert second.with_format_params()[0].endswith("f LIKE '%%'")
+
+
+ENTRIES = """
+-- first: does one thing to many rows
+SELECT asked.place
+FROM @entries(
+    a bigint, b text
+) AS asked
+WHERE asked.a = 1;  -- fence: token
+"""
+
+
+def test_a_statement_over_entries_has_a_form_for_a_single_one() -> None:
+    many, one = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
+    assert (many.name, one.name) == ("first", "first_one")
+    assert many.text == (
+        "SELECT asked.place\nFROM unnest(:a::bigint[], :b::text[]) WITH ORDINALITY AS asked (a, b, place)\nWHERE asked.a = 1"
+    )
+    assert one.text == (
+        "SELECT asked.place\nFROM (SELECT :a::bigint AS a, :b::text AS b, 1 AS place) AS asked\nWHERE asked.a = 1"
+    )
 
 
 def test_a_cast_is_no_parameter() -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from secrets import token_bytes
 
 from app.domain.delivery import Claim, delivery_position
@@ -147,28 +147,15 @@ async def _serve_all(session: SqlSession, floors: ScanFloors, batch: ClaimBatch)
 async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
     """Fetch the missing messages of the scanned queues, and serve them."""
     slots: list[int] = []
-    before: list[int] = []
     most: list[int] = []
     for queue_id in scan.queue_ids:
-        before.append(len(slots))
+        slots_before = len(slots)
         for claim_index in batch.claims_on(queue_id):
             slots.extend(repeat(claim_index, batch.missing(claim_index)))
-        most.append(len(slots) - before[-1])
-    positions = scan.positions()
+        most.append(len(slots) - slots_before)
     read_started_at = batch.clock.monotonic()
     try:
-        found = await session.fetch(
-            "claim",
-            queue_id=scan.queue_ids,
-            most=most,
-            before=before,
-            floor_time=[time for time, _ in positions],
-            floor_number=[number for _, number in positions],
-            secrets=token_bytes(SECRET_BYTES * len(slots)),
-            duration=[batch.claims[claim_index].lock_duration for claim_index in slots],
-            receiver_id=[batch.claims[claim_index].receiver_id for claim_index in slots],
-            budget=batch.budget(),
-        )
+        found = await _fetch(session, scan, batch, slots, most)
         for row in found:
             slot: int = row[SLOT]
             batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], read_started_at))
@@ -188,6 +175,36 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
         raise
     finally:
         floors.finish(scan)
+
+
+async def _fetch(
+    session: SqlSession, scan: Scan, batch: ClaimBatch, slots: Sequence[int], most: Sequence[int]
+) -> Sequence[Row]:
+    """Fetch a message for each slot, which is the index of its claim. `most` counts the slots of each scanned queue."""
+    claims = [batch.claims[claim_index] for claim_index in slots]
+    positions = scan.positions()
+    if len(claims) == 1 and not positions:
+        # The budget is no matter: it never refuses the first message.
+        (claim,) = claims
+        return await session.fetch(
+            "claim_one",
+            queue_id=claim.queue_id,
+            secret=token_bytes(SECRET_BYTES),
+            duration=claim.lock_duration,
+            receiver_id=claim.receiver_id,
+        )
+    return await session.fetch(
+        "claim",
+        queue_id=scan.queue_ids,
+        most=most,
+        before=list(accumulate(most, initial=0))[:-1],
+        floor_time=[time for time, _ in positions],
+        floor_number=[number for _, number in positions],
+        secrets=token_bytes(SECRET_BYTES * len(claims)),
+        duration=[claim.lock_duration for claim in claims],
+        receiver_id=[claim.receiver_id for claim in claims],
+        budget=batch.budget(),
+    )
 
 
 async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:

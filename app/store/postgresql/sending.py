@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
+from app.store.postgresql.entries import fetch_entries
 from app.store.records import rows
 from app.store.records.database import SqlSession
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
@@ -33,7 +34,8 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
-    stored = await session.fetch("send", **_draft_columns(drafts), queues=_queue_ids(drafts))
+    entries = [rows.draft_row(draft) for draft in drafts]
+    stored = await fetch_entries(session, "send", rows.DRAFT_COLUMNS, entries, queues=_queue_ids(drafts))
     if not stored:
         raise QueueGone
     return [

@@ -1,11 +1,14 @@
-"""Settling on PostgreSQL: entries become columns of parameters, in the order in which rows are locked."""
+"""Settling on PostgreSQL: entries become parameters of a statement, in the order in which rows are locked."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from app.broker.ports import Extension
 from app.domain.settlement import LockToken, Move, Removal
+from app.store.postgresql.entries import fetch_entries
+from app.store.records.database import SqlSession
 from app.store.records.json_columns import write_properties_change
 from app.store.records.rows import Row
 
@@ -18,15 +21,26 @@ class LockedEntry(Protocol):
         """The token of the delivery."""
         ...
 
+    @property
+    def queue_id(self) -> int:
+        """The queue of the row."""
+        ...
+
 
 AnyEntry = TypeVar("AnyEntry", bound=LockedEntry)
-Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement(Generic[AnyEntry]):
+    """A statement about locked rows: its name, and the parameters of an entry besides token and queue."""
+
+    name: str
+    columns: tuple[str, ...]
+    values: Callable[[AnyEntry], tuple[Any, ...]]
 
 
 async def settle(
-    entries: Sequence[AnyEntry],
-    columns: Callable[[Sequence[AnyEntry]], Columns],
-    run: Callable[..., Awaitable[Sequence[Row]]],
+    session: SqlSession, settlement: Settlement[AnyEntry], entries: Sequence[AnyEntry], **shared: Any
 ) -> list[Row | None]:
     """Run a statement over the entries. Return for each the row that reports its effect, or None without effect.
 
@@ -34,8 +48,10 @@ async def settle(
     one after the other, as separate requests would.
     """
     results: list[Row | None] = [None] * len(entries)
+    columns = TOKEN_COLUMNS + settlement.columns
     for indexes in _rounds([entry.token.sequence_number for entry in entries]):
-        for row in await run(**columns([entries[index] for index in indexes])):
+        values = [_token_values(entries[index]) + settlement.values(entries[index]) for index in indexes]
+        for row in await fetch_entries(session, settlement.name, columns, values, **shared):
             results[indexes[row[0] - 1]] = row
     return results
 
@@ -54,44 +70,50 @@ def _rounds(numbers: Sequence[int]) -> list[list[int]]:
     return rounds
 
 
-def removal_columns(entries: Sequence[Removal]) -> Columns:
-    """Return the parameters of `remove`."""
-    return _token_columns(entries) | {
-        "queue": [entry.queue for entry in entries],
-        "outcome": [entry.outcome for entry in entries],
-        "retention": [entry.retention for entry in entries],
-        "above": [entry.fence.generation_above for entry in entries],
-        "up_to": [entry.fence.max_generation for entry in entries],
-    }
+TOKEN_COLUMNS = ("sequence_number", "lock_token", "queue_id")
 
 
-def move_columns(entries: Sequence[Move]) -> Columns:
-    """Return the parameters of `move` and `release`."""
-    return _token_columns(entries) | {
-        "outcome": [entry.outcome for entry in entries],
-        "state": [entry.state for entry in entries],
-        "delay": [entry.delay for entry in entries],
-        "failures": [entry.failures for entry in entries],
-        "last_failure": [entry.last_failure for entry in entries],
-        "dead_letter_reason": [entry.dead_letter_reason for entry in entries],
-        "dead_letter_description": [entry.dead_letter_description for entry in entries],
-        "properties": [write_properties_change(entry.properties) for entry in entries],
-        "above": [entry.fence.generation_above for entry in entries],
-        "up_to": [entry.fence.max_generation for entry in entries],
-    }
+def _token_values(entry: LockedEntry) -> tuple[Any, ...]:
+    return (entry.token.sequence_number, entry.token.secret, entry.queue_id)
 
 
-def extension_columns(entries: Sequence[Extension]) -> Columns:
-    """Return the parameters of `extend`."""
-    return _token_columns(entries) | {
-        "by": [entry.duration for entry in entries],
-        "evidence": [entry.expired_generation for entry in entries],
-    }
+def _removal_values(removal: Removal) -> tuple[Any, ...]:
+    fence = removal.fence
+    return (removal.queue, removal.outcome, removal.retention, fence.generation_above, fence.max_generation)
 
 
-def _token_columns(entries: Sequence[Removal] | Sequence[Move] | Sequence[Extension]) -> Columns:
-    return {
-        "sequence_number": [entry.token.sequence_number for entry in entries],
-        "lock_token": [entry.token.secret for entry in entries],
-        "queue_id": [entry.queue_id for entry in entries],
-    }
+def _move_values(move: Move) -> tuple[Any, ...]:
+    return (
+        move.outcome,
+        move.state,
+        move.delay,
+        move.failures,
+        move.last_failure,
+        move.dead_letter_reason,
+        move.dead_letter_description,
+        write_properties_change(move.properties),
+        move.fence.generation_above,
+        move.fence.max_generation,
+    )
+
+
+def _extension_values(extension: Extension) -> tuple[Any, ...]:
+    return (extension.duration, extension.expired_generation)
+
+
+MOVE_COLUMNS = (
+    "outcome",
+    "state",
+    "delay",
+    "failures",
+    "last_failure",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "properties",
+    "above",
+    "up_to",
+)
+REMOVE = Settlement("remove", ("queue", "outcome", "retention", "above", "up_to"), _removal_values)
+MOVE = Settlement("move", MOVE_COLUMNS, _move_values)
+RELEASE = Settlement("release", MOVE_COLUMNS, _move_values)
+EXTEND = Settlement("extend", ("by", "evidence"), _extension_values)

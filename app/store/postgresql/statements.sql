@@ -1,9 +1,9 @@
 -- The statements that PostgreSQL runs for every message, and those whose syntax differs from common.sql.
 --
--- Many callers share one statement. Their values are arrays that `unnest` turns into rows; `place` is the index of an
--- entry, from 1. Each statement is a transaction of its own. A statement for many callers, and a statement of a
--- background loop, skips a row that another transaction has locked: the request for that row has no effect, and the
--- requests for all other rows proceed.
+-- Many callers share one statement. Their values are arrays that become rows; `place` is the index of an entry, from 1.
+-- A caller that is alone runs a statement whose name ends in `_one`, because arrays and sums over them cost more than the
+-- work itself. `@entries` makes both of one text. Each statement is a transaction of its own. It skips a row that another
+-- transaction has locked: the request for that row has no effect, and the requests for all other rows proceed.
 --
 -- A plan is made once per connection, perhaps while the planner takes the tables for empty. So each statement leaves it
 -- one plan that is good at any size: a LATERAL finds rows one by one, and cannot be reordered because it locks them or
@@ -62,7 +62,38 @@ accepted AS (
 )
 SELECT sequence_number, enqueued_at, state FROM stored;
 
--- send_unless_repeated: the same, but store a draft with a window only as the first of its message id within the window
+-- send_one: store one draft, if its queue exists
+WITH target AS MATERIALIZED (SELECT id, name, @now AS now FROM queue WHERE id = :queue_id),
+stored AS (
+    INSERT INTO message (
+        queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
+        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
+        content_digest
+    )
+    SELECT
+        target.id, CASE WHEN due.at > target.now THEN 3 ELSE 1 END, 1, :priority,
+        target.now, due.at, due.at + :ttl::bigint,
+        0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
+        :content_digest
+    FROM target
+    CROSS JOIN LATERAL (
+        SELECT greatest(target.now, :available_at::bigint, target.now + :delay::bigint) AS at
+    ) AS due
+    RETURNING sequence_number, enqueued_at, state
+),
+counted AS (
+    INSERT INTO depth (queue_id, total, scheduled)
+    SELECT :queue_id, 1, CASE WHEN state = 3 THEN 1 ELSE 0 END FROM stored
+),
+accepted AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+    SELECT stored.sequence_number, target.id, stored.enqueued_at / 86400000000, target.name, 1
+    FROM stored
+    CROSS JOIN target
+)
+SELECT sequence_number, enqueued_at, state FROM stored;
+
+-- send_unless_repeated: the same as `send`, but store a draft with a window only as the first of its message id within the window
 --
 -- A message id that another transaction has locked fails the statement. It waits only as long as most commits take.
 WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms', true)),
@@ -217,6 +248,44 @@ WHERE m.ctid = next.row
   AND next.beyond = 0
 RETURNING @m.message, next.place, way.passed, way.cut_at;
 
+-- claim_one: lock the next message of one queue, from the start of the queue; columns as `claim` has them
+--
+-- The index holds all priorities in the order of delivery. The scan ends with the first row that no other transaction has
+-- locked, so this statement locks the row that it takes and no other.
+WITH clock AS MATERIALIZED (
+    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
+),
+-- Run once, because it is materialized. A second run would lock another row.
+next AS MATERIALIZED (
+    SELECT ready.row, clock.now, clock.passed
+    FROM clock
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row
+        FROM message AS m
+        WHERE m.queue_id = :queue_id
+          AND m.state = 1
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+        ORDER BY m.priority DESC, m.available_at, m.sequence_number
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS ready
+)
+UPDATE message AS m SET
+    state = 2,
+    home_state = 1,
+    delivery_count = m.delivery_count + 1,
+    lock_token = :secret,
+    locked_until = next.now + :duration,
+    lock_generation = 0,
+    receiver_id = :receiver_id,
+    first_delivered_at = coalesce(m.first_delivered_at, next.now),
+    last_delivered_at = next.now
+FROM next
+WHERE m.ctid = next.row
+RETURNING
+    @m.message, 1 AS place,
+    pg_stat_get_xact_tuples_returned('message_next'::regclass) - next.passed AS passed, NULL::int AS cut_at;
+
 -- claimable_queues: which of these queues have a message to claim, the clock, and the number of skipped index entries
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
@@ -359,16 +428,14 @@ SELECT * FROM claimed;
 -- remove: delete locked messages from their queues, into the archive or leaving a tombstone
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, asked.place, asked.queue, asked.outcome, asked.retention, held.*
+    SELECT clock.now, asked.place, asked.queue, asked.outcome, asked.retention, held.row
     FROM clock
-    CROSS JOIN unnest(
-        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[],
-        :queue::text[], :outcome::text[], :retention::bigint[], :above::int[], :up_to::int[]
-    ) WITH ORDINALITY AS asked (
-        sequence_number, lock_token, queue_id, queue, outcome, retention, above, up_to, place
-    )
+    CROSS JOIN @entries(
+        sequence_number bigint, lock_token bytea, queue_id int,
+        queue text, outcome text, retention bigint, above int, up_to int
+    ) AS asked
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row, @m.archived
+        SELECT m.ctid AS row
         FROM message AS m
         WHERE m.sequence_number = asked.sequence_number
           AND m.queue_id = asked.queue_id  -- fence: queue
@@ -384,7 +451,7 @@ gone AS (
     DELETE FROM message AS m
     USING ended
     WHERE m.ctid = ended.row
-    RETURNING ended.*
+    RETURNING ended.now, ended.place, ended.queue, ended.outcome, ended.retention, @m.archived
 ),
 counted AS (
     INSERT INTO depth (queue_id, total)
@@ -418,14 +485,11 @@ WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, asked.*, held.*
     FROM clock
-    CROSS JOIN unnest(
-        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
-        :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
-        :dead_letter_description::text[], :properties::text[], :above::int[], :up_to::int[]
-    ) WITH ORDINALITY AS asked (
-        sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
-        dead_letter_reason, dead_letter_description, properties, above, up_to, place
-    )
+    CROSS JOIN @entries(
+        sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
+        delay bigint, failures int, last_failure text, dead_letter_reason text,
+        dead_letter_description text, properties text, above int, up_to int
+    ) AS asked
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row
         FROM message AS m
@@ -480,14 +544,11 @@ WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, asked.*, held.*
     FROM clock
-    CROSS JOIN unnest(
-        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :outcome::text[], :state::smallint[],
-        :delay::bigint[], :failures::int[], :last_failure::text[], :dead_letter_reason::text[],
-        :dead_letter_description::text[], :properties::text[], :above::int[]
-    ) WITH ORDINALITY AS asked (
-        sequence_number, lock_token, queue_id, outcome, state, delay, failures, last_failure,
-        dead_letter_reason, dead_letter_description, properties, above, place
-    )
+    CROSS JOIN @entries(
+        sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
+        delay bigint, failures int, last_failure text, dead_letter_reason text,
+        dead_letter_description text, properties text, above int
+    ) AS asked
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row, m.locked_until
         FROM message AS m
@@ -543,9 +604,7 @@ WITH clock AS MATERIALIZED (SELECT @now AS now),
 live AS MATERIALIZED (
     SELECT clock.now, asked.place, asked.by, held.row, held.before
     FROM clock
-    CROSS JOIN unnest(
-        :sequence_number::bigint[], :lock_token::bytea[], :queue_id::int[], :by::bigint[], :evidence::int[]
-    ) WITH ORDINALITY AS asked (sequence_number, lock_token, queue_id, by, evidence, place)
+    CROSS JOIN @entries(sequence_number bigint, lock_token bytea, queue_id int, by bigint, evidence int) AS asked
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row, m.locked_until AS before
         FROM message AS m

@@ -14,7 +14,8 @@ from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
-from app.store.records.database import BatchObserver
+from app.store.postgresql.settling import Settlement
+from app.store.records.database import BatchObserver, SqlSession
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
@@ -80,30 +81,31 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        run = partial(self._pool.fetch, "remove", keep=TOMBSTONE_RETENTION)
-        return [row is not None for row in await settling.settle(removals, settling.removal_columns, run)]
+        return await self._remove_in(self._pool, removals)
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""
 
         async def work(session: PostgresqlSession) -> list[bool]:
-            run = partial(session.fetch, "remove", keep=TOMBSTONE_RETENTION)
-            removed = [row is not None for row in await settling.settle(removals, settling.removal_columns, run)]
+            removed = await self._remove_in(session, removals)
             if any(removed):
                 await session.change("count_lock_purge", id=queue_id)
             return removed
 
         return await self._transact(work)
 
+    async def _remove_in(self, session: SqlSession, removals: Sequence[Removal]) -> list[bool]:
+        rows = await settling.settle(session, settling.REMOVE, removals, keep=TOMBSTONE_RETENTION)
+        return [row is not None for row in rows]
+
     async def _move(self, moves: list[Move]) -> list[bool]:
-        return await self._settle("move", moves)
+        return await self._settle(settling.MOVE, moves)
 
     async def _release(self, moves: list[Move]) -> list[bool]:
-        return await self._settle("release", moves)
+        return await self._settle(settling.RELEASE, moves)
 
-    async def _settle(self, name: str, moves: list[Move]) -> list[bool]:
-        run = partial(self._pool.fetch, name, keep=TOMBSTONE_RETENTION)
-        settled = await settling.settle(moves, settling.move_columns, run)
+    async def _settle(self, settlement: Settlement[Move], moves: list[Move]) -> list[bool]:
+        settled = await settling.settle(self._pool, settlement, moves, keep=TOMBSTONE_RETENTION)
         for move, row in zip(moves, settled, strict=True):
             if row is not None and move.state is MessageState.AVAILABLE:
                 _, priority, available_at = row
@@ -112,7 +114,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         read_started_at = self._clock.monotonic()
-        extended = await settling.settle(extensions, settling.extension_columns, partial(self._pool.fetch, "extend"))
+        extended = await settling.settle(self._pool, settling.EXTEND, extensions)
         return [None if row is None else Extended(*row[1:], read_started_at=read_started_at) for row in extended]
 
     # ---- other verbs that store messages below a `ScanFloor` ---------------------------------------------------------

@@ -16,6 +16,10 @@ written `:name`. These macros stand for text that differs between engines, or th
 `@light`          `@message` with null for a large body and properties, followed by the weight; MySQL only
 `@m.weight`       the bytes that a message of `m` counts for, computed as `weight_of` does
 `@outlines(name)` the statement of this name in the same file, with `@outline` instead of `@message`
+`@entries(a int, b text) AS t`
+                  the values of many callers as a table of these columns and `place`, from arrays; PostgreSQL only. The
+                  block defines two statements. The second one has `_one` after its name and takes the values of a single
+                  caller as scalars.
 """
 
 import re
@@ -89,6 +93,7 @@ COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
 OUTLINES_MACRO = re.compile(r"@outlines\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
+ENTRIES_MACRO = re.compile(r"@entries\(([^()]*)\) AS ([a-z]+)\b")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
 # A colon that follows another one is a PostgreSQL cast.
@@ -131,9 +136,32 @@ def parse(text: str, dialect: Dialect) -> list[Statement]:
         OUTLINES_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1outline", by_name[match[1]]), body) for body in bodies
     ]
     return [
-        Statement(name, purpose, render(body, dialect))
+        Statement(form_name, purpose, render(form, dialect))
         for name, purpose, body in zip(names, purposes, expanded, strict=True)
+        for form_name, form in _forms(name, body)
     ]
+
+
+def _forms(name: str, body: str) -> list[tuple[str, str]]:
+    """Return the name and body of a statement and, if it has `@entries`, of its form for a single caller."""
+    if not ENTRIES_MACRO.search(body):
+        return [(name, body)]
+    return [(name, ENTRIES_MACRO.sub(_entries, body)), (f"{name}_one", ENTRIES_MACRO.sub(_single_entry, body))]
+
+
+def _entries(macro: re.Match[str]) -> str:
+    columns = _entry_columns(macro)
+    arrays = ", ".join(f":{name}::{kind}[]" for name, kind in columns)
+    return f"unnest({arrays}) WITH ORDINALITY AS {macro[2]} ({', '.join(name for name, _ in columns)}, place)"
+
+
+def _single_entry(macro: re.Match[str]) -> str:
+    values = ", ".join(f":{name}::{kind} AS {name}" for name, kind in _entry_columns(macro))
+    return f"(SELECT {values}, 1 AS place) AS {macro[2]}"
+
+
+def _entry_columns(macro: re.Match[str]) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind in map(str.split, macro[1].split(","))]
 
 
 def render(body: str, dialect: Dialect) -> str:
