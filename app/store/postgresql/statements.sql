@@ -833,6 +833,9 @@ WHERE sequence_number @in(:numbers)
 GROUP BY queue_id;
 
 -- fold_depths: fold the rows that add up to a queue's depth into one; returns how many were folded
+--
+-- Only another fold deletes these rows, so this one waits no longer than a fold takes, and locking each row before its
+-- deletion would write as much again. A row that the other fold has deleted is not counted here.
 WITH folded AS (
     DELETE FROM depth WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM depth
@@ -840,7 +843,6 @@ WITH folded AS (
         -- Folding one row of each of many queues would leave as many rows as before.
         ORDER BY queue_id
         LIMIT :most
-        FOR UPDATE SKIP LOCKED
     ))
     RETURNING *
 ),

@@ -146,10 +146,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Also folds the changes of queues' depths and of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
-        await self._pool.change("delete_orphaned_depths")
         for statement in ("fold_depths", "fold_accepted"):
             while await self._pool.fetch(statement, most=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:
                 pass
+        # Last, because it looks up the queue of each row.
+        await self._pool.change("delete_orphaned_depths")
         return deleted
 
     async def _transact(self, work: Callable[[PostgresqlSession], Awaitable[Result]]) -> Result:
