@@ -13,6 +13,9 @@ from typing import TypeAlias
 
 import structlog
 import uvicorn
+from prometheus_client.multiprocess import (
+    mark_process_dead,  # pyright: ignore[reportUnknownVariableType] (its parameters have no types)
+)
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
@@ -118,6 +121,13 @@ class _ProcessGroup(Multiprocess):
         super().init_processes()
         if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
             self._on_listening()
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace processes that have ended, and take what they were doing out of the metrics."""
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            mark_process_dead(pid)
 
     def terminate_all(self) -> None:
         """Stop the processes, and close the port here: a client that connected to the parent's socket would wait for an

@@ -49,6 +49,20 @@ async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
+@pytest.mark.faults("short")
+async def test_receivers_of_a_killed_worker_leave_the_metrics(fleet: Fleet) -> None:
+    server = await fleet.serve(PEEKLOCK_WORKERS="2")
+    await fleet.create_queue(server.url)
+    receivers = [await ask_to_receive(fleet, server, wait_seconds=50) for _ in range(4)]
+    await wait_until(lambda: waits(server), "a receiver waits")
+    for worker in workers(server):
+        worker.kill()
+        await wait_until(lambda: len(workers(server)) == 2, "another worker has taken its place")
+    await wait_until(lambda: not waits(server), "no receiver is counted any more")
+    for receiver in receivers:
+        receiver.close()
+
+
 def workers(server: PeeklockServer) -> list[psutil.Process]:
     """The living processes of a server that answer requests."""
     return [child for child in psutil.Process(server.pid).children() if is_worker(child)]

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -61,8 +60,6 @@ class Metrics:
     """The metrics of one process."""
 
     def __init__(self) -> None:
-        if MULTIPROC_DIR in os.environ:
-            _remove_dead_processes(Path(os.environ[MULTIPROC_DIR]))
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "peeklock_request_seconds", "Time to answer, waiting included, by operation and outcome.",
@@ -117,18 +114,6 @@ class Metrics:
         snapshot_registry = CollectorRegistry()
         snapshot_registry.register(_SnapshotCollector(snapshot))
         return generate_latest(shared) + generate_latest(snapshot_registry)
-
-
-def _remove_dead_processes(directory: Path) -> None:
-    """Remove the live gauges of killed processes. Their counters stay."""
-    for file in directory.glob("gauge_live*_*.db"):
-        try:
-            os.kill(int(file.stem.rpartition("_")[2]), 0)
-        except ProcessLookupError:
-            file.unlink(missing_ok=True)
-        except PermissionError:
-            # Another user's process has this id now. The file is removed once that process has ended.
-            continue
 
 
 class _SnapshotCollector:
