@@ -4,7 +4,7 @@ import os
 import platform
 import re
 import subprocess
-import sysconfig
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,17 +43,23 @@ def process_tree(roots: Iterable[int]) -> set[int]:
 
 def describe() -> dict[str, str]:
     """The conditions of a run: the processor, Python and how it was built, the kernel and the servers."""
-    arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
-    build = "profile-guided" if "--enable-optimizations" in arguments else "not profile-guided"
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "processor": model[1] if model else platform.machine(),
         "cores": str(os.cpu_count()),
-        "Python": f"{platform.python_version()} ({build})",
+        "Python": python_build(sys.executable),
         "kernel": platform.release(),
         "PostgreSQL": _version("postgres"),
         "Redis": _version("redis-server"),
     }
+
+
+def python_build(python: str) -> str:
+    """The version of an interpreter, and whether it was configured with profile-guided optimisation."""
+    question = "import platform, sysconfig; print(platform.python_version(), sysconfig.get_config_var('CONFIG_ARGS'))"
+    told = subprocess.run([python, "-c", question], capture_output=True, text=True, check=True).stdout
+    how = "with" if "--enable-optimizations" in told else "without"
+    return f"{told.split()[0]} ({how} --enable-optimizations)"
 
 
 def _version(program: str) -> str:

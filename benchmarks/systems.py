@@ -25,6 +25,8 @@ from tests.servers import PostgresServer, RedisServer, ServerProcess, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_SECONDS = 60.0
+SERVE = (sys.executable, "-m", "app.cli", "serve")
+"""Serves this checkout; an installed command may belong to another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def peeklock(
     *,
     workers: int = 1,
     database: str = "bench",
-    program: str = "app.cli",
+    command: Sequence[str] = SERVE,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[System]:
     """Peeklock with an API key and more settings, over PostgreSQL and Redis or, without them, SQLite."""
@@ -122,21 +124,21 @@ def peeklock(
             # A prefix belongs to one database, and each row has a new one.
             settings["PEEKLOCK_REDIS_PREFIX"] = f"{database}-{secrets.token_hex(4)}:"
             processes["redis"] = redis.pid
-        yield stores.enter_context(_serving("peeklock", program, settings, processes))
+        yield stores.enter_context(_serving("peeklock", command, settings, processes))
 
 
 @contextmanager
 def second_server(system: System) -> Iterator[System]:
     """A second server on a port of its own, over the same database, Redis and key; the stores count for both."""
     stores = {part: pid for part, pid in system.processes.items() if part != "server"}
-    with _serving(f"another {system.name}", "app.cli", system.settings, stores) as second:
+    with _serving(f"another {system.name}", SERVE, system.settings, stores) as second:
         yield second
 
 
 @contextmanager
-def _serving(name: str, program: str, settings: Mapping[str, str], stores: Mapping[str, int]) -> Iterator[System]:
-    # A module of this checkout: an installed command may belong to another one.
-    command = [sys.executable, "-m", program, "serve"]
+def _serving(
+    name: str, command: Sequence[str], settings: Mapping[str, str], stores: Mapping[str, int]
+) -> Iterator[System]:
     headers = {"authorization": f"Bearer {settings['PEEKLOCK_BOOTSTRAP_KEY']}"}
     port = free_port()
     with _running(command, {**settings, "PEEKLOCK_PORT": str(port)}, port, "/readyz") as pid:

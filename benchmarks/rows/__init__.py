@@ -12,6 +12,7 @@ from benchmarks.rows import (
     batch,
     counts,
     filters,
+    interpreters,
     lifecycle,
     profile,
     renewals,
@@ -48,5 +49,5 @@ ROWS: dict[str, Measure] = {
 }
 """What runs when no row is named."""
 
-ON_REQUEST: dict[str, Measure] = {"soak": soak.measure}
-"""What takes so long that it runs only when it is named."""
+ON_REQUEST: dict[str, Measure] = {"soak": soak.measure, "interpreters": interpreters.measure}
+"""What runs only when it is named: it takes long, or needs more than this machine has."""

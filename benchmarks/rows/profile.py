@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -32,8 +33,9 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _samples(bench: Bench, work_unit: WorkUnit, callers: int, units: int) -> Counter[str]:
     file = bench.folder / "samples.json"
+    command = (sys.executable, "-m", "benchmarks.sampler", "serve")
     more = {SAMPLES_FILE: str(file)}
-    with peeklock(bench.folder, bench.postgres, bench.redis, program="benchmarks.sampler", more=more) as ours:
+    with peeklock(bench.folder, bench.postgres, bench.redis, command=command, more=more) as ours:
         asyncio.run(_drive(ours, work_unit, callers, units))
     return Counter(json.loads(file.read_text()))
 
