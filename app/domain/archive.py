@@ -1,6 +1,5 @@
 """The archive in batches: each is sealed once and never changes, so that a copy can be compared with it exactly."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -65,15 +64,6 @@ DEFAULT_BATCH_LIMITS = BatchLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class BatchCandidate:
-    """A message that may join a batch."""
-
-    sequence_number: int
-    remove_at: Instant
-    body_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class CopiedBatch:
     """A client's copy of a batch: its number, row count and digest."""
 
@@ -103,16 +93,6 @@ class BatchContents:
     row_count: int
     digest: str
     youngest_age: Duration
-
-
-def fit_in_batch(candidates: Sequence[BatchCandidate], max_body_bytes: int) -> Sequence[BatchCandidate]:
-    """Return the first messages whose bodies fit into `max_body_bytes` together: at least one, if any is given."""
-    remaining = max_body_bytes
-    for index, candidate in enumerate(candidates):
-        remaining -= candidate.body_bytes
-        if remaining < 0:
-            return candidates[: max(index, 1)]
-    return candidates
 
 
 def trim_result(copy: CopiedBatch, sealed_digest: str, contents: BatchContents, min_age: Duration) -> TrimResult:

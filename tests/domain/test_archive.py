@@ -3,9 +3,7 @@
 from dataclasses import replace
 from hashlib import sha256
 
-import pytest
-
-from app.domain.archive import BatchCandidate, BatchContents, CopiedBatch, TrimResult, fit_in_batch, trim_result
+from app.domain.archive import BatchContents, CopiedBatch, TrimResult, trim_result
 from app.domain.digest import content_digest, digest_of_numbers, digest_of_rows, row_digest
 
 COPY, FOUND = CopiedBatch(1, 3, "digest"), BatchContents(3, "digest", youngest_age=60)
@@ -13,14 +11,6 @@ COPY, FOUND = CopiedBatch(1, 3, "digest"), BatchContents(3, "digest", youngest_a
 
 def trim(copy: CopiedBatch = COPY, sealed: str = "digest", found: BatchContents = FOUND) -> TrimResult:
     return trim_result(copy, sealed, found, min_age=60)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "count"), [([], 0), ([11], 1), ([4, 6], 2), ([4, 7], 1), ([11, 1], 1), ([10, 0, 1], 2), ([4, 4, 4], 2)]
-)
-def test_a_batch_holds_the_bodies_that_fit_and_at_least_one_message(sizes: list[int], count: int) -> None:
-    candidates = [BatchCandidate(number, 0, size) for number, size in enumerate(sizes)]
-    assert fit_in_batch(candidates, max_body_bytes=10) == candidates[:count]
 
 
 def test_a_batch_is_trimmed_if_copy_rows_and_sealed_digest_agree() -> None:

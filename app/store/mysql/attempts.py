@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.broker.ports import Attempt
-from app.domain.refusals import KeyReused
 from app.store.mysql.session import MysqlSession
+from app.store.records.attempts import stored_answer
 from app.store.records.rows import Row
 from app.store.server.pool import AttemptInUse, LockWaitTimeout
 
@@ -15,13 +15,7 @@ async def begin(session: MysqlSession, attempt: Attempt) -> str | None:
 
     Refuses with `KeyReused`. Raises `AttemptInUse` if the first try is still running.
     """
-    earlier = await _fetch_earlier(session, attempt)
-    if not earlier:
-        return None
-    ((fingerprint, answer),) = earlier
-    if fingerprint != attempt.fingerprint:
-        raise KeyReused
-    return answer
+    return stored_answer(await _fetch_earlier(session, attempt), attempt)
 
 
 async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Row]:

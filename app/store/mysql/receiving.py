@@ -11,6 +11,7 @@ from app.domain.delivery import Claim
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken
+from app.domain.weight import count_that_fit
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
 from app.store.mysql.scan_limits import ScanLimits
@@ -187,13 +188,14 @@ def _allocate(
     """Return what each claim gets. Nothing follows the first message that the budget has no room for."""
     rows_by_source = {source_key: iter(rows_found) for source_key, rows_found in found.items()}
     allocations: list[list[Delivery]] = [[] for _ in claims]
-    total = 0
-    for wanted_claim, allocation in zip(claims, allocations, strict=True):
-        for row in islice(rows_by_source[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages):
-            if total and total + row[WEIGHT] > budget:
-                return allocations
-            total += row[WEIGHT]
-            allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), read_started_at))
+    wanted = [
+        (wanted_claim, allocation, row)
+        for wanted_claim, allocation in zip(claims, allocations, strict=True)
+        for row in islice(rows_by_source[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages)
+    ]
+    count = count_that_fit((row[WEIGHT] for *_, row in wanted), budget)
+    for wanted_claim, allocation, row in wanted[:count]:
+        allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), read_started_at))
     return allocations
 
 

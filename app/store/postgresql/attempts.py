@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from app.broker.ports import Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
-from app.domain.refusals import KeyReused
 from app.runtime.clock import Clock
 from app.store.postgresql import receiving, sending
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import PostgresqlSession
+from app.store.records.attempts import stored_answer
 from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.server.pool import AttemptInUse
 
@@ -50,7 +50,4 @@ async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:
     found = await session.fetch("earlier_attempt", key=attempt.key)
     if not found:
         raise AttemptInUse
-    ((fingerprint, answer),) = found
-    if fingerprint != attempt.fingerprint:
-        raise KeyReused
-    return answer
+    return stored_answer(found, attempt)

@@ -9,7 +9,6 @@ from app.domain.archive import (
     CURRENT_DIGEST_VERSION,
     DEFAULT_BATCH_LIMITS,
     ArchiveBatch,
-    BatchCandidate,
     BatchContents,
     BatchLimits,
     CopiedBatch,
@@ -17,12 +16,12 @@ from app.domain.archive import (
     RemovalCause,
     TrimResult,
     UnsealedMessage,
-    fit_in_batch,
     trim_result,
 )
 from app.domain.digest import digest_of_numbers, digest_of_rows
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.settlement import TOMBSTONE_RETENTION
+from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 
@@ -108,14 +107,14 @@ async def _seal(
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
     found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, most=limits.max_messages)
-    chosen = fit_in_batch([BatchCandidate(*row) for row in found], limits.max_body_bytes)
+    chosen = found[: count_that_fit((body_bytes for *_, body_bytes in found), limits.max_body_bytes)]
     if not chosen:
         return None
-    numbers = [candidate.sequence_number for candidate in chosen]
+    numbers = [number for number, *_ in chosen]
     ((number, now),) = await session.fetch("next_batch")
     await session.change("seal", numbers=numbers, batch=number)
     sealed = await _batch_content(session, number, version)
-    remove_at = max(one.remove_at for one in chosen)
+    remove_at = max(remove_at for _, remove_at, _ in chosen)
     batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
     await session.change("add_batch", **asdict(batch))
     return batch

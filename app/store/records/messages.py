@@ -7,14 +7,15 @@ from itertools import compress
 from typing import TypeVar
 
 from app.broker.ports import Attempt, Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
-from app.domain.archive import DEFAULT_BATCH_LIMITS, BatchCandidate, fit_in_batch
+from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import DeliveryPosition
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageMetadata, MessageState, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import KeyReused
 from app.domain.settlement import LockedMessage, LockToken, Move, Outcome, Tombstone
+from app.domain.weight import count_that_fit
 from app.store.records import rows
+from app.store.records.attempts import stored_answer
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import read_receipts, write_properties
 from app.store.records.queues import last_known
@@ -143,19 +144,15 @@ class MessageRecords:
 
     async def check_attempt(self, attempt: Attempt) -> None:
         """See `MessageStore`."""
-        await self._saved_answer(attempt)
+        await self._stored_answer(attempt)
 
     async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
         """See `MessageStore`."""
-        answer = await self._saved_answer(attempt)
+        answer = await self._stored_answer(attempt)
         return None if answer is None else read_receipts(answer)
 
-    async def _saved_answer(self, attempt: Attempt) -> str | None:
-        for fingerprint, answer in await self._database.fetch("answered_attempt", key=attempt.key):
-            if fingerprint != attempt.fingerprint:
-                raise KeyReused
-            return answer
-        return None
+    async def _stored_answer(self, attempt: Attempt) -> str | None:
+        return stored_answer(await self._database.fetch("answered_attempt", key=attempt.key), attempt)
 
     async def expired_locks(self, limit: int) -> list[LockedMessage]:
         """See `MaintenanceStore`."""
@@ -287,17 +284,14 @@ class MessageRecords:
             if await session.fetch("queue_by_id", id=queue_id):
                 return 0
             found = await session.fetch("orphans", queue_id=queue_id, most=limit)
-            chosen = fit_in_batch(
-                [BatchCandidate(number, 0, body_bytes) for number, body_bytes in found],
-                DEFAULT_BATCH_LIMITS.max_body_bytes,
-            )
-            if chosen:
+            count = count_that_fit((body_bytes for _, body_bytes in found), DEFAULT_BATCH_LIMITS.max_body_bytes)
+            if count:
                 deleted_queue = await last_known(session, queue_id)
-                numbers = [one.sequence_number for one in chosen]
+                numbers = [number for number, _ in found[:count]]
                 await _archive_and_delete(
                     session, numbers, deleted_queue.name, Outcome.PURGED, deleted_queue.archive_retention
                 )
-            return len(chosen)
+            return count
 
         return await self._database.transaction(work)
 

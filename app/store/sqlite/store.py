@@ -10,12 +10,12 @@ from typing import TypeVar
 from app.broker.ports import Attempt, AttemptResult, Extended, Extension, QueueGone
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.refusals import KeyReused
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal, undelivered_release
 from app.domain.weight import count_that_fit, weight_of
 from app.runtime.clock import Clock
 from app.store.records import rows
 from app.store.records.archive import ArchiveRecords
+from app.store.records.attempts import stored_answer
 from app.store.records.database import BatchObserver
 from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.records.keys import KeyRecords
@@ -54,7 +54,7 @@ class SqliteStore(MessageRecords):
         """See `MessageStore`. The one writer cannot meet a running attempt, so this refuses with `KeyReused` alone."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Receipt]]:
-            if (answer := _saved_answer(transaction, attempt)) is not None:
+            if (answer := _stored_answer(transaction, attempt)) is not None:
                 return AttemptResult(read_receipts(answer), replayed=True)
             receipts = _send(drafts, transaction)
             _save_answer(transaction, attempt, write_receipts(receipts))
@@ -90,7 +90,7 @@ class SqliteStore(MessageRecords):
         """See `MessageStore`. A repeat of the attempt gets the messages of a caller that was cancelled."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Message]]:
-            if (answer := _saved_answer(transaction, attempt)) is not None:
+            if (answer := _stored_answer(transaction, attempt)) is not None:
                 return AttemptResult(_still_locked(transaction, read_tokens(answer)), replayed=True)
             messages = _claim(claim, transaction)
             if messages:
@@ -341,13 +341,8 @@ def _fold_accepted(transaction: Transaction) -> None:
     transaction.execute("drop_folded")
 
 
-def _saved_answer(transaction: Transaction, attempt: Attempt) -> str | None:
-    """Return the saved answer of the attempt's first try, or None if this is the first."""
-    for fingerprint, answer in transaction.rows("earlier_attempt", attempt_key=attempt.key):
-        if fingerprint != attempt.fingerprint:
-            raise KeyReused
-        return answer
-    return None
+def _stored_answer(transaction: Transaction, attempt: Attempt) -> str | None:
+    return stored_answer(transaction.rows("earlier_attempt", attempt_key=attempt.key), attempt)
 
 
 def _save_answer(transaction: Transaction, attempt: Attempt, answer: str) -> None:
