@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,11 +13,9 @@ from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
 from app.store.mysql.session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
 from app.store.mysql.templates import rows_json
+from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.records.rows import DRAFT_COLUMNS, STATES, draft_row
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
-
-MessageIdKey: TypeAlias = tuple[int, str]
-"""A queue, and a message id in it."""
 
 
 async def send(session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -33,18 +31,18 @@ async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute
     if not any(draft.duplicate_window for draft in drafts):
         return await _insert(session, drafts, execute)
     first_receipts = await _first_receipts(session, drafts)
-    is_new = _first_occurrences(drafts, first_receipts)
+    is_new = first_occurrences(drafts, first_receipts)
     new_drafts = list(compress(drafts, is_new))
     stored = await _insert(session, new_drafts, session.execute)
     first_receipts |= {
-        _message_id_key(draft): receipt
+        message_id_key(draft): receipt
         for draft, receipt in zip(new_drafts, stored, strict=True)
         if draft.duplicate_window
     }
     await execute(session.render("save_receipts", rows=rows_json(_receipt_rows(new_drafts, stored))))
     in_order = iter(stored)
     return [
-        next(in_order) if new else replace(first_receipts[_message_id_key(draft)], duplicate=True)
+        next(in_order) if new else replace(first_receipts[message_id_key(draft)], duplicate=True)
         for draft, new in zip(drafts, is_new, strict=True)
     ]
 
@@ -97,7 +95,7 @@ async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dic
 
     All transactions name ids in the same order, so they never deadlock. Raises `MessageIdInUse`.
     """
-    ids = sorted({_message_id_key(draft) for draft in drafts if draft.duplicate_window})
+    ids = sorted({message_id_key(draft) for draft in drafts if draft.duplicate_window})
     ids_to_check = [{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]
     rows = rows_json(ids_to_check)
     locking, known = session.render("ids_for_update", rows=rows), session.render("first_receipts", rows=rows)
@@ -109,17 +107,6 @@ async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dic
         (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
         for queue_id, message_id, number, enqueued_at, state in first_receipts.rows
     }
-
-
-def _first_occurrences(drafts: Sequence[Draft], first_receipts: Mapping[MessageIdKey, Receipt]) -> list[bool]:
-    """Return for each draft whether it is stored: of each checked message id only the first, and only if it is new."""
-    known_keys = set(first_receipts)
-    is_first: list[bool] = []
-    for draft in drafts:
-        is_first.append(not draft.duplicate_window or _message_id_key(draft) not in known_keys)
-        if draft.duplicate_window:
-            known_keys.add(_message_id_key(draft))
-    return is_first
 
 
 def _receipt_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[Mapping[str, Any]]:
@@ -135,7 +122,3 @@ def _receipt_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[
         for draft, receipt in zip(drafts, receipts, strict=True)
         if draft.duplicate_window
     ]
-
-
-def _message_id_key(draft: Draft) -> MessageIdKey:
-    return draft.queue_id, draft.envelope.message_id

@@ -1,8 +1,9 @@
 """Sending on PostgreSQL: one statement stores drafts as rows and recognises repeated message ids."""
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -11,10 +12,8 @@ from app.domain.message import Draft, Receipt
 from app.store.postgresql.entries import fetch_entries
 from app.store.records import rows
 from app.store.records.database import SqlSession
+from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
-
-MessageIdKey: TypeAlias = tuple[int, str]
-"""A queue, and a message id in it."""
 
 
 async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -25,7 +24,7 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     if not any(draft.duplicate_window for draft in drafts):
         return await _store(session, drafts)
     receipts: dict[int, Receipt] = {}
-    remaining = _first_occurrences(drafts)
+    remaining = list(compress(range(len(drafts)), first_occurrences(drafts)))
     while remaining:
         receipts |= await _store_unless_repeated(session, {index: drafts[index] for index in remaining})
         # If the window ended between the two statements, the id counts as new.
@@ -62,7 +61,7 @@ async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) 
         if is_stored:
             receipts[index] = Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
         else:
-            repeated[_message_id_key(draft)] = index
+            repeated[message_id_key(draft)] = index
     return receipts | await _first_receipts(session, repeated)
 
 
@@ -84,27 +83,11 @@ def _queue_ids(drafts: Iterable[Draft]) -> list[int]:
     return sorted({draft.queue_id for draft in drafts})
 
 
-def _message_id_key(draft: Draft) -> MessageIdKey:
-    return draft.queue_id, draft.envelope.message_id
-
-
-def _first_occurrences(drafts: Sequence[Draft]) -> list[int]:
-    """Return the indexes of all drafts except those that repeat an earlier draft of the batch."""
-    keys: set[MessageIdKey] = set()
-    indexes: list[int] = []
-    for index, draft in enumerate(drafts):
-        if not draft.duplicate_window or _message_id_key(draft) not in keys:
-            indexes.append(index)
-        if draft.duplicate_window:
-            keys.add(_message_id_key(draft))
-    return indexes
-
-
 def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> list[Receipt]:
     """Return the receipts of all drafts in order. A copy gets the receipt of the first draft with its id."""
-    by_key = {_message_id_key(drafts[index]): receipt for index, receipt in receipts.items()}
+    by_key = {message_id_key(drafts[index]): receipt for index, receipt in receipts.items()}
     return [
-        receipts[index] if index in receipts else replace(by_key[_message_id_key(draft)], duplicate=True)
+        receipts[index] if index in receipts else replace(by_key[message_id_key(draft)], duplicate=True)
         for index, draft in enumerate(drafts)
     ]
 
