@@ -1,11 +1,12 @@
 """Queues in requests and responses."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from app.domain.instant import Duration, from_seconds, to_seconds
+from app.domain.instant import from_seconds, to_seconds
 from app.domain.message import MessageState
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
@@ -75,6 +76,15 @@ Rate: TypeAlias = Annotated[
 ]
 
 
+DURATIONS = ("lock_duration", "default_ttl", "duplicate_detection_window", "archive_retention")
+"""The settings that are durations; in JSON they are seconds."""
+
+JSON_NAMES = {
+    field.name: f"{field.name}_seconds" if field.name in DURATIONS else field.name for field in fields(QueueSettings)
+}
+"""The name of each setting in JSON."""
+
+
 class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The settings of a queue; omitted settings have their defaults."""
 
@@ -92,19 +102,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""
-        return QueueSettings(
-            lock_duration=from_seconds(self.lock_duration_seconds),
-            max_delivery_count=self.max_delivery_count,
-            default_ttl=_maybe_duration(self.default_ttl_seconds),
-            dead_letter_on_expiry=self.dead_letter_on_expiry,
-            duplicate_detection_window=_maybe_duration(self.duplicate_detection_window_seconds),
-            retry=to_retry_policy(self.retry),
-            archive_retention=from_seconds(self.archive_retention_seconds),
-            max_message_bytes=self.max_message_bytes,
-            max_messages=self.max_messages,
-            status=self.status,
-            description=self.description,
-        )
+        return QueueSettings(**{name: _from_json(name, getattr(self, json)) for name, json in JSON_NAMES.items()})
 
 
 class MessageCounts(msgspec.Struct):
@@ -203,19 +201,19 @@ def parse_states(names: Sequence[StateName]) -> list[MessageState]:
 
 
 def _fields(settings: QueueSettings) -> dict[str, Any]:
-    return {
-        "lock_duration_seconds": to_seconds(settings.lock_duration),
-        "max_delivery_count": settings.max_delivery_count,
-        "default_ttl_seconds": _maybe_seconds(settings.default_ttl),
-        "dead_letter_on_expiry": settings.dead_letter_on_expiry,
-        "duplicate_detection_window_seconds": _maybe_seconds(settings.duplicate_detection_window),
-        "retry": retry_settings(settings.retry),
-        "archive_retention_seconds": to_seconds(settings.archive_retention),
-        "max_message_bytes": settings.max_message_bytes,
-        "max_messages": settings.max_messages,
-        "status": settings.status,
-        "description": settings.description,
-    }
+    return {json: _to_json(name, getattr(settings, name)) for name, json in JSON_NAMES.items()}
+
+
+def _to_json(name: str, value: Any) -> Any:
+    if name == "retry":
+        return retry_settings(value)
+    return value if value is None or name not in DURATIONS else to_seconds(value)
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if name == "retry":
+        return to_retry_policy(value)
+    return value if value is None or name not in DURATIONS else from_seconds(value)
 
 
 def _identity(queue: Queue) -> dict[str, Any]:
@@ -224,11 +222,3 @@ def _identity(queue: Queue) -> dict[str, Any]:
         "created_at": to_wire(queue.created_at),
         "updated_at": to_wire(queue.updated_at),
     }
-
-
-def _maybe_duration(seconds: float | None) -> Duration | None:
-    return None if seconds is None else from_seconds(seconds)
-
-
-def _maybe_seconds(duration: Duration | None) -> float | None:
-    return None if duration is None else to_seconds(duration)

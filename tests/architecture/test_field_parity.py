@@ -1,8 +1,11 @@
 """No field is lost or swapped between the domain, the rows and the tables."""
 
+from types import NoneType
 from typing import Any, get_args
 
+import msgspec
 import pytest
+from msgspec import UnsetType
 from peeklock_pipeline.table_specs import ARCHIVE_COLUMNS as EXPORTED
 from sqlalchemy import Integer, LargeBinary, String
 
@@ -15,6 +18,8 @@ from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDe
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
 from app.store.records import digest_columns, json_columns, rows
+from app.wire.queue_patch import QueuePatch
+from app.wire.queues import JSON_NAMES, QueueSettingsBody
 
 MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
 ENVELOPE = Envelope(MESSAGE_ID, "type", "correlation", "subject", "reply to", "to", GROUP_ID, "trace", PROPERTIES)
@@ -216,3 +221,18 @@ def stored_message(number: int) -> list[Any]:
     return [
         named.get(name, value) for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
     ]
+
+
+def types_of_fields(form: type[msgspec.Struct]) -> dict[str, list[Any]]:
+    """Return the types of each field, without those of a missing value."""
+    return {
+        field.name: [one for one in get_args(field.type | NoneType) if one not in (UnsetType, NoneType)]
+        for field in msgspec.structs.fields(form)
+    }
+
+
+def test_every_setting_of_a_queue_is_in_its_json_and_in_its_patch() -> None:
+    body, patch = types_of_fields(QueueSettingsBody), types_of_fields(QueuePatch)
+    assert list(JSON_NAMES.values()) == list(body) == list(patch)
+    # A patch may change one field of a retry policy.
+    assert {name for name in body if body[name] != patch[name]} == {"retry"}
