@@ -19,11 +19,11 @@ class SequentialReads(BufferedWrites):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        if len(data) <= MIN_READ_BYTES and not self._unread and not self.pipeline:
-            self.feed(data)
-        else:
+        if self._unread or self.pipeline or not _is_one_piece(data):
             self._unread += data
             self._feed_unread()
+        else:
+            self.feed(data)
 
     def feed(self, data: bytes) -> None:
         """Read a piece of the client's bytes."""
@@ -51,6 +51,10 @@ class SequentialReads(BufferedWrites):
             self._buffered_transport.hold_reading()
         else:
             self._buffered_transport.release_reading()
+
+
+def _is_one_piece(data: bytes) -> bool:
+    return len(data) <= MIN_READ_BYTES or data.count(b"\n") < MAX_LINE_ENDS
 
 
 def _end_of_read(data: bytes, start: int) -> int:
