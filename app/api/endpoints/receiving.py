@@ -65,14 +65,17 @@ async def _receive_unless_disconnected(
 
     Messages of an attempt stay locked, because its client gets them by repeating the attempt.
     """
-    if wanted.message_filter is not None:
-        # A search through a filter may take long, so its client is watched from the start.
-        messages, headers = await _receive_until_disconnect(request, queue, wanted, attempt)
-    else:
+    messages: Sequence[Message] = ()
+    headers: Headers = ()
+    if wanted.message_filter is None:
         # Most receives find a message at once. Only those that wait pay for watching their client.
-        messages, headers = await _receive(request, queue, replace(wanted, wait_seconds=0.0), attempt)
-        if not messages and wanted.wait_seconds > 0:
-            messages, headers = await _receive_until_disconnect(request, queue, wanted, attempt)
+        messages, headers = await _receive(request, queue, wanted, attempt)
+    if not messages:
+        wait_seconds = request.wait_seconds(request.body.wait_seconds)
+        # A search through a filter may take long, so its client is watched from the start.
+        if wait_seconds > 0 or wanted.message_filter is not None:
+            waiting = replace(wanted, wait_seconds=wait_seconds)
+            messages, headers = await _receive_until_disconnect(request, queue, waiting, attempt)
     if messages and is_disconnected(request.receive):
         await _release(request, queue, attempt, messages)
         raise ClientDisconnected
@@ -124,12 +127,12 @@ async def _receive(
 
 
 def _receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
+    """Return what to receive, without waiting."""
     body = request.body
     _check_consistency(request)
     numbers = body.sequence_numbers or ()
     return ReceiveRequest(
         max_messages=len(numbers) or body.max_messages,
-        wait_seconds=request.wait_seconds(body.wait_seconds),
         lock_duration=None if body.lock_seconds is None else from_seconds(body.lock_seconds),
         receiver_id=body.receiver_id,
         source=SOURCES[body.source],
@@ -148,7 +151,7 @@ def _check_consistency(request: Request[ReceiveMessages]) -> None:
             raise invalid_at("/source", "Messages asked for by number are deferred ones of the queue.")
         if len(set(numbers)) < len(numbers):
             raise invalid_at("/sequence_numbers", "A sequence number is given twice.")
-    if request.header(b"idempotency-key") and (body.mode != "peek_lock" or body.filter or body.sequence_numbers):
+    if (body.mode != "peek_lock" or body.filter or body.sequence_numbers) and request.header(b"idempotency-key"):
         raise invalid_header(
             "Idempotency-Key",
             "An Idempotency-Key is only accepted with a peek-lock receive that has no filter and no numbers.",

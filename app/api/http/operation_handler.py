@@ -1,7 +1,5 @@
 """Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
 
-from typing import Any
-
 import structlog
 
 from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
@@ -25,7 +23,6 @@ from app.api.http.response import (
     send_response,
     send_until_taken,
 )
-from app.domain.access import Principal
 from app.domain.queue import is_valid_name
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
@@ -93,26 +90,21 @@ class OperationHandler:
         if name is not None and not is_valid_name(name):
             raise invalid_path("queue", INVALID_QUEUE_NAME)
         max_bytes = self._context.max_request_bytes
-        if self.operation.body is None:
-            # The body is not read: some of these operations need no key, and a body reserves bytes of the budget.
-            self._check_headers(headers, max_bytes)
-            return await self._run_endpoint(scope, receive, principal, b"", None)
+        length = self._check_headers(headers, max_bytes)
         with BodyReservation(self._context.request_budget) as reservation:
-            reservation.grow(self._check_headers(headers, max_bytes))
-            raw = await read_body(receive, max_bytes, reservation)
-            body = self._decode(raw)
-            # An entry of two bytes of JSON becomes objects of a thousand bytes.
-            reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
-            return await self._run_endpoint(scope, receive, principal, raw, body)
-
-    async def _run_endpoint(
-        self, scope: Scope, receive: Receive, principal: Principal, raw: bytes, body: Any
-    ) -> Response:
-        query = self._decode_query(scope["query_string"])
-        path: dict[str, str] = scope["path_params"]
-        request_id: str = scope["state"]["request_id"]
-        request = Request(self._context, principal, request_id, path, query, scope["headers"], receive, raw, body)
-        return await self._endpoint(request)
+            raw, body = b"", None
+            # Without a declared body none is read: some of these operations need no key, and a body reserves bytes.
+            if self.operation.body is not None:
+                reservation.grow(length)
+                raw = await read_body(receive, max_bytes, reservation)
+                body = self._decode(raw)
+                # An entry of two bytes of JSON becomes objects of a thousand bytes.
+                reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
+            query = self._decode_query(scope["query_string"])
+            request_id: str = scope["state"]["request_id"]
+            return await self._endpoint(
+                Request(self._context, principal, request_id, path, query, headers, receive, raw, body)
+            )
 
 
 def _internal_error(request_id: str) -> Response:
