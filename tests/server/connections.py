@@ -190,10 +190,10 @@ async def open_server(
     server = await loop.create_server(lambda: Observed(config, state, {}, timed), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1], received
     server.close()
-    await server.wait_closed()
     for connection in [*state.connections]:  # one that has stopped reading does not notice that its client left
         connection.transport.close()
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while state.connections:
             received.changed.clear()
             await received.changed.wait()
+    await server.wait_closed()  # since Python 3.12 this waits for the connections too
