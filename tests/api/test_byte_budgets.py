@@ -151,6 +151,15 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: ApiServer) ->
     assert api.broker.response_limits.budget.held == 0
 
 
+async def test_a_page_that_every_client_shares_is_not_counted(api: ApiServer) -> None:
+    exchange = Exchange(api, {}, path="/docs/swagger-ui-bundle.js", method="GET")
+    running = asyncio.create_task(exchange.run())
+    await run_ready_tasks()
+    assert api.broker.response_limits.budget.held == 0
+    exchange.taken.set()
+    assert await running == 200
+
+
 async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) -> None:
     await api.send(body="small")
     answers = api.broker.response_limits.budget

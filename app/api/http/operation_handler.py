@@ -70,7 +70,7 @@ class OperationHandler:
     async def _respond(self, send: Send, response: Response) -> None:
         """Send a response. A large one counts in the response budget until the client has taken all but its last bytes."""
         content = response_content(response)
-        if len(content) <= UNCOUNTED_BYTES:
+        if len(content) <= UNCOUNTED_BYTES or response.is_shared:
             await send_response(send, response, content)
             return
         # Free the messages: only their encoded bytes are needed.

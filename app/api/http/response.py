@@ -25,13 +25,17 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Response:
-    """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body."""
+    """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body.
+
+    `is_shared` means that the server keeps these bytes for every client, so an answer takes no memory of its own.
+    """
 
     body: Any = None
     status: int = 200
     content: bytes | None = None
     content_type: bytes = JSON
     headers: Headers = ()
+    is_shared: bool = False
 
 
 async def respond(send: Send, response: Response) -> None:

@@ -57,6 +57,6 @@ def _page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operati
         headers = (*HEADERS, (b"etag", b'"%s"' % tag.encode()))
         if tag in (request.if_none_match() or ()):
             return Response(status=304, headers=headers)
-        return Response(content=found, content_type=media_type, headers=headers)
+        return Response(content=found, content_type=media_type, headers=headers, is_shared=True)
 
     return Operation(read_page, "GET", path, right=None, tag="index", responses={200: bytes, 304: None})
