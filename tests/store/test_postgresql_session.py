@@ -3,8 +3,13 @@
 import asyncpg
 import pytest
 
-from app.store.postgresql.session import parse_address, translate_errors
+from app.store.postgresql.dialect import DIALECT
+from app.store.postgresql.session import MAX_PREPARED, parse_address, translate_errors
 from app.store.server.pool import LockWaitTimeout, TransactionConflict
+
+
+def test_a_connection_keeps_every_statement_prepared() -> None:
+    assert len(DIALECT.statements) < MAX_PREPARED
 
 
 @pytest.mark.parametrize(("options", "is_pooled"), [("", False), ("?statement_cache_size=0", True)])

@@ -21,6 +21,8 @@ ANSWER_SECONDS = 20.0
 """A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
 
 CLOSE_SECONDS = 2.0
+MAX_PREPARED = 200
+"""More than there are statements, so that a connection prepares each of them once."""
 
 SETTINGS = {
     # No statement here joins two large tables, so a plan without an index is always a mistake. With the statistics
@@ -150,7 +152,7 @@ async def connect(server_address: Address) -> DriverConnection:
                 server_address.url,
                 timeout=CONNECT_SECONDS,
                 command_timeout=ANSWER_SECONDS,
-                statement_cache_size=0 if server_address.is_pooled else 100,
+                statement_cache_size=0 if server_address.is_pooled else MAX_PREPARED,
                 max_cached_statement_lifetime=0,
                 server_settings=settings,
                 target_session_attrs="read-write",
