@@ -1,7 +1,8 @@
 """Abandon: the holder gives the message back, to be delivered again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from app.broker.merge_properties import Scalar, merge_properties
 from app.broker.settle import PendingSettlement
@@ -10,8 +11,7 @@ from app.domain.queue import Queue
 from app.domain.settlement import ABANDONED_REASON, Failure, LockedMessage, LockToken, Move, Outcome, release
 
 
-@dataclass(frozen=True, slots=True)
-class Abandonment:
+class Abandonment(msgspec.Struct, frozen=True):
     """The parameters of an abandon.
 
     `counted` is false for messages that were never processed, for example when a worker drains its messages on

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+import msgspec
+
 from app.broker.ports import Notifier
 from app.broker.search_state import SearchRegistry
 from app.domain.delivery import DeliveryPosition, wait_key_of
@@ -21,8 +23,7 @@ RECEIVABLE_STATES = (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
 """States that a receiver can wait for. Deferred messages are received by sequence number, without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
+class StateChange(msgspec.Struct, frozen=True):
     """The state of a message after a committed change."""
 
     queue_id: int

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from app.broker.filters import Filter
@@ -30,8 +31,7 @@ from app.runtime.byte_budget import Reservation
 from app.runtime.wait_queue import Waiter
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveRequest:
+class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
     `sequence_numbers` selects deferred messages. `message_filter` selects messages that match.

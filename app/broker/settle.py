@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from app.broker.notify_receivers import ReceiverNotifier
@@ -53,8 +54,7 @@ FIRST_PAUSE_SECONDS = 0.005
 """The pause before the third try. Each pause is twice as long as the one before; together they last 1.3 seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSettlement:
+class PendingSettlement(msgspec.Struct, frozen=True):
     """A settlement that is built from the row, whose counts cannot change while the token holds it.
 
     `build` gets the row and a random fraction in [0, 1).

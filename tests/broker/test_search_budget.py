@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from app.broker import browse as browsing
 from app.broker import receive_filtered, select_messages
@@ -450,13 +451,13 @@ async def test_a_request_stops_reading_when_the_next_match_does_not_fit(scene: S
     await scene.fill(20 * MAX_BATCH_SIZE)
     broker = replace(scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=250_000))
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
     )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in request.result()] == [ahead + 1, ahead + 2 + apart]
     assert scene.store.reads == 3 + 2 * apart // MAX_BATCH_SIZE
     again = asyncio.create_task(
-        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
     )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in again.result()] == [ahead + 3 + 2 * apart, ahead + 4 + 3 * apart]
@@ -467,7 +468,7 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
     await scene.fill(3 * MAX_BATCH_SIZE)
     await scene.fill(3, "wanted")
     request = asyncio.create_task(
-        receive(scene.broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=3))
+        receive(scene.broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=3))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2, 3 + 3 * MAX_BATCH_SIZE]
@@ -484,7 +485,7 @@ async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -
         response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
     )
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2 + apart]
@@ -509,7 +510,7 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
         response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
     )
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, replace(receive_request("wanted"), max_messages=100))
+        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 3 + 3 * MAX_BATCH_SIZE]
@@ -555,7 +556,7 @@ async def test_a_message_freed_behind_the_search_is_found_at_once(scene: Scene) 
 async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Scene, most: int) -> None:
     """The receiver that is woken first reads all of them and has room for some."""
     await scene.fill(200)
-    receive_requests = [replace(receive_request("wanted", 3000), max_messages=most)] * 5
+    receive_requests = [structs.replace(receive_request("wanted", 3000), max_messages=most)] * 5
     scene.waiting += [
         asyncio.create_task(receive(scene.broker.receiving, scene.queue, one)) for one in receive_requests
     ]

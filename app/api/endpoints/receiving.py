@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.api.endpoints.settlement_batch import read_settlements
 from app.api.endpoints.settling import results_of, settle_all

@@ -1,7 +1,6 @@
 """Decode the settlements of a batch one at a time, so that an invalid one does not refuse the others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -18,24 +17,21 @@ from app.wire.settlements import RenewSettlement, Settlement
 _decode_settlement = body_decoder(Settlement)
 
 
-@dataclass(frozen=True, slots=True)
-class LockRenewal:
+class LockRenewal(msgspec.Struct, frozen=True):
     """A renewal for this duration; None is that of the queue."""
 
     token: LockToken
     duration: Duration | None
 
 
-@dataclass(frozen=True, slots=True)
-class SettlementEntry:
+class SettlementEntry(msgspec.Struct, frozen=True):
     """A settlement or renewal, and the token of its lock as the client sent it."""
 
     lock_token: str
     request: SettlementRequest | LockRenewal
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedSettlement:
+class MalformedSettlement(msgspec.Struct, frozen=True):
     """The refusal of an invalid settlement, and its token if it has one."""
 
     lock_token: str | None
