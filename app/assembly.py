@@ -1,10 +1,10 @@
 """Gives each family of verbs, and the background loops, the ports that they use."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.broker.broker import Broker
-from app.broker.browse import BrowsePorts
+from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.edit import EditPorts
 from app.broker.expire import ExpirePorts
 from app.broker.notify_receivers import ReceiverNotifier
@@ -13,7 +13,7 @@ from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
 from app.broker.receive import ReceivePorts
-from app.broker.receive_filtered import SearchPorts
+from app.broker.receive_filtered import SearchLimits, SearchPorts
 from app.broker.redrive import RedrivePorts
 from app.broker.release_expired import ReleasePorts
 from app.broker.renew import RenewPorts
@@ -53,6 +53,8 @@ class Components:
     response_limits: ResponseLimits
     random_fraction: Callable[[], float]
     new_id: Callable[[], str]
+    page_limits: PageLimits = field(default_factory=PageLimits)
+    search_limits: SearchLimits = field(default_factory=SearchLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def assemble_verbs(parts: Components) -> Broker:
         parts.store, parts.lock_store, shared.releasing, shared.receivers, parts.clock, parts.random_fraction
     )
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
-    browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.clock)
+    browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     return Broker(
         sending=_send_ports(parts, shared.receivers),
         receiving=_receive_ports(parts, settling, renewing),
@@ -130,7 +132,7 @@ def _send_ports(parts: Components, receivers: ReceiverNotifier) -> SendPorts:
 
 def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPorts) -> ReceivePorts:
     waiting = WaitPorts(parts.wait_queue, parts.queue_cache, parts.clock)
-    searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits)
+    searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits, parts.search_limits)
     return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.response_limits)
 
 

@@ -25,12 +25,23 @@ MAX_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class PageLimits:
+    """How much one page may read without bodies."""
+
+    batch_size: int = BATCH_SIZE
+    max_batches: int = MAX_BATCHES
+    max_bytes: int = MAX_BYTES
+    max_seconds: float = MAX_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
 class BrowsePorts:
     """What reads of messages use."""
 
     messages: BrowseStore
     searches: SearchRegistry
     limits: ResponseLimits
+    page_limits: PageLimits
     clock: Clock
 
 
@@ -57,11 +68,12 @@ async def _select_page(
 ) -> tuple[list[SelectedMessage], int | None]:
     """Select the messages of the page without reading their bodies."""
     chosen: list[SelectedMessage] = []
-    deadline = ports.clock.monotonic() + MAX_SECONDS
-    bytes_left = MAX_BYTES
-    for _ in range(MAX_BATCHES):
+    limits = ports.page_limits
+    deadline = ports.clock.monotonic() + limits.max_seconds
+    bytes_left = limits.max_bytes
+    for _ in range(limits.max_batches):
         # One message more than the page holds shows whether another page exists.
-        size = min(limit + 1, BATCH_SIZE) if isinstance(message_filter, MatchAll) else BATCH_SIZE
+        size = min(limit + 1, limits.batch_size) if isinstance(message_filter, MatchAll) else limits.batch_size
         batch = await read_filtered(
             ports.searches, message_filter, partial(ports.messages.browse_metadata, queue.id, states, after, size)
         )

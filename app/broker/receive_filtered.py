@@ -36,14 +36,25 @@ MAX_MESSAGES = 200_000
 MAX_BYTES = 256 << 20
 """Limits of what one request scans before it responds."""
 
-MIN_COUNTED_MESSAGES = 10
-"""Messages that each read costs at least, because even an empty read costs a statement."""
-
 MIN_SECONDS = 2.0
 """How long a request may scan even if it does not wait."""
 
+MIN_COUNTED_MESSAGES = 10
+"""Messages that each read costs at least, because even an empty read costs a statement."""
+
 RESCAN_BATCHES = 4
 """Batches per rescan: how much a search that has reached the end reads again each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How much one request scans before it responds."""
+
+    batch_size: int = MAX_BATCH_SIZE
+    batch_bytes: int = BATCH_BYTES
+    max_messages: int = MAX_MESSAGES
+    max_bytes: int = MAX_BYTES
+    min_seconds: float = MIN_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,7 @@ class SearchPorts:
     waiting: WaitPorts
     settling: SettlePorts
     limits: ResponseLimits
+    search_limits: SearchLimits
 
 
 @dataclass(slots=True)
@@ -87,7 +99,9 @@ async def receive_filtered(
     started_at = ports.waiting.clock.monotonic()
     wait_key = wait_key_of(claim.queue_id, claim.source)
     with ports.searches.join(wait_key, message_filter) as search:
-        budget = SearchBudget(started_at + max(wait_seconds, MIN_SECONDS), MAX_MESSAGES, MAX_BYTES)
+        limits = ports.search_limits
+        deadline = started_at + max(wait_seconds, limits.min_seconds)
+        budget = SearchBudget(deadline, limits.max_messages, limits.max_bytes)
         receiving = FilteredReceive(ports, claim, message_filter, search, budget)
         try:
             if wait_seconds <= 0:
@@ -165,7 +179,7 @@ class FilteredReceive:
 
     async def _check_missed(self) -> None:
         """Read the messages that became receivable behind the search position."""
-        if self._is_done or not (numbers := self._search.take_missed(MAX_BATCH_SIZE)):
+        if self._is_done or not (numbers := self._search.take_missed(self._ports.search_limits.batch_size)):
             return
         batch = await self._read_batch(partial(self._ports.messages.read_metadata, self._claim.queue_id, numbers))
         matches = [one for one in batch.matches if one.state is self._claim.source]
@@ -209,7 +223,8 @@ class FilteredReceive:
         return is_full or self._budget.is_spent or self._ports.waiting.clock.monotonic() >= self._budget.deadline
 
     async def _scan_batch(self, after: DeliveryPosition) -> SearchStep:
-        size = self._search.batch_size(MAX_BATCH_SIZE, BATCH_BYTES)
+        limits = self._ports.search_limits
+        size = self._search.batch_size(limits.batch_size, limits.batch_bytes)
         queue_id, source = self._claim.queue_id, self._claim.source
         batch = await self._read_batch(partial(self._ports.messages.candidates, queue_id, source, after, size))
         self._search.record_batch(batch.count, batch.weight)

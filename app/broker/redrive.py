@@ -12,7 +12,7 @@ from app.broker.ports import Counters, QueueTotals, Redrive, RedriveStore, Unloc
 from app.broker.queue_cache import QueueCache
 from app.broker.queue_capacity import free_capacity, queue_full
 from app.broker.search_state import SearchRegistry
-from app.broker.select_messages import BATCH_SIZE, MessageSelection, select_batches
+from app.broker.select_messages import MessageSelection, select_batches
 from app.domain.message import MessageState, SelectedMessage
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import QueueFull, invalid_at
@@ -51,7 +51,7 @@ async def redrive(
     check_send_enabled(to_queue)
     if to_queue.id != queue.id:
         selection = replace(selection, max_message_bytes=to_queue.settings.max_message_bytes)
-    rate_limiter = _RateLimiter(ports.clock, rate, timeout_seconds)
+    rate_limiter = _RateLimiter(ports.clock, rate, timeout_seconds, selection.batch_size)
     batches = select_batches(ports.messages, ports.searches, queue, selection)
     moved = 0
     try:
@@ -92,7 +92,7 @@ class _RateLimiter:
     Refuses with `InvalidRequest` a rate at which not even one message moves before the timeout.
     """
 
-    def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float) -> None:
+    def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float, batch_size: int) -> None:
         if rate is not None and 1 / rate > timeout_seconds:
             detail = f"Not one message goes at this rate in the {timeout_seconds:g} seconds that an answer may take."
             raise invalid_at("/rate_per_second", detail)
@@ -100,7 +100,7 @@ class _RateLimiter:
         self._rate = rate
         self._started_at = clock.monotonic()
         self._deadline = self._started_at + timeout_seconds
-        self.burst_size = BATCH_SIZE if rate is None else max(1, int(rate * min(1.0, timeout_seconds)))
+        self.burst_size = batch_size if rate is None else max(1, int(rate * min(1.0, timeout_seconds)))
         """Messages that may move at once: those of one second."""
 
     def has_time_for(self, count: int) -> bool:

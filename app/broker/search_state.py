@@ -94,11 +94,12 @@ class SearchRegistry:
     Refuses with `RateLimited` more than `max_receivers` concurrent receivers with filters.
     """
 
-    def __init__(self, clock: Clock, max_receivers: int) -> None:
+    def __init__(self, clock: Clock, max_receivers: int, max_idle: int = MAX_IDLE_SEARCHES) -> None:
         self._share = Throttle(clock, MAX_TIME_SHARE)
         self._unfiltered = asyncio.Lock()
         self._clock = clock
         self._max_receivers = max_receivers
+        self._max_idle = max_idle
         self._receivers = 0
         self._by_wait_key: dict[int, dict[Filter, SearchState]] = {}
         self._idle: dict[tuple[int, Filter], None] = {}
@@ -142,7 +143,7 @@ class SearchRegistry:
 
     def _keep_idle(self, wait_key: int, message_filter: Filter) -> None:
         self._idle[wait_key, message_filter] = None
-        if len(self._idle) > MAX_IDLE_SEARCHES:
+        if len(self._idle) > self._max_idle:
             oldest_key, oldest = next(iter(self._idle))
             del self._idle[oldest_key, oldest]
             searches = self._by_wait_key[oldest_key]

@@ -13,21 +13,20 @@ from app.domain.message import MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
-BATCH_SIZE = MAX_BATCH_SIZE
-"""Messages per statement: a purge of millions never holds more than this many rows."""
-
 
 @dataclass(frozen=True, slots=True)
 class MessageSelection:
     """Which messages: in these states, matched by the filter, at most `limit` of them (None: all).
 
-    Messages with more than `max_message_bytes` of body and properties are left out.
+    Messages with more than `max_message_bytes` of body and properties are left out. A statement reads `batch_size`
+    messages: a purge of millions never holds more than this many rows.
     """
 
     states: Sequence[MessageState]
     message_filter: Filter
     limit: int | None = None
     max_message_bytes: int = sys.maxsize
+    batch_size: int = MAX_BATCH_SIZE
 
 
 async def select_batches(
@@ -41,7 +40,7 @@ async def select_batches(
     after, newest = 0, await messages.last_sequence_number()
     left = selection.limit
     while left is None or left > 0:
-        read = partial(_read, messages, queue, selection.states, after, newest)
+        read = partial(_read, messages, queue, selection, after, newest)
         batch = await read_filtered(searches, selection.message_filter, read)
         if batch.last is None:
             return
@@ -55,7 +54,7 @@ async def select_batches(
 
 
 async def _read(
-    messages: SelectStore, queue: Queue, states: Sequence[MessageState], after: int, newest: int
+    messages: SelectStore, queue: Queue, selection: MessageSelection, after: int, newest: int
 ) -> list[MessageMetadata]:
-    found = await messages.browse_metadata(queue.id, states, after, BATCH_SIZE)
+    found = await messages.browse_metadata(queue.id, selection.states, after, selection.batch_size)
     return [one for one in found if one.sequence_number <= newest]

@@ -29,7 +29,7 @@ RETRY_SECONDS = 0.5
 
 
 class VolatileBuffer:
-    """Holds at most `MAX_MESSAGES` drafts of `max_bytes` in total and stores them in order.
+    """Holds at most `max_messages` drafts of `max_bytes` in total and stores them in order.
 
     It retries while the store is unavailable.
 
@@ -45,12 +45,14 @@ class VolatileBuffer:
         clock: Clock,
         report: Callable[[Exception, int], None],
         max_bytes: int = MAX_BYTES,
+        max_messages: int = MAX_MESSAGES,
     ) -> None:
         self._messages = messages
         self._look_up = look_up
         self._clock = clock
         self._report = report
         self._max_bytes = max_bytes
+        self._max_messages = max_messages
         self._entries: deque[tuple[Draft, str]] = deque()
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -59,7 +61,7 @@ class VolatileBuffer:
     def put(self, draft: Draft, queue: str) -> None:
         """Add a draft for the queue of this name. Refuses with `RateLimited` if the buffer is full."""
         weight = weight_of(draft)
-        if len(self._entries) >= MAX_MESSAGES or (self._entries and self._bytes + weight > self._max_bytes):
+        if len(self._entries) >= self._max_messages or (self._entries and self._bytes + weight > self._max_bytes):
             raise RateLimited("Too many volatile messages wait to be stored.")
         self._entries.append((draft, queue))
         self._bytes += weight

@@ -1,10 +1,12 @@
 """The administration of messages: browse, read, edit, cancel and redrive."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.broker.browse import PageLimits
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.servers import TIMEOUT_SECONDS
 
@@ -71,11 +73,8 @@ class TestBrowse:
             cursor = {"cursor": page["next_cursor"]}
         assert seen == [number for number in range(1, 8) if number != 3 or not query]
 
-    async def test_a_filter_that_matches_little_still_answers_in_time(
-        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("app.broker.browse.BATCH_SIZE", 2)
-        monkeypatch.setattr("app.broker.browse.MAX_BATCHES", 2)
+    async def test_a_filter_that_matches_little_still_answers_in_time(self, api: ApiServer) -> None:
+        api = ApiServer(replace(api.broker, page_limits=PageLimits(batch_size=2, max_batches=2)), api.clock, None)
         for n in range(9):
             await api.send(properties={"n": n})
         page = await self.browse(api, filter="message.properties.n == 8")

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker import browse as browsing
-from app.broker.browse import BATCH_SIZE, MAX_SECONDS, browse, read_message
+from app.broker.browse import BATCH_SIZE, MAX_SECONDS, PageLimits, browse, read_message
 from app.broker.filters import CelFilter, Filter, MatchAll
 from app.broker.ports import Store
 from app.broker.send import send
@@ -92,8 +91,8 @@ async def test_a_page_weighs_no_more_than_a_response_may(scene: Scene) -> None:
     assert await scene.page(3, 5) == ([6, 7, 8], None), "as much as a response may"
 
 
-async def test_a_page_ends_at_its_time_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
+async def test_a_page_ends_at_its_time_limit(scene: Scene) -> None:
+    scene.broker = replace(scene.broker, page_limits=PageLimits(batch_size=2))
     scene.store.seconds = MAX_SECONDS / 2
     assert await scene.page(COUNT) == ([1, 2, 3, 4], 4)
 
@@ -101,11 +100,8 @@ async def test_a_page_ends_at_its_time_limit(scene: Scene, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("most_bytes", "count"), [(4 * MESSAGE_OVERHEAD_BYTES, 4), (4 * MESSAGE_OVERHEAD_BYTES + 1, 6)]
 )
-async def test_a_page_ends_at_its_byte_limit(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, most_bytes: int, count: int
-) -> None:
-    monkeypatch.setattr(browsing, "BATCH_SIZE", 2)
-    monkeypatch.setattr(browsing, "MAX_BYTES", most_bytes)
+async def test_a_page_ends_at_its_byte_limit(scene: Scene, most_bytes: int, count: int) -> None:
+    scene.broker = replace(scene.broker, page_limits=PageLimits(batch_size=2, max_bytes=most_bytes))
     assert await scene.page(COUNT) == (list(range(1, count + 1)), count)
 
 

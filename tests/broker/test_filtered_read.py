@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.broker import browse as browsing
-from app.broker import select_messages
-from app.broker.browse import browse
+from app.broker.browse import PageLimits, browse
 from app.broker.filtered_read import read_filtered
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.purge import purge
@@ -62,14 +60,12 @@ class CountingStore:
 
 
 @pytest.fixture
-async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[OpenBroker, Queue, CountingStore]]:
-    monkeypatch.setattr(select_messages, "BATCH_SIZE", BATCH_SIZE)
-    monkeypatch.setattr(browsing, "BATCH_SIZE", BATCH_SIZE)
+async def scene() -> AsyncIterator[tuple[OpenBroker, Queue, CountingStore]]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
         await send(broker.sending, queue, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
         store = CountingStore(broker.store)
-        yield replace(broker, store=store), queue, store
+        yield replace(broker, store=store, page_limits=PageLimits(batch_size=BATCH_SIZE)), queue, store
 
 
 def pages(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
@@ -78,12 +74,12 @@ def pages(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
 
 
 def purges(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
-    selection = MessageSelection([MessageState.AVAILABLE], MatchAll())
+    selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), batch_size=BATCH_SIZE)
     return asyncio.gather(*(purge(broker.purging, queue, selection) for _ in range(10)))
 
 
 def redrives(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
-    selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE)
+    selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE, batch_size=BATCH_SIZE)
     return asyncio.gather(*(redrive(broker.redriving, queue, queue, selection, None) for _ in range(10)))
 
 

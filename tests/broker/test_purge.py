@@ -7,7 +7,8 @@ from app.broker.filters import MatchAll
 from app.broker.ports import LockStore
 from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
-from app.broker.select_messages import BATCH_SIZE, MessageSelection
+from app.broker.search_state import MAX_BATCH_SIZE
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue
@@ -20,8 +21,8 @@ ALL = MessageSelection([MessageState.AVAILABLE], MatchAll())
 
 
 async def test_a_purge_with_a_timeout_of_zero_removes_one_batch(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * (BATCH_SIZE + 1))
-    assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == BATCH_SIZE
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * (MAX_BATCH_SIZE + 1))
+    assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == MAX_BATCH_SIZE
     assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == 1
 
 

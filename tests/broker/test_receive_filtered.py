@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.broker import receive_filtered
 from app.broker.filters import CelFilter
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.receive_filtered import SearchLimits
 from app.broker.send import send
 from app.domain.delivery import DeliveryPosition
 from app.domain.message import Envelope, MessageMetadata, MessageState
@@ -53,10 +53,9 @@ async def wait_forever() -> None:
 
 
 @pytest.fixture
-async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenBroker]:
-    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
+async def broker() -> AsyncIterator[OpenBroker]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        yield broker
+        yield replace(broker, search_limits=SearchLimits(batch_size=2))
 
 
 @pytest.fixture

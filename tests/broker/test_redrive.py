@@ -9,7 +9,8 @@ import pytest
 
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.redrive import redrive
-from app.broker.select_messages import BATCH_SIZE, MessageSelection
+from app.broker.search_state import MAX_BATCH_SIZE
+from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
@@ -79,11 +80,11 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_a_redrive_without_a_rate_moves_all_at_once(scene: Scene) -> None:
-    await scene.send_dead_lettered(BATCH_SIZE + 1)
-    assert await scene.timed(scene.redrive()) == (BATCH_SIZE + 1, 0)
+    await scene.send_dead_lettered(MAX_BATCH_SIZE + 1)
+    assert await scene.timed(scene.redrive()) == (MAX_BATCH_SIZE + 1, 0)
     counters: Any = scene.broker.counters
     assert isinstance(counters, CountingTally)
-    assert counters["messages_redriven"] == BATCH_SIZE + 1
+    assert counters["messages_redriven"] == MAX_BATCH_SIZE + 1
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from app.broker import browse as browsing
-from app.broker import receive_filtered, select_messages
+from app.broker import receive_filtered
 from app.broker.abandon import Abandonment, abandon
-from app.broker.browse import browse
+from app.broker.browse import PageLimits, browse
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.notify_receivers import on_remote_messages
 from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.receive_filtered import SearchLimits
 from app.broker.redrive import redrive
 from app.broker.search_state import MAX_BATCH_SIZE as LARGEST_BATCH_SIZE
 from app.broker.search_state import SearchRegistry
@@ -103,6 +103,10 @@ class Scene:
         self.waiting.append(task)
         return task
 
+    def limit_searches(self, **limits: Any) -> None:
+        """Change some limits of the searches of this test."""
+        self.broker = replace(self.broker, search_limits=replace(self.broker.search_limits, **limits))
+
     async def is_found(self, task: "asyncio.Task[list[Message]]", *, within: int) -> bool:
         """Return whether the receiver gets its message within these seconds, with a periodic wake-up each second."""
         for _ in range(within):
@@ -118,14 +122,13 @@ def receive_request(subject: str, seconds: float = 0.0) -> ReceiveRequest:
 
 
 @pytest.fixture
-async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", MAX_BATCH_SIZE)
-    monkeypatch.setattr(select_messages, "BATCH_SIZE", MAX_BATCH_SIZE)
+async def scene() -> AsyncIterator[Scene]:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
         store = SlowStore(broker.store, clock)
-        scene = Scene(replace(broker, store=store), store, queue, clock)
+        limits = SearchLimits(batch_size=MAX_BATCH_SIZE)
+        scene = Scene(replace(broker, store=store, search_limits=limits), store, queue, clock)
         yield scene
         broker.wait_queue.close()
         for task in scene.waiting:
@@ -223,9 +226,7 @@ async def test_a_search_continues_at_the_end_that_a_scan_from_the_front_reached(
     assert scene.store.messages_read == 1
 
 
-async def test_each_receiver_reads_a_message_held_by_a_transaction_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_receiver_reads_a_message_held_by_a_transaction_once(scene: Scene) -> None:
     await scene.fill(200)
     for _ in range(2):
         scene.wait("wanted")
@@ -234,14 +235,14 @@ async def test_each_receiver_reads_a_message_held_by_a_transaction_once(
     async def nothing(_claim: Claim, _numbers: Sequence[int]) -> list[Message]:
         return []
 
-    monkeypatch.setattr(scene.store, "claim_by_number", nothing)
+    scene.store.claim_by_number = nothing
     await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
     await scene.clock.advance(5)
     assert scene.store.read_by_number == 2
 
 
-async def test_a_request_whose_time_is_over_stops_reading(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receive_filtered, "MIN_SECONDS", READ_SECONDS)
+async def test_a_request_whose_time_is_over_stops_reading(scene: Scene) -> None:
+    scene.limit_searches(min_seconds=READ_SECONDS)
     await scene.fill(3 * MAX_BATCH_SIZE)
     request = scene.wait("wanted", 0)
     await scene.clock.advance(1)
@@ -286,8 +287,8 @@ async def test_receivers_with_the_same_filter_share_a_search(scene: Scene) -> No
     assert scene.store.messages_read <= (2 + receive_filtered.RESCAN_BATCHES) * MAX_BATCH_SIZE
 
 
-async def test_a_batch_of_large_messages_is_smaller(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receive_filtered, "BATCH_BYTES", 100_000)
+async def test_a_batch_of_large_messages_is_smaller(scene: Scene) -> None:
+    scene.limit_searches(batch_bytes=100_000)
     await scene.fill(60, properties=b'{"a": "%s"}' % (b"x" * 30_000))
     scene.wait("wanted")
     async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -297,8 +298,8 @@ async def test_a_batch_of_large_messages_is_smaller(scene: Scene, monkeypatch: p
     assert scene.store.largest <= 3
 
 
-async def test_a_batch_of_small_messages_is_larger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receive_filtered, "BATCH_BYTES", MAX_BATCH_SIZE * MESSAGE_OVERHEAD_BYTES)
+async def test_a_batch_of_small_messages_is_larger(scene: Scene) -> None:
+    scene.limit_searches(batch_bytes=MAX_BATCH_SIZE * MESSAGE_OVERHEAD_BYTES)
     await scene.fill(60)
     scene.wait("wanted")
     await scene.clock.advance(0.01)
@@ -326,11 +327,8 @@ async def test_a_filtered_receiver_above_the_limit_is_refused(scene: Scene) -> N
         await asyncio.wait([task])
 
 
-async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(browsing, "BATCH_SIZE", 10)
-    monkeypatch.setattr(browsing, "MAX_BYTES", 1)
+async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(scene: Scene) -> None:
+    broker = replace(scene.broker, page_limits=PageLimits(batch_size=10, max_bytes=1))
     await scene.fill(20)
     await scene.fill(1, "wanted")
     message_filter = CelFilter("message.subject == 'wanted'")
@@ -339,7 +337,7 @@ async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(
     after: int | None = 0
     while after is not None:
         request = asyncio.create_task(
-            browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
+            browse(broker.browsing, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
         )
         await scene.clock.advance(1)
         page, after = request.result()
@@ -350,7 +348,9 @@ async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(
 
 async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Scene) -> None:
     await scene.fill(1000)
-    nothing = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
+    nothing = MessageSelection(
+        [MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE
+    )
     requests = [
         asyncio.create_task(purge(scene.broker.purging, scene.queue, nothing)),
         asyncio.create_task(redrive(scene.broker.redriving, scene.queue, scene.queue, nothing, None)),
@@ -368,7 +368,7 @@ async def test_unfiltered_reads_do_not_wait_for_filtered_ones(scene: Scene) -> N
     for number in range(100):
         scene.wait(f"wanted-{number}")
     await scene.clock.advance(1)
-    everything = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=5)
+    everything = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=5, batch_size=MAX_BATCH_SIZE)
     purged = asyncio.create_task(purge(scene.broker.purging, scene.queue, everything))
     await scene.clock.advance(READ_SECONDS)
     assert purged.result() == 5
@@ -381,7 +381,9 @@ async def test_a_filtered_purge_ends_at_its_timeout_once_it_has_found_messages(s
     for apart in (2 * MAX_BATCH_SIZE, 500, 0):
         await scene.fill(1, "wanted")
         await scene.fill(apart)
-    selection = MessageSelection([MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"))
+    selection = MessageSelection(
+        [MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE
+    )
     timeout_seconds = 10 * READ_SECONDS
     first = asyncio.create_task(purge(scene.broker.purging, scene.queue, selection, timeout_seconds))
     await scene.clock.advance(2 * timeout_seconds)
@@ -397,7 +399,9 @@ async def test_a_filtered_redrive_ends_at_its_timeout_once_it_has_found_messages
     await scene.fill(1, "wanted")
     await scene.fill(500)
     assert await dead_letter_all(scene.broker.store, scene.queue) == 501
-    selection = MessageSelection([MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"))
+    selection = MessageSelection(
+        [MessageState.DEAD_LETTERED], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE
+    )
     timeout_seconds = 10 * READ_SECONDS
     first = asyncio.create_task(
         redrive(scene.broker.redriving, scene.queue, scene.queue, selection, None, timeout_seconds)
@@ -407,9 +411,7 @@ async def test_a_filtered_redrive_ends_at_its_timeout_once_it_has_found_messages
     assert scene.store.reads <= 12
 
 
-async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(scene: Scene) -> None:
     """Messages may arrive as fast as the scan reads, which would then never end."""
     await scene.fill(3 * MAX_BATCH_SIZE)
     read = scene.store.browse_metadata
@@ -422,9 +424,9 @@ async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(
             await dead_letter_all(scene.broker.store, scene.queue)
         return await read(queue_id, states, *page)
 
-    monkeypatch.setattr(scene.store, "browse_metadata", read_while_others_send)
+    scene.store.browse_metadata = read_while_others_send
     available, dead = (
-        MessageSelection([state], CelFilter("message.subject == 'wanted'"))
+        MessageSelection([state], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE)
         for state in (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
     )
     purging = asyncio.create_task(purge(scene.broker.purging, scene.queue, available))
@@ -491,9 +493,7 @@ async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -
     assert [message.sequence_number for message in request.result()] == [1, 2 + apart]
 
 
-async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(scene: Scene) -> None:
     large = [NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)]
     await send(scene.broker.sending, scene.queue, large * 2)
     await scene.fill(3 * MAX_BATCH_SIZE)
@@ -504,7 +504,7 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
         await claim_by_number(claim, [2])
         return await claim_by_number(claim, numbers)
 
-    monkeypatch.setattr(scene.store, "claim_by_number", claim_after_another)
+    scene.store.claim_by_number = claim_after_another
     broker = replace(
         scene.broker,
         response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
@@ -519,10 +519,8 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_continues_where_the_last_one_with_its_filter_stopped(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receive_filtered, "MAX_MESSAGES", 50)
+async def test_a_request_continues_where_the_last_one_with_its_filter_stopped(scene: Scene) -> None:
+    scene.limit_searches(max_messages=50)
     await scene.fill(300)
     await scene.fill(1, "wanted")
     requests = 0

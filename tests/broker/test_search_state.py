@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.broker import search_state
 from app.broker.filtered_read import FilteredBatch
 from app.broker.filters import CelFilter
 from app.broker.receive_filtered import MIN_COUNTED_MESSAGES, SearchBudget
@@ -118,10 +117,9 @@ def test_an_empty_read_also_spends_the_budget() -> None:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> SearchRegistry:
+def registry() -> SearchRegistry:
     """A registry that keeps two searches without a receiver."""
-    monkeypatch.setattr(search_state, "MAX_IDLE_SEARCHES", 2)
-    return SearchRegistry(VirtualClock(), max_receivers=2)
+    return SearchRegistry(VirtualClock(), max_receivers=2, max_idle=2)
 
 
 def visit(registry: SearchRegistry, wait_key: int, message_filter: CelFilter) -> SearchState:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.broker import volatile_buffer
 from app.broker.ports import QueueGone
 from app.broker.volatile_buffer import RETRY_SECONDS, VolatileBuffer
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
@@ -98,10 +97,9 @@ async def test_the_bytes_of_a_batch_are_limited() -> None:
     assert store.largest == 3
 
 
-async def test_the_number_of_messages_in_the_buffer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volatile_buffer, "MAX_MESSAGES", 2)
+async def test_the_number_of_messages_in_the_buffer_is_limited() -> None:
     store: Any = RefusingStore()
-    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
+    buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None, max_messages=2)
     for name in ("a", "b"):
         buffer.put(draft(name), "orders")
     with pytest.raises(RateLimited):

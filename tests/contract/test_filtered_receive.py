@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from app.broker import receive_filtered
 from app.broker.filters import CelFilter
 from app.broker.receive import ReceiveRequest, receive
+from app.broker.receive_filtered import SearchLimits
 from app.broker.send import send
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue
@@ -43,10 +44,8 @@ async def test_concurrent_receivers_are_all_served_while_messages_match(broker: 
     assert len(set(numbers(received))) == len(received) == 50
 
 
-async def test_matching_messages_are_delivered_in_order(
-    broker: OpenBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
+async def test_matching_messages_are_delivered_in_order(broker: OpenBroker, queue: Queue) -> None:
+    broker = replace(broker, search_limits=SearchLimits(batch_size=2))
     for priority in (0, 4, 9, 4, 9):
         await send(broker.sending, queue, new_messages("other", "s", priority=priority))
     received = [
@@ -58,10 +57,8 @@ async def test_matching_messages_are_delivered_in_order(
     assert numbers(alike) == sorted(numbers(alike))
 
 
-async def test_matching_dead_letters_are_delivered_by_number(
-    broker: OpenBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receive_filtered, "MAX_BATCH_SIZE", 2)
+async def test_matching_dead_letters_are_delivered_by_number(broker: OpenBroker, queue: Queue) -> None:
+    broker = replace(broker, search_limits=SearchLimits(batch_size=2))
     for priority in (0, 9, 4):
         await send(broker.sending, queue, new_messages("s", "other", priority=priority))
     moves = [
