@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import pymysql
 import pytest
 
 from app.store.migrate import schema_status
@@ -58,3 +59,12 @@ async def test_without_tls_or_cryptography_the_default_login_of_mysql_is_explain
         await action(url)
     assert str(refused.value) == NEEDS_CRYPTOGRAPHY
     assert "hunter2" not in str(refused.value)
+
+
+def test_no_other_error_of_the_driver_is_taken_for_that_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_options: object) -> None:
+        raise RuntimeError("out of file descriptors")
+
+    monkeypatch.setattr(pymysql, "connect", fail)
+    with pytest.raises(RuntimeError, match="out of file descriptors"):
+        schema_status("mysql://user@127.0.0.1/database")
