@@ -72,6 +72,17 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
     return broker
 
 
+class ChangedStore:
+    """A store in which a test replaces some methods."""
+
+    def __init__(self, store: Any, **methods: Any) -> None:
+        self._store = store
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 @asynccontextmanager
 async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = True) -> AsyncIterator[OpenBroker]:
     """Yield a broker over a migrated SQLite database with the virtual clock."""

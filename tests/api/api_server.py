@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled
 from app.runtime.byte_budget import ByteBudget
 from tests.api.openapi_conformance import check_conformance
-from tests.brokers import OpenBroker, sqlite_broker
+from tests.brokers import ChangedStore, OpenBroker, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 MAX_REQUEST_BYTES = 4 << 20
@@ -54,6 +55,11 @@ class ApiServer:
         self.http = httpx.AsyncClient(
             transport=transport, base_url="http://peeklock.test", event_hooks={"response": [check_conformance]}
         )
+
+    def with_store(self, **methods: Any) -> "ApiServer":
+        """Return a server like this one whose store has other methods."""
+        store: Any = ChangedStore(self.broker.store, **methods)
+        return ApiServer(replace(self.broker, store=store), self.clock, self.authenticator)
 
     async def request(self, method: str, path: str, body: Any = None, **request: Any) -> httpx.Response:
         """Send one request below /v1, with `body` as JSON if it is given."""

@@ -266,15 +266,13 @@ class TestServerErrors:
         assert "\npeeklock_store_up 0.0\n" in metrics
         assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
 
-    async def test_a_bug_is_a_500_with_the_tracking_id_of_the_log(
-        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_bug_is_a_500_with_the_tracking_id_of_the_log(self, api: ApiServer) -> None:
         async def break_down(_: object) -> None:
             raise ZeroDivisionError("secret detail")
 
-        monkeypatch.setattr(api.broker.store, "send", break_down)
+        broken = api.with_store(send=break_down)
         with structlog.testing.capture_logs() as logged:
-            answer = await api.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
+            answer = await broken.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
         assert problem(answer, 500, "internal-error")["tracking_id"] == "req-9"
         assert "secret detail" not in answer.text
         (line,) = logged

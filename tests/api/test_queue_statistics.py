@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +14,7 @@ from app.broker.queue_cache import QueueCache
 from app.domain.access import Right
 from app.domain.queue import QueueCounts
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
+from tests.brokers import ChangedStore
 
 NAMED = 'peeklock_queue_messages{queue="orders",state="available"} 1.0'
 TOTAL = 'peeklock_messages{state="available"} 1.0'
@@ -23,12 +23,12 @@ TOTAL = 'peeklock_messages{state="available"} 1.0'
 class CountingStore:
     """Counts the reads of the store, and delays them on demand."""
 
-    def __init__(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, api: ApiServer) -> None:
         self.asked = 0
         self.open = asyncio.Event()
         self.open.set()
         self._counts = api.broker.store.queues.counts
-        monkeypatch.setattr(api.broker.store.queues, "counts", self.counts)
+        self.api = api.with_store(queues=ChangedStore(api.broker.store.queues, counts=self.counts))
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
         self.asked += 1
@@ -111,32 +111,32 @@ async def prepare(api: ApiServer) -> None:
 # ---- how often, and while the store is slow --------------------------------------------------------------------------
 
 
-async def test_requests_within_a_second_share_one_collection(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_within_a_second_share_one_collection(api: ApiServer) -> None:
     await api.send()
-    store = CountingStore(api, monkeypatch)
-    await asyncio.gather(*(read_metrics(api) for _ in range(10)))
-    await read_metrics(api)
+    store = CountingStore(api)
+    await asyncio.gather(*(read_metrics(store.api) for _ in range(10)))
+    await read_metrics(store.api)
     assert store.asked == 1
     await api.clock.advance(1)
-    await read_metrics(api)
+    await read_metrics(store.api)
     assert store.asked == 2
 
 
 async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.send()
-    store = CountingStore(api, monkeypatch)
-    assert {"peeklock_store_up 1.0", "peeklock_store_slow 0.0"} <= set(await read_metrics(api))
+    store = CountingStore(api)
+    assert {"peeklock_store_up 1.0", "peeklock_store_slow 0.0"} <= set(await read_metrics(store.api))
     monkeypatch.setattr(queue_statistics, "TIMEOUT_SECONDS", 0.01)
     await api.clock.advance(1)
     store.open.clear()
     for _ in range(3):
-        assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await read_metrics(api))
+        assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await read_metrics(store.api))
     assert api.broker.counters["slow_collections"] == 3
     assert store.asked == 2, "the collection under way is shared by those that come later"
     store.open.set()
     await api.send()
     await api.clock.advance(1)
-    assert "peeklock_store_slow 0.0" in await read_metrics(api)
+    assert "peeklock_store_slow 0.0" in await read_metrics(store.api)
 
 
 # ---- a limit of queues -----------------------------------------------------------------------------------------------
@@ -144,8 +144,7 @@ async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer, mon
 
 async def test_no_queue_is_created_above_the_limit(api: ApiServer) -> None:
     queue_cache = QueueCache(api.broker.store.queues, api.clock, auto_create=True, max_queues=2)
-    api.context = replace(api.context, broker=replace(api.broker, queue_cache=queue_cache))
-    limited = with_queue_limit(api)
+    limited = ApiServer(replace(api.broker, queue_cache=queue_cache), api.clock, api.authenticator)
     await limited.send(queue="one")
     await limited.request_json("PUT", "/queues/two", {})
     problem(await limited.request("POST", "/queues/three/messages", {}), 409, "too-many-queues")
@@ -154,8 +153,3 @@ async def test_no_queue_is_created_above_the_limit(api: ApiServer) -> None:
     await limited.send(queue="one")
     await limited.request_json("DELETE", "/queues/two")
     await limited.send(queue="three")
-
-
-def with_queue_limit(api: ApiServer) -> Any:
-    """The same server with another limit of queues."""
-    return ApiServer(api.context.broker, api.clock, api.authenticator)

@@ -388,9 +388,7 @@ class TestClientDisconnects:
         assert api.broker.wait_queue.wait_keys() == []
         assert api.clock.timers == 0
 
-    async def test_a_disconnect_during_the_first_filtered_scan_ends_the_scan(
-        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_disconnect_during_the_first_filtered_scan_ends_the_scan(self, api: ApiServer) -> None:
         ended: list[bool] = []
 
         async def look_for_ever(*_: object) -> list[Any]:
@@ -400,9 +398,9 @@ class TestClientDisconnects:
                 ended.append(True)
 
         await api.send()
-        monkeypatch.setattr(api.broker.store, "candidates", look_for_ever)
+        searching = api.with_store(candidates=look_for_ever)
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            assert await self.receive_and_disconnect(api, filter="message.priority == 1") == 0
+            assert await self.receive_and_disconnect(searching, filter="message.priority == 1") == 0
         assert ended == [True]
 
     async def test_a_message_that_arrives_at_the_disconnect_stays_available(self, api: ApiServer) -> None:
@@ -411,9 +409,7 @@ class TestClientDisconnects:
         await run_ready_tasks()
         assert await api.counts() == {"available": 1}
 
-    async def test_a_claim_completed_at_the_cancellation_is_released(
-        self, api: ApiServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_claim_completed_at_the_cancellation_is_released(self, api: ApiServer) -> None:
         await api.request_json("PUT", "/queues/orders", {"max_delivery_count": 1})
         claim = api.broker.store.claim
         asking: list[asyncio.Task[Any]] = []
@@ -425,13 +421,12 @@ class TestClientDisconnects:
                 receiving.add_done_callback(lambda _: asking[0].cancel())
             return messages
 
-        monkeypatch.setattr(api.broker.store, "claim", claim_as_the_request_is_cancelled)
-        asking.append(asyncio.create_task(api.receive(wait_seconds=20)))
+        cancelled = api.with_store(claim=claim_as_the_request_is_cancelled)
+        asking.append(asyncio.create_task(cancelled.receive(wait_seconds=20)))
         await run_ready_tasks()
         await api.send()
         await asyncio.wait(asking)
         assert asking[0].cancelled()
-        monkeypatch.undo()
         (message,) = await api.receive()
         assert (message["delivery_count"], message["failure_count"]) == (2, 0)
 

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -24,7 +24,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageBusy, RequestInProgress, StoreUnavailable
 from app.domain.settlement import NO_EXPIRED_GENERATION, Move, Outcome, Removal, Settled, token_of
 from app.maintenance.expiry import expire_locks
-from tests.brokers import build_broker
+from tests.brokers import ChangedStore, build_broker
 from tests.contract.store_fixture import (
     LOCK_DURATION,
     MariadbFixture,
@@ -283,18 +283,19 @@ async def test_a_settlement_waits_for_a_row_that_is_locked_for_a_moment(
 
 
 async def test_receive_and_delete_waits_for_a_row_that_is_locked_for_a_moment(
-    store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    store_fixture: ServerFixture, queue: Queue
 ) -> None:
-    broker = build_broker(store_fixture.store, VirtualClock())
     (number,) = await store_fixture.send(queue, b"body")
-    remove = store_fixture.store.remove
+    locks = [lock_row(number)]
 
     async def remove_while_locked(removals: Sequence[Removal]) -> list[bool]:
-        monkeypatch.undo()
-        async with store_fixture.open_transaction(lock_row(number)):
-            return await remove(removals)
+        if not locks:
+            return await store_fixture.store.remove(removals)
+        async with store_fixture.open_transaction(locks.pop()):
+            return await store_fixture.store.remove(removals)
 
-    monkeypatch.setattr(store_fixture.store, "remove", remove_while_locked)
+    store: Any = ChangedStore(store_fixture.store, remove=remove_while_locked)
+    broker = build_broker(store, VirtualClock())
     (message,) = await receive_and_delete(broker.receiving, queue, ReceiveRequest())
     assert message.sequence_number == number
     assert await store_fixture.archived(number, "outcome") == [("received",)]

@@ -24,10 +24,18 @@ class QueueStatistics:
     A store that answered before and then exceeds the timeout counts as slow, and the last known counts are returned.
     """
 
-    def __init__(self, queues: QueueStore, lock_store: LockStoreState, counters: Counters, clock: Clock) -> None:
+    def __init__(
+        self,
+        queues: QueueStore,
+        lock_store: LockStoreState,
+        counters: Counters,
+        clock: Clock,
+        batch_size: int = BATCH_SIZE,
+    ) -> None:
         self._queues = queues
         self._lock_store = lock_store
         self._counters = counters
+        self._batch_size = batch_size
         self._cache = Cache(self._collect, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
         self._last: list[QueueWithCounts] | None = None
 
@@ -49,8 +57,8 @@ class QueueStatistics:
 
     async def _collect(self, _: None) -> list[QueueWithCounts]:
         listed: list[QueueWithCounts] = []
-        while batch := await list_queues(self._queues, listed[-1].queue.name if listed else "", BATCH_SIZE):
+        while batch := await list_queues(self._queues, listed[-1].queue.name if listed else "", self._batch_size):
             listed += batch
-            if len(batch) < BATCH_SIZE:
+            if len(batch) < self._batch_size:
                 break
         return listed
