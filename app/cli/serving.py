@@ -30,7 +30,7 @@ Peeklock listens on {url} and keeps its messages in {where}. In another terminal
 
 The receive answers with a lock_token. Replace LOCK_TOKEN in the last command with it to complete the message.
 
-Stop the server with Ctrl-C. All operations: {url}/openapi.json
+Stop the server with Ctrl-C. All operations: {url}/docs
 """
 CREATE_COMMAND = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
 MESSAGE_COMMANDS = (

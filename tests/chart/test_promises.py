@@ -212,7 +212,7 @@ def test_the_proxy_waits_longer_than_a_receive_and_allows_the_largest_body() -> 
 
 def test_the_ingress_exposes_neither_health_nor_metrics() -> None:
     (rule,) = render({**REQUIRED, "ingress": {"enabled": True}}).one("Ingress")["spec"]["rules"]
-    assert {entry["path"] for entry in rule["http"]["paths"]} == {"/v1", "/openapi.json"}
+    assert {entry["path"] for entry in rule["http"]["paths"]} == {"/v1", "/openapi.json", "/docs"}
 
 
 def test_annotations_of_the_operator_win_over_those_of_the_chart() -> None:
