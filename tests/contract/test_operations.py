@@ -66,11 +66,11 @@ class BrokerFixture:
         return message and message.state
 
 
-@pytest.fixture(params=["alone", "redis"])
+@pytest.fixture(params=["memory locks", "redis locks"])
 async def broker_fixture(request: pytest.FixtureRequest, store_fixture: StoreFixture) -> AsyncIterator[BrokerFixture]:
     clock = VirtualClock()
     broker = build_broker(store_fixture.store, clock)
-    if request.param == "alone":
+    if request.param == "memory locks":
         yield BrokerFixture(broker, clock, store_fixture, None)
     else:
         url, keys = request.getfixturevalue("redis_url"), unique_keys()
