@@ -1,7 +1,7 @@
 """Messages in send requests, and their results."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -51,17 +51,15 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
 
-    def new_message(
-        self, new_id: Callable[[], str], traceparent: str | None = None, locate: Callable[[str], str] = str
-    ) -> NewMessage:
+    def new_message(self, traceparent: str | None = None, locate: Callable[[str], str] = str) -> NewMessage:
         """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
 
-        `new_id` creates a missing message id. `locate` converts a pointer to one in the whole request.
+        `locate` converts a pointer to one in the whole request.
         """
         body, kind = self._body_and_kind(locate)
         return NewMessage(
             envelope=Envelope(
-                message_id=self.message_id or new_id(),
+                message_id=self.message_id or "",
                 content_type=self.content_type,
                 correlation_id=self.correlation_id,
                 subject=self.subject,
@@ -127,6 +125,9 @@ class SentResult(SentMessage, tag_field="result", tag="sent"):
     """One stored message of a batch."""
 
 
+Sent = TypeVar("Sent", bound=SentMessage)
+
+
 class RefusedSend(msgspec.Struct, tag_field="result", tag="refused"):
     """One refused message of a batch, and why."""
 
@@ -151,18 +152,16 @@ class AcceptedMessage(msgspec.Struct):
 
 def sent_message(receipt: Receipt) -> SentMessage:
     """Build the JSON of a receipt."""
-    return SentMessage(
-        receipt.sequence_number,
-        receipt.message_id,
-        to_wire(receipt.enqueued_at),
-        STATE_NAMES[receipt.state],
-        receipt.duplicate,
-    )
+    return _sent(SentMessage, receipt)
 
 
 def sent_result(receipt: Receipt) -> SentResult:
     """Build the JSON of a receipt in a batch."""
-    return SentResult(
+    return _sent(SentResult, receipt)
+
+
+def _sent(form: type[Sent], receipt: Receipt) -> Sent:
+    return form(
         receipt.sequence_number,
         receipt.message_id,
         to_wire(receipt.enqueued_at),

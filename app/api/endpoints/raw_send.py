@@ -76,9 +76,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
         return known.pointers[field] if field in known.pointers and field not in given else POINTERS[field]
 
     values = {field: value for field, value in values.items() if value is not None}
-    return convert(values, SendMessage, locate).new_message(
-        request.broker.sending.new_id, request.traceparent(), locate
-    )
+    return convert(values, SendMessage, locate).new_message(request.traceparent(), locate)
 
 
 def header_fields(headers: Headers) -> dict[str, Any]:

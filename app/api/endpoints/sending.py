@@ -48,7 +48,7 @@ async def send_message(request: Request[SendMessage]) -> Response:
     """
     return await _send_one(
         request,
-        request.body.new_message(request.broker.sending.new_id, request.traceparent()),
+        request.body.new_message(request.traceparent()),
         request.idempotent_attempt("send"),
     )
 
@@ -99,13 +99,13 @@ async def send_batch(request: Request[SendBatch]) -> Response:
 def _read_entries(request: Request[SendBatch]) -> list[NewMessage | InvalidRequest]:
     """Return the message of each entry, or its refusal."""
     traceparent = request.traceparent()
-    return [_read_entry(request, bytes(raw), traceparent) for raw in request.body.messages]
+    return [_read_entry(bytes(raw), traceparent) for raw in request.body.messages]
 
 
-def _read_entry(request: Request[SendBatch], raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
+def _read_entry(raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
     try:
         message: SendMessage = _decode_message(raw)
-        new_message = message.new_message(request.broker.sending.new_id, traceparent)
+        new_message = message.new_message(traceparent)
     except InvalidRequest as refusal:
         return refusal
     return (
