@@ -144,13 +144,13 @@ class CrashingServer(main.ServerApplication):
         self._trigger = trigger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_mined(event: Any) -> None:
+        async def send_or_crash(event: Any) -> None:
             if event["type"] == "http.response.start":
                 last = scope["path"].rpartition("/")[2]
                 self._trigger.reach("reply", scope["method"] if last.isdigit() else last, "before")
             await send(event)
 
-        await super().__call__(scope, receive, send_mined)
+        await super().__call__(scope, receive, send_or_crash)
 
 
 def serve(environment: Mapping[str, str], step: CrashPoint | None, log: str) -> None:

@@ -1,178 +1,33 @@
-"""The cold half of every store: the statements of background loops and administrators on messages."""
+"""The statements of background loops and administrators that change messages, the same for every store."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import TypeVar
 
-from app.broker.ports import Attempt, Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
-from app.domain.delivery import DeliveryPosition
 from app.domain.instant import DAY, Duration, Instant
-from app.domain.message import Message, MessageMetadata, MessageState, Receipt
+from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.settlement import LockedMessage, LockToken, Move, Outcome, Tombstone
+from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
-from app.store.records.attempts import stored_answer
 from app.store.records.database import Database, SqlSession
-from app.store.records.json_columns import read_receipts, write_properties
+from app.store.records.json_columns import write_properties
+from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.queues import last_known
-from app.store.records.rows import Row
-
-Result = TypeVar("Result")
 
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
-NO_STATE = 0
-"""Fills a state parameter that a statement has and the caller does not need."""
 
-
-class MessageRecords:
-    """`MaintenanceStore`, and the reads of deliveries and attempts. A store adds the verbs that run per message."""
+class MessageRecords(MessageReads):
+    """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
-
-    async def now(self) -> Instant:
-        """See `Store`."""
-        ((now,),) = await self._database.fetch("now")
-        return now
-
-    async def database_id(self) -> str:
-        """See `Store`."""
-        ((identity,),) = await self._database.fetch("database_id")
-        return identity
-
-    async def schema_revision(self) -> str | None:
-        """See `Store`."""
-        if not await self._database.fetch("was_migrated"):
-            return None
-        revisions = await self._database.fetch("schema_revision")
-        return revisions[0][0] if revisions else None
-
-    # ---- reads -------------------------------------------------------------------------------------------------------
-
-    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
-        """See `MaintenanceStore`."""
-        return await _read(self._database, queue_id, sequence_number)
-
-    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
-        """See `MaintenanceStore`."""
-        return [rows.message(row) for row in await self._fetch_in_states("browse", queue_id, states, after, limit)]
-
-    async def browse_metadata(
-        self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
-    ) -> list[MessageMetadata]:
-        """See `MaintenanceStore`."""
-        return [
-            rows.metadata(row) for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
-        ]
-
-    async def last_sequence_number(self) -> int:
-        """See `MaintenanceStore`."""
-        ((number,),) = await self._database.fetch("last_sequence_number")
-        return number or 0
-
-    async def candidates(
-        self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
-    ) -> list[MessageMetadata]:
-        """See `MessageStore`. Dead-lettered messages are ordered by number alone."""
-        negated_priority, available_at, number = after
-        if source is MessageState.DEAD_LETTERED:
-            return await self.browse_metadata(queue_id, [source], number, limit)
-        found = await self._database.fetch(
-            "candidates",
-            queue_id=queue_id,
-            priority=-negated_priority,
-            available_at=available_at,
-            sequence_number=number,
-            most=limit,
-        )
-        return [rows.metadata(row) for row in found]
-
-    async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """See `MessageStore`."""
-        if not numbers:
-            return []
-        found = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
-        return [rows.metadata(row) for row in found]
-
-    async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-        """See `MaintenanceStore`."""
-        if not numbers:
-            return []
-        found = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
-        return [rows.message(row) for row in found]
-
-    async def _fetch_in_states(
-        self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
-    ) -> Sequence[Row]:
-        wanted = [state.value for state in states]
-        first, second, third, fourth, fifth = wanted + [NO_STATE] * (len(MessageState) - len(wanted))
-        return await self._database.fetch(
-            name,
-            queue_id=queue_id,
-            first=first,
-            second=second,
-            third=third,
-            fourth=fourth,
-            fifth=fifth,
-            after=after,
-            most=limit,
-        )
-
-    async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
-        """See `MessageStore`."""
-        found = await self._fetch_by_tokens("locked_messages", tokens)
-        by_token = {locked.token: locked for locked in map(rows.locked_message, found)}
-        return [by_token.get(token) for token in tokens]
-
-    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """See `MessageStore`."""
-        found = await self._fetch_by_tokens("tombstones", tokens)
-        by_token = {tombstone.token: tombstone for tombstone in map(rows.tombstone, found)}
-        return [by_token.get(token) for token in tokens]
-
-    async def delivered_since(self, tombstone: Tombstone) -> bool:
-        """See `MessageStore`."""
-        number, settled_at = tombstone.token.sequence_number, tombstone.settled_at
-        return bool(await self._database.fetch("delivered_since", sequence_number=number, settled_at=settled_at))
-
-    async def check_attempt(self, attempt: Attempt) -> None:
-        """See `MessageStore`."""
-        await self._stored_answer(attempt)
-
-    async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
-        """See `MessageStore`."""
-        answer = await self._stored_answer(attempt)
-        return None if answer is None else read_receipts(answer)
-
-    async def _stored_answer(self, attempt: Attempt) -> str | None:
-        return stored_answer(await self._database.fetch("answered_attempt", key=attempt.key), attempt)
-
-    async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """See `MaintenanceStore`."""
-        return [rows.locked_message(row) for row in await self._database.fetch("expired_locks", most=limit)]
-
-    async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
-        """See `MaintenanceStore`."""
-        found = await self._database.fetch("locks_of_queue", queue_id=queue_id, given_until=granted_until, most=limit)
-        return [rows.locked_message(row) for row in found]
-
-    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """See `MaintenanceStore`."""
-        found = await self._database.fetch("expired_messages", most=limit)
-        return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found]
-
-    async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
-        numbers = sorted({token.sequence_number for token in tokens})
-        return await self._database.fetch(name, numbers=numbers) if numbers else ()
-
-    # ---- changes -----------------------------------------------------------------------------------------------------
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -235,7 +90,7 @@ class MessageRecords:
             if now is None:
                 return None
             await _edit(session, edit, now)
-            return await _read(session, edit.expected.queue_id, edit.expected.sequence_number)
+            return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number)
 
         return await self._database.transaction(work)
 
@@ -298,11 +153,6 @@ class MessageRecords:
 
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
-
-
-async def _read(session: SqlSession, queue_id: int, sequence_number: int) -> Message | None:
-    found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
-    return rows.message(found[0]) if found else None
 
 
 async def _existing_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:

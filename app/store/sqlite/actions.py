@@ -1,0 +1,187 @@
+"""The actions of the one writer of SQLite. Each takes effect with the transaction that runs it."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from app.broker.ports import Attempt, Extended, Extension, QueueGone
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
+from app.domain.weight import count_that_fit
+from app.store.records import rows
+from app.store.records.attempts import stored_answer
+from app.store.records.rows import Row
+from app.store.records.settlement_params import move_params, tombstone_params
+from app.store.sqlite.database import Transaction
+
+NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
+
+
+def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Store drafts and count them, and return the first receipt of each duplicate. Refuses with `QueueGone`."""
+    for queue_id in {draft.queue_id for draft in drafts}:
+        if not transaction.rows("queue_by_id", id=queue_id):
+            raise QueueGone
+    receipts = [_store(transaction, draft) for draft in drafts]
+    stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
+    for queue_id, accepted in stored.items():
+        transaction.execute("count_accepted", queue_id=queue_id, accepted=accepted)
+    return receipts
+
+
+def _store(transaction: Transaction, draft: Draft) -> Receipt:
+    if draft.duplicate_window and (receipt := _first_receipt(transaction, draft)):
+        return receipt
+    values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
+    ((number, enqueued_at, state),) = transaction.rows("send", **values)
+    if draft.duplicate_window:
+        transaction.execute(
+            "save_receipt",
+            queue_id=draft.queue_id,
+            message_id=draft.envelope.message_id,
+            sequence_number=number,
+            state=state,
+            enqueued_at=enqueued_at,
+            window=draft.duplicate_window,
+        )
+    return Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
+
+
+def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
+    """Return the first receipt for this message id if it was sent within the window."""
+    message_id = draft.envelope.message_id
+    for number, enqueued_at, state in transaction.rows("first_receipt", queue_id=draft.queue_id, message_id=message_id):
+        return Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
+    return None
+
+
+def claim(transaction: Transaction, wanted: Claim) -> list[Message]:
+    """Lock the next messages of a queue for a receiver."""
+    found = transaction.rows(NEXT_STATEMENTS[wanted.source], queue_id=wanted.queue_id, most=wanted.max_messages)
+    return _lock(transaction, wanted, found)
+
+
+def claim_by_number(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Message]:
+    """Lock those of these messages that are in the claim's source state, in this order."""
+    found = transaction.rows("by_number", numbers=numbers, queue_id=claim.queue_id, state=claim.source.value)
+    by_number = {row[0]: row for row in found}
+    wanted = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
+    return _lock(transaction, claim, wanted[: claim.max_messages])
+
+
+def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[Message]:
+    """Lock these messages for the receiver, in this order, up to its budget."""
+    if not found:
+        return []
+    weights = [weight for _, weight in found]
+    count = count_that_fit(weights, claim.max_bytes)
+    transaction.result_weight += sum(weights[:count])
+    numbers = [number for number, _ in found[:count]]
+    locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
+    received = (rows.message(row, transaction.started_at) for row in locked)
+    by_number = {message.sequence_number: message for message in received}
+    return [by_number[number] for number in numbers]
+
+
+def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
+    """Return the messages that these tokens still lock, in the order of the tokens."""
+    found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
+    return rows.messages_locked_by(tokens, found, transaction.started_at)
+
+
+def remove(transaction: Transaction, removal: Removal) -> bool:
+    """Remove a locked message into the archive or leave a tombstone. Return whether the fence held."""
+    if not _fence_holds(
+        transaction, "fence_holds", removal, above=removal.fence.generation_above, up_to=removal.fence.max_generation
+    ):
+        return False
+    numbers = [removal.token.sequence_number]
+    if removal.retention:
+        transaction.execute(
+            "archive_messages",
+            numbers=numbers,
+            queue=removal.queue,
+            outcome=removal.outcome.value,
+            retention=removal.retention,
+        )
+    else:
+        transaction.execute("count_unarchived", numbers=numbers, queue=removal.queue)
+    if removal.retention < TOMBSTONE_RETENTION:
+        transaction.execute("add_tombstones", **tombstone_params(removal))
+    transaction.execute("delete_messages", numbers=numbers)
+    return True
+
+
+def move(transaction: Transaction, settlement: Move) -> bool:
+    """End a lock and move its message. Return whether the fence held."""
+    return _fence_holds(
+        transaction,
+        "fence_holds",
+        settlement,
+        above=settlement.fence.generation_above,
+        up_to=settlement.fence.max_generation,
+    ) and _end_lock(transaction, settlement)
+
+
+def release(transaction: Transaction, settlement: Move) -> bool:
+    """End an expired lock and move its message. Return whether the fence held."""
+    return _fence_holds(transaction, "lock_ended", settlement, above=settlement.fence.generation_above) and _end_lock(
+        transaction, settlement
+    )
+
+
+def _fence_holds(transaction: Transaction, fence: str, settlement: Move | Removal, **generations: int) -> bool:
+    token = settlement.token
+    return bool(
+        transaction.rows(
+            fence,
+            sequence_number=token.sequence_number,
+            lock_token=token.secret,
+            queue_id=settlement.queue_id,
+            **generations,
+        )
+    )
+
+
+def _end_lock(transaction: Transaction, move: Move) -> bool:
+    """End the lock by this move. This transaction has checked its fence."""
+    transaction.execute("add_tombstones", **tombstone_params(move))
+    transaction.execute("end_lock", **move_params(move))
+    return True
+
+
+def extend(transaction: Transaction, extension: Extension) -> Extended | None:
+    """Extend a lock, or return None if the fence did not hold."""
+    number = extension.token.sequence_number
+    before = transaction.rows("locked_until", sequence_number=number)
+    found = transaction.rows(
+        "extend",
+        sequence_number=number,
+        lock_token=extension.token.secret,
+        queue_id=extension.queue_id,
+        by=extension.duration,
+        evidence=extension.expired_generation,
+    )
+    return Extended(*found[0], *before[0], read_started_at=transaction.started_at) if found else None
+
+
+def fold_accepted(transaction: Transaction) -> None:
+    """Add up the counts of accepted messages."""
+    transaction.execute("fold_accepted")
+    transaction.execute("drop_folded")
+
+
+def earlier_answer(transaction: Transaction, attempt: Attempt) -> str | None:
+    """Return the answer of the first try of an attempt, or None. Refuses with `KeyReused`."""
+    return stored_answer(transaction.rows("earlier_attempt", attempt_key=attempt.key), attempt)
+
+
+def save_answer(transaction: Transaction, attempt: Attempt, answer: str) -> None:
+    """Save the answer of an attempt."""
+    transaction.execute(
+        "save_attempt",
+        attempt_key=attempt.key,
+        fingerprint=attempt.fingerprint,
+        answer=answer,
+        keep=attempt.retention,
+    )
