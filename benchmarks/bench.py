@@ -8,6 +8,9 @@ from pathlib import Path
 from benchmarks.systems import System, peeklock
 from tests.servers import PostgresServer, RedisServer
 
+MAX_CONNECTIONS = 2000
+"""More than any row opens; a thousand receivers wait at the same time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -30,6 +33,6 @@ class Bench:
     @contextmanager
     def peeklock(self, *, workers: int = 1, database: str = "bench", seal_seconds: float = 10) -> Iterator[System]:
         """Peeklock over PostgreSQL and Redis, its database empty."""
-        more = {"PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds)}
+        more = {"PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds), "PEEKLOCK_MAX_CONNECTIONS": str(MAX_CONNECTIONS)}
         with peeklock(self.folder, self.postgres, self.redis, workers=workers, database=database, more=more) as system:
             yield system
