@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 def test(arguments: argparse.Namespace) -> int:
     """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
     if arguments.mutants:
-        prepare("run", "test")
+        prepare("run", "test", "pipeline")
         return status(PYTHON, "-m", "tests.mutants", *arguments.rest)
     prepare("run", "test", "helm", "pipeline")
     install_servers(arguments.without)

@@ -32,7 +32,7 @@ TESTS = (
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 OPTIONS = (
-    "-q", "--capture=no", "--no-header", "--no-summary", "-pno:xdist", "-pno:cacheprovider",
+    "-q", "--capture=no", "--no-header", "-pno:xdist", "-pno:cacheprovider",
     "-Wignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
 

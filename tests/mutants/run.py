@@ -45,7 +45,9 @@ class MutationRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all mutants, as far as the time allows."""
+        """Run all mutants, as far as the time allows. Without a module of tests, mutants would survive by mistake."""
+        if session.testsfailed:
+            raise session.Interrupted("a module of tests cannot be loaded")
         print(f"{len(self.mutants)} mutants; running {len(session.items)} tests once without any", flush=True)
         for module in {mutant.module for mutant in self.mutants}:
             import_module(module)  # some are loaded by a test only, which is too late to plant a mistake in them

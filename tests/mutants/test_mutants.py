@@ -121,3 +121,13 @@ def test_the_last_lines_count_every_outcome(output: str) -> None:
 
 def test_the_fixture_by_which_tests_with_a_server_are_left_out_exists(request: pytest.FixtureRequest) -> None:
     assert callable(request.getfixturevalue(SERVER_FIXTURE))
+
+
+def test_a_module_of_tests_that_cannot_be_loaded_ends_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "test_unloadable.py"
+    file.write_text("import a_module_that_does_not_exist")
+    command = (sys.executable, "-m", "tests.mutants", "app/domain/retry.py", "--tests", file)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "No module named 'a_module_that_does_not_exist'" in done.stdout
+    assert "mutants; running" not in done.stdout
