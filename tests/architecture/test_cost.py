@@ -47,7 +47,7 @@ MEASURABLE_SECONDS = 0.001
 MAX_SIZE = 1 << 19
 RUNS = 3
 FEWEST_ROUNDS = 3
-MAX_ROUNDS = 4
+MAX_ROUNDS = 12
 
 Maker = Callable[[int], Any]
 
