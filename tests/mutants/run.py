@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,8 @@ SERVER_FIXTURE = "require_server"
 """Every fixture that lends a server uses this one."""
 SLOW_MARKS = ("slow", "faults")
 SERVER_STORES = {"postgresql", "mariadb", "redis"}
-"""Parameters of tests that need a server."""
+"""Words in the parameters of tests that need a server."""
+WORD = re.compile(r"[a-z]+")
 
 SLOWEST_SECONDS = 3.0
 """Of processor time that a test may take to be run again and again."""
@@ -98,9 +100,10 @@ def _is_fast(item: pytest.Item) -> bool:
 
 
 def _parameters(item: pytest.Item) -> set[str]:
-    """The plain texts among the parameters of a test: names of stores stand there so."""
+    """The words of the texts among the parameters of a test: stores are named there, as in `redis locks`."""
     call = getattr(item, "callspec", None)
-    return {value for value in call.params.values() if type(value) is str} if call else set()
+    texts = [value for value in call.params.values() if type(value) is str] if call else []
+    return {word for text in texts for word in WORD.findall(text)}
 
 
 def _function(item: pytest.Item) -> str:
