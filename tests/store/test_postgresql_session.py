@@ -4,8 +4,9 @@ import asyncpg
 import pytest
 
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.session import MAX_PREPARED, parse_address, translate_errors
+from app.store.postgresql.session import MAX_PREPARED, connect, parse_address, translate_errors
 from app.store.server.pool import LockWaitTimeout, TransactionConflict
+from app.store.url import BadStoreUrl
 
 
 def test_a_connection_keeps_every_statement_prepared() -> None:
@@ -29,3 +30,8 @@ def test_a_url_without_a_statement_cache_declares_a_pooler(options: str, is_pool
 def test_a_server_error_becomes_an_error_of_the_store(error: Exception, expected_error: type[Exception]) -> None:
     with pytest.raises(expected_error), translate_errors():
         raise error
+
+
+async def test_an_invalid_option_of_the_url_is_refused() -> None:
+    with pytest.raises(BadStoreUrl, match="an option has an invalid value"):
+        await connect(parse_address("postgresql://127.0.0.1/database?sslmode=sometimes"))
