@@ -14,6 +14,7 @@ PATH_MARKER = " - at `"
 PATH_PATTERN = re.compile(r" - at (?:`key` in )?`\$((?:\.[a-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
 FIELD_PATTERN = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 REGEX_PATTERN = re.compile(r"(Expected `str` matching regex )(.*)", re.DOTALL)
+"""Matched against the whole sentence: elsewhere in it these words are quoted from the request."""
 
 
 def invalid_request(error: msgspec.DecodeError, prefix: str = "") -> InvalidRequest:
@@ -30,12 +31,14 @@ def pointer_and_detail(text: str) -> tuple[str, str]:
     # The sentence names a missing or unknown field; the path is that of its object.
     if field := FIELD_PATTERN.fullmatch(detail):
         pointer += pointer_segment(field[1])
-    return pointer, REGEX_PATTERN.sub(_openapi_pattern, detail) + "."
+    if pattern := REGEX_PATTERN.fullmatch(detail):
+        detail = f"{pattern[1]}'{_openapi_pattern(pattern[2])}'"
+    return pointer, detail + "."
 
 
-def _openapi_pattern(text: re.Match[str]) -> str:
+def _openapi_pattern(quoted: str) -> str:
     """Convert a pattern to that of the OpenAPI document; the decoder quotes Python's, with every backslash doubled."""
-    return text[1] + "'" + str(ast.literal_eval(text[2])).replace(END_OF_TEXT, "$") + "'"
+    return str(ast.literal_eval(quoted)).replace(END_OF_TEXT, "$")
 
 
 def _pointer(path: str) -> str:

@@ -117,6 +117,19 @@ async def test_a_problem_does_not_repeat_a_long_request(api: ApiServer) -> None:
         assert answer.is_client_error
 
 
+WORDS_OF_THE_DECODER = "Expected `str` matching regex ["
+
+
+async def test_words_of_the_decoder_in_a_request_are_only_quoted(api: ApiServer) -> None:
+    """Its sentences quote names and values of a request, which therefore may not be read as one of its own."""
+    unknown = await api.http.post(SEND, json={WORDS_OF_THE_DECODER: 1})
+    assert pointers(unknown) == [f"/{WORDS_OF_THE_DECODER}"]
+    value = await api.http.post(SEND, json={"durability": WORDS_OF_THE_DECODER})
+    assert problem(value, 422, "invalid-request")["detail"] == f"Invalid enum value '{WORDS_OF_THE_DECODER}'."
+    parameter = await api.http.get("/v1/queues", params={WORDS_OF_THE_DECODER: 1})
+    assert pointers(parameter) == [f"#/query/{WORDS_OF_THE_DECODER}"]
+
+
 @pytest.mark.parametrize("path", ["queues", "keys", "archive/batches", "queues/orders/messages"])
 async def test_a_cursor_of_another_list_is_refused(api: ApiServer, path: str) -> None:
     await api.send()

@@ -218,7 +218,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "Object contains unknown field `" + "`" * n + "x", lambda n: "Object contains unknown field " * n],
     ),
-    "app.wire.decode_errors.REGEX_PATTERN": ("sub", [lambda n: "Expected `str` matching regex '" + "x" * n + "'"]),
+    "app.wire.decode_errors.REGEX_PATTERN": (
+        "fullmatch",
+        [lambda n: "Expected `str` matching regex '" + "x" * n + "'"],
+    ),
 }
 """By the place where each is compiled: how it is used, and the inputs that would cost it most."""
 
