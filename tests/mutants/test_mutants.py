@@ -10,6 +10,7 @@ import pytest
 from tests.mutants.__main__ import read_survivors, select_mutants
 from tests.mutants.mutations import mutants
 from tests.mutants.run import SERVER_FIXTURE
+from tests.mutants.trial import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,6 +118,24 @@ def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(output: str)
 
 def test_the_last_lines_count_every_outcome(output: str) -> None:
     assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in output
+
+
+WAITING_TESTS = """
+import threading
+from app.domain.retry import FixedDelay, retry_delay
+
+def test_that_waits_for_ever_after_a_mistake():
+    if retry_delay(FixedDelay(5), 1, 0.0) != 5:
+        threading.Event().wait()
+"""
+
+
+def test_a_trial_that_only_waits_is_timed_out_before_its_time_is_over(tmp_path: Path) -> None:
+    file = tmp_path / "test_waiting.py"
+    file.write_text(WAITING_TESTS)
+    command = (sys.executable, "-m", "tests.mutants", "app/domain/retry.py", "--tests", file)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
+    assert "timed out: app.domain.retry: retry_delay: return " in done.stdout
 
 
 def test_the_fixture_by_which_tests_with_a_server_are_left_out_exists(request: pytest.FixtureRequest) -> None:

@@ -29,6 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 APP_PREFIX = f"{ROOT / 'app'}{os.sep}"
 TIMEOUT_SECONDS = 60
 """What one test may take by the clock in a trial, also on a busy machine."""
+IDLE_SECONDS = 5
+"""How long a trial may use almost no processor time before it counts as timed out: it waits for what never comes."""
+IDLE_SHARE = 0.01
+"""Of one processor: a trial that uses less is idle. Loops that only wake up from time to time use less, too."""
 MAX_MEMORY = 4 << 30
 """Bytes of address space, so that a loop that no longer ends cannot fill the machine."""
 
@@ -96,6 +100,7 @@ def run_trial(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence
     """Run tests against a mutant up to the first that fails."""
 
     def plant_and_run() -> int:
+        threading.Thread(target=_end_when_idle, daemon=True).start()
         for function in functions:
             if function.__code__.co_qualname == mutant.code.co_qualname:
                 function.__code__ = mutant.code
@@ -106,6 +111,16 @@ def run_trial(mutant: Mutant, functions: Sequence[FunctionType], tests: Sequence
         return 0
 
     return EXIT_CODE_OUTCOMES.get(_in_a_fork(plant_and_run), TrialOutcome.BROKEN)
+
+
+def _end_when_idle() -> None:
+    """End this process, as its alarm would, once it has been idle for long enough."""
+    used = time.process_time()
+    while True:
+        time.sleep(IDLE_SECONDS)
+        before, used = used, time.process_time()
+        if used - before < IDLE_SECONDS * IDLE_SHARE:
+            os.kill(os.getpid(), signal.SIGALRM)
 
 
 def _with_next(tests: Sequence[pytest.Item]) -> zip_longest[tuple[pytest.Item, pytest.Item | None]]:
