@@ -1,23 +1,15 @@
 """Changes to a queue's settings: a merge patch (RFC 7396), where null restores the default."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import fields
 
-from app.domain.queue import QueueSettings, QueueStatus
-from app.wire.field_types import DelaySeconds, LockSeconds, TtlSeconds
-from app.wire.queues import (
-    DeliveryLimit,
-    DuplicateWindow,
-    MessageBytes,
-    MessageLimit,
-    QueueDescription,
-    QueueSettingsBody,
-    Retention,
-    settings_body,
-)
+from app.domain.queue import QueueSettings
+from app.wire.field_types import DelaySeconds
+from app.wire.queues import QueueSettingsBody, settings_body
 from app.wire.retry import DelayList, Factor, Jitter
 
 RetryKind: TypeAlias = Literal["none", "fixed", "linear", "exponential", "list"]
@@ -36,20 +28,38 @@ class RetryPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delays_seconds: DelayList | UnsetType | None = UNSET
 
 
+Patch = TypeVar("Patch", bound=msgspec.Struct)
+
+
+def patch_of(body: type[msgspec.Struct]) -> Callable[[type[Patch]], type[Patch]]:
+    """Return a decorator that gives a struct all fields of `body`, each optional and nullable.
+
+    A field that the struct declares itself keeps its type.
+    """
+
+    def complete(patch: type[Patch]) -> type[Patch]:
+        own_types = {field.name: field.type for field in fields(patch)}
+        optional_fields = [
+            (field.name, own_types.get(field.name, field.type | UnsetType | None), UNSET) for field in fields(body)
+        ]
+        struct = msgspec.defstruct(
+            patch.__name__,
+            optional_fields,
+            module=patch.__module__,
+            namespace={"__doc__": patch.__doc__},
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        return cast("type[Patch]", struct)
+
+    return complete
+
+
+@patch_of(QueueSettingsBody)
 class QueuePatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Changes to a queue's settings: omitted fields stay unchanged, null restores the default."""
 
-    lock_duration_seconds: LockSeconds | UnsetType | None = UNSET
-    max_delivery_count: DeliveryLimit | UnsetType | None = UNSET
-    default_ttl_seconds: TtlSeconds | UnsetType | None = UNSET
-    dead_letter_on_expiry: bool | UnsetType | None = UNSET
-    duplicate_detection_window_seconds: DuplicateWindow | UnsetType | None = UNSET
     retry: RetryPatch | UnsetType | None = UNSET
-    archive_retention_seconds: Retention | UnsetType | None = UNSET
-    max_message_bytes: MessageBytes | UnsetType | None = UNSET
-    max_messages: MessageLimit | UnsetType | None = UNSET
-    status: QueueStatus | UnsetType | None = UNSET
-    description: QueueDescription | UnsetType | None = UNSET
 
 
 def apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:
