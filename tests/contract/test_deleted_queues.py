@@ -288,7 +288,7 @@ async def send_during(store: Store, queue: Queue, action: Callable[[], Awaitable
         await action()
         return receipts
 
-    return await store._transact(work)
+    return await store._pool.transaction(work)
 
 
 @pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)

@@ -243,7 +243,7 @@ async def test_a_single_claim_locks_no_row_but_its_own(store_fixture: Postgresql
                 "SELECT sequence_number FROM message ORDER BY sequence_number FOR UPDATE SKIP LOCKED"
             )
 
-        assert await pool_of(store_fixture).run(lambda session: session.transact(work)) == [(third,)]
+        assert await pool_of(store_fixture).transaction(work) == [(third,)]
 
 
 # ---- depths ----------------------------------------------------------------------------------------------------------

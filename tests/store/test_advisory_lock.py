@@ -8,7 +8,6 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
-from app.store.records.database import Work
 from app.store.server.advisory_lock import AdvisoryLock
 
 
@@ -31,8 +30,9 @@ class Connection:
     async def change(self, _name: str, /, **_values: Any) -> int:
         raise NotImplementedError
 
-    async def transact(self, work: Work[Any]) -> Any:
-        return await work(self)
+    async def begin(self) -> None: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
 
     async def close(self) -> None:
         self.has_left = True

@@ -1,7 +1,6 @@
 """The pool lends connections in turn, repeats conflicts and replaces broken connections, for any engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -18,9 +17,11 @@ class Connection:
         self.is_usable = True
         self.is_open = True
         self.has_left = False
+        self.ran: list[str] = []
 
     async def fetch(self, name: str, /, **values: Any) -> Any:
         await asyncio.sleep(0)
+        self.ran.append(name)
         answer = self._answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -29,8 +30,14 @@ class Connection:
     async def change(self, name: str, /, **values: Any) -> int:
         return await self.fetch(name)
 
-    async def transact(self, work: Callable[["Connection"], Awaitable[Any]]) -> Any:
-        return await work(self)
+    async def begin(self) -> None:
+        await self.fetch("begin")
+
+    async def commit(self) -> None:
+        await self.fetch("commit")
+
+    async def rollback(self) -> None:
+        await self.fetch("rollback")
 
     async def close(self) -> None:
         self.has_left = True
@@ -55,10 +62,29 @@ class Server:
 
 
 async def test_each_caller_gets_the_answer_of_its_connection() -> None:
-    pool = Server("rows", 3, "the result of the work").pool()
+    pool = Server("rows", 3).pool()
     assert await pool.fetch("a") == "rows"
     assert await pool.change("b") == 3
-    assert await pool.transaction(lambda session: session.fetch("c")) == "the result of the work"
+
+
+async def test_a_transaction_is_committed_when_its_work_returns() -> None:
+    server = Server(None, "the result of the work", None)
+    assert await server.pool().transaction(lambda session: session.fetch("a")) == "the result of the work"
+    assert server.connections[0].ran == ["begin", "a", "commit"]
+
+
+async def test_a_transaction_is_undone_when_its_work_raises() -> None:
+    server = Server(None, ValueError("a bug"), None)
+    with pytest.raises(ValueError, match="a bug"):
+        await server.pool().transaction(lambda session: session.fetch("a"))
+    assert server.connections[0].ran == ["begin", "a", "rollback"]
+
+
+async def test_a_transaction_that_conflicts_at_its_commit_is_repeated() -> None:
+    conflict = TransactionConflict("changed since it was read")
+    server = Server(None, "first", conflict, None, None, "second", None)
+    assert await server.pool().transaction(lambda session: session.fetch("a")) == "second"
+    assert server.connections[0].ran == ["begin", "a", "commit", "rollback", "begin", "a", "commit"]
 
 
 async def test_callers_in_sequence_share_one_connection() -> None:

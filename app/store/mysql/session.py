@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from asyncmy import errors
 from asyncmy.connection import Connection
@@ -13,8 +13,6 @@ from app.domain.refusals import StoreUnavailable
 from app.store.mysql.templates import Template
 from app.store.records.rows import Row
 from app.store.server.pool import LockWaitTimeout, TransactionConflict
-
-Result = TypeVar("Result")
 
 ANSWER_SECONDS = 15.0
 """A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
@@ -157,32 +155,26 @@ class MysqlSession:
         if not self._begin_pending:
             return await self._exchange(texts)
         self._begin_pending = False
-        self._in_transaction = True
         return (await self._exchange((BEGIN, *texts)))[1:]
 
+    async def begin(self) -> None:
+        """Begin a transaction, in the round trip of its first statement."""
+        self._in_transaction = self._begin_pending = True
+
     async def commit(self, *texts: bytes) -> list[StatementResult]:
-        """Run the last statements of a transaction and commit it, in one round trip."""
+        """Run the last statements of a transaction and commit it, in one round trip. Without statements, do nothing if
+        the transaction has ended."""
+        if not texts and not self._in_transaction:
+            return []
         results = await self.execute(*texts, COMMIT)
         self._in_transaction = False
         return results[:-1]
 
-    async def transact(self, work: Callable[["MysqlSession"], Awaitable[Result]]) -> Result:
-        """Run the work in one transaction, which begins with its first statement.
-
-        It is committed when the work returns, unless the work has already called `commit`. It is undone when the work
-        raises.
-        """
-        self._begin_pending = True
-        try:
-            result = await work(self)
-            if self._in_transaction:
-                await self.commit()
-            return result
-        except Exception:
-            await self.rollback()
-            raise
-        finally:
-            self._begin_pending = False
+    async def rollback(self) -> None:
+        """Undo the transaction, unless it has ended or the server cannot be reached."""
+        if self._in_transaction and self._is_synchronized and not self._connection.is_broken:
+            await self.execute(ROLLBACK)
+            self._in_transaction = False
 
     async def configure(self) -> None:
         """Apply to a new connection the settings that the statements here rely on."""
@@ -198,12 +190,6 @@ class MysqlSession:
         with translate_errors():
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.ensure_closed()
-
-    async def rollback(self) -> None:
-        """Roll back the running transaction, if one exists and the server can still be reached."""
-        if self._in_transaction and self._is_synchronized and not self._connection.is_broken:
-            await self.execute(ROLLBACK)
-            self._in_transaction = False
 
     async def _exchange(self, texts: Sequence[bytes]) -> list[StatementResult]:
         text = b";".join(texts)

@@ -1,8 +1,7 @@
 """The store on MariaDB or MySQL: the verbs that run for every message, with many callers per transaction."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 from app.broker.ports import Attempt, AttemptResult, Extended, Extension
 from app.domain.delivery import Claim
@@ -20,8 +19,6 @@ from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
 from app.store.url import BadStoreUrl
-
-Result = TypeVar("Result")
 
 MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
 """The first versions that can skip locked rows, read JSON as a table and keep an index in descending order."""
@@ -53,7 +50,7 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
-        return await self._transact(partial(sending.send, drafts=drafts))
+        return await self._pool.transaction(partial(sending.send, drafts=drafts))
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
@@ -66,7 +63,7 @@ class MysqlStore(ServerStore[MysqlSession]):
             await session.commit(attempts.answer_statement(session, attempt, write_receipts(receipts)))
             return AttemptResult(receipts, replayed=False)
 
-        return await self._retry_while_in_use(partial(self._transact, work))
+        return await self._retry_while_in_use(partial(self._pool.transaction, work))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -86,22 +83,22 @@ class MysqlStore(ServerStore[MysqlSession]):
                 await session.rollback()
             return AttemptResult(messages, replayed=False)
 
-        return await self._retry_while_in_use(partial(self._transact, work))
+        return await self._retry_while_in_use(partial(self._pool.transaction, work))
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        return await self._transact(
+        return await self._pool.transaction(
             lambda session: receiving.claim(session, self._clock, claims, session.commit, self._scan_limits)
         )
 
     async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        return await self._transact(
+        return await self._pool.transaction(
             partial(receiving.claim_by_number, clock=self._clock, wanted_claim=claim, numbers=numbers)
         )
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        return await self._transact(partial(settling.remove, removals=removals))
+        return await self._pool.transaction(partial(settling.remove, removals=removals))
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -109,28 +106,25 @@ class MysqlStore(ServerStore[MysqlSession]):
         async def work(session: MysqlSession) -> list[bool]:
             return await settling.remove(session, removals, session.render("count_lock_purge", id=queue_id))
 
-        return await self._transact(work)
+        return await self._pool.transaction(work)
 
     async def _move(self, moves: list[Move]) -> list[bool]:
-        return await self._transact(partial(settling.move, moves=moves))
+        return await self._pool.transaction(partial(settling.move, moves=moves))
 
     async def _release(self, moves: list[Move]) -> list[bool]:
-        return await self._transact(partial(settling.release, moves=moves))
+        return await self._pool.transaction(partial(settling.release, moves=moves))
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
-        return await self._transact(partial(settling.extend, clock=self._clock, extensions=extensions))
+        return await self._pool.transaction(partial(settling.extend, clock=self._clock, extensions=extensions))
 
     # ---- counts ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Also folds the changes of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
-        while await self._transact(counts.fold) == counts.MAX_FOLD_ROWS:
+        while await self._pool.transaction(counts.fold) == counts.MAX_FOLD_ROWS:
             pass
         return deleted
-
-    async def _transact(self, work: Callable[[MysqlSession], Awaitable[Result]]) -> Result:
-        return await self._pool.run(lambda session: session.transact(work))
 
 
 async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> MysqlStore:

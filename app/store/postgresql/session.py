@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -211,23 +211,19 @@ class PostgresqlSession:
         done = await self._await_answer(self._connection.execute(statement.text, *statement.arguments(values)))
         return int(done.rpartition(" ")[2])
 
-    async def transact(self, work: Callable[["PostgresqlSession"], Awaitable[Result]]) -> Result:
-        """Run the work in one transaction. It is committed when the work returns, and undone when the work raises or has
-        called `rollback`."""
+    async def begin(self) -> None:
+        """Begin a transaction."""
         await self._await_answer(self._connection.execute("BEGIN"))
-        try:
-            result = await work(self)
-        except Exception:
-            if self._is_synchronized:
-                await self.rollback()
-            raise
+
+    async def commit(self) -> None:
+        """Commit the transaction, unless it has ended."""
         if self._connection.is_in_transaction():
             await self._await_answer(self._connection.execute("COMMIT"))
-        return result
 
     async def rollback(self) -> None:
-        """Roll the transaction back."""
-        await self._await_answer(self._connection.execute("ROLLBACK"))
+        """Undo the transaction, unless it has ended or the server cannot be reached."""
+        if self._is_synchronized and self._connection.is_in_transaction():
+            await self._await_answer(self._connection.execute("ROLLBACK"))
 
     @property
     def _is_synchronized(self) -> bool:

@@ -1,8 +1,7 @@
 """The message store on PostgreSQL: one statement serves all callers of the same verb."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from app.broker.ports import Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
 from app.domain.delivery import Claim
@@ -19,8 +18,6 @@ from app.store.records.database import BatchObserver, SqlSession
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
-
-Result = TypeVar("Result")
 
 MAX_FOLD_ROWS = 50_000
 """Changes of depths or counts that one statement folds."""
@@ -42,7 +39,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        result = await self._retry_while_in_use(partial(self._transact, work))
+        result = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if not result.replayed:
             self._lower_floors(drafts, result.result)
         return result
@@ -66,7 +63,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
         work = partial(attempts.receive, floors=self._scan_floors, clock=self._clock, claim=claim, attempt=attempt)
         try:
-            return await self._retry_while_in_use(partial(self._transact, work))
+            return await self._retry_while_in_use(partial(self._pool.transaction, work))
         except BaseException:
             # The messages that it claimed are available again, perhaps below a `ScanFloor` that rose over them.
             self._scan_floors.discard(claim.queue_id)
@@ -92,7 +89,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
                 await session.change("count_lock_purge", id=queue_id)
             return removed
 
-        return await self._transact(work)
+        return await self._pool.transaction(work)
 
     async def _remove_in(self, session: SqlSession, removals: Sequence[Removal]) -> list[bool]:
         rows = await settling.settle(session, settling.REMOVE, removals, keep=TOMBSTONE_RETENTION)
@@ -152,9 +149,6 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         # Last, because it looks up the queue of each row.
         await self._pool.change("delete_orphaned_depths")
         return deleted
-
-    async def _transact(self, work: Callable[[PostgresqlSession], Awaitable[Result]]) -> Result:
-        return await self._pool.run(lambda session: session.transact(work))
 
 
 async def open_postgresql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> PostgresqlStore:

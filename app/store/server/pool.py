@@ -48,8 +48,16 @@ class PooledSession(database.SqlSession, Protocol):
         """Return whether another caller may use it: no statement is running on it and the server is still connected."""
         ...
 
-    async def transact(self, work: database.Work[Result]) -> Result:
-        """Run the work in one transaction. It is committed when it returns and undone when it raises."""
+    async def begin(self) -> None:
+        """Begin a transaction."""
+        ...
+
+    async def commit(self) -> Any:
+        """Commit the transaction durably, unless it has ended."""
+        ...
+
+    async def rollback(self) -> None:
+        """Undo the transaction, unless it has ended or the server cannot be reached."""
         ...
 
     async def close(self) -> None:
@@ -81,9 +89,21 @@ class Pool(Generic[AnySession]):
         """Run one named statement as a transaction of its own. Return how many rows it matched."""
         return await self.run(lambda session: session.change(name, **values))
 
-    async def transaction(self, work: database.Work[Result]) -> Result:
-        """Run the work in one transaction. It is committed durably when it returns and undone when it raises."""
-        return await self.run(lambda session: session.transact(work))
+    async def transaction(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
+        """Run the work in one transaction. It is committed durably when the work returns and undone when it raises. The
+        work may also commit it or roll it back."""
+
+        async def transact(session: AnySession) -> Result:
+            await session.begin()
+            try:
+                result = await work(session)
+                await session.commit()
+            except Exception:
+                await session.rollback()
+                raise
+            return result
+
+        return await self.run(transact)
 
     async def run(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
         """Run the work on a connection. Repeat it when it collides with another transaction."""
