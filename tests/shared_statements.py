@@ -39,7 +39,14 @@ class SharedStatementSession(PostgresqlSession):
 
 def _claim_values(values: Mapping[str, Any]) -> dict[str, Any]:
     no_floor = {"floor_time": None, "floor_number": None}
-    return {**values, **no_floor, "most": 1, "before": 0, "secrets": values["secret"], "budget": MAX_RESPONSE_BYTES}
+    return {
+        **values,
+        **no_floor,
+        "max_messages": 1,
+        "slots_before": 0,
+        "secrets": values["secret"],
+        "budget": MAX_RESPONSE_BYTES,
+    }
 
 
 @cache

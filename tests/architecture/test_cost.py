@@ -186,9 +186,9 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
     ),
     "app.store.records.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
-    "app.store.records.statements.OUTLINES_MACRO": (
+    "app.store.records.statements.METADATA_MACRO": (
         "findall",
-        [lambda n: "@outlines(" + "a" * n, lambda n: "@outlines(" * n],
+        [lambda n: "@metadata_of(" + "a" * n, lambda n: "@metadata_of(" * n],
     ),
     "app.store.records.statements.MESSAGE_MACRO": (
         "findall",
@@ -522,7 +522,7 @@ expressions were bounded, lists of messages cost 5,000."""
 @pytest.mark.parametrize("properties", LARGE_PROPERTIES)
 async def test_the_most_expensive_filter_costs_not_much_more_than_a_plain_one(properties: str) -> None:
     envelope = Envelope("id", properties=json.dumps(LARGE_PROPERTIES[properties]).encode())
-    outline = MessageMetadata(
+    metadata = MessageMetadata(
         1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, None, 0, 0, None, None, None, None, None
     )
 
@@ -531,7 +531,7 @@ async def test_the_most_expensive_filter_costs_not_much_more_than_a_plain_one(pr
         least = float("inf")
         for _ in range(MAX_ROUNDS):
             began = time.thread_time()
-            await selecting.select([outline] * 20)
+            await selecting.select([metadata] * 20)
             least = min(least, time.thread_time() - began)
         return least
 

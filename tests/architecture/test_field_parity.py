@@ -95,7 +95,7 @@ def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
     assert rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0)
 
 
-def test_every_column_of_an_outline_lands_in_the_field_of_its_name() -> None:
+def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
     row = [
         ENVELOPE_COLUMNS.get(name, value)
         for name, value in zip(rows.METADATA_COLUMNS, stored(rows.METADATA_COLUMNS), strict=True)

@@ -30,7 +30,7 @@ class ClaimRecorder:
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         found = await self._pool.fetch(name, **values)
         if name in ("claim", "claim_one") and found:
-            self.skipped = found[-1][receiving.SKIPPED] - len(found)
+            self.skipped = found[-1][receiving.ENTRIES_READ] - len(found)
         return found
 
     async def change(self, name: str, /, **values: Any) -> int:

@@ -37,13 +37,13 @@ async def test_metadata_has_every_field_except_the_body(store_fixture: StoreFixt
         queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", "type", properties=b'{"a":1}')
     )
     shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
-    outlines = await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
-    assert [(one.sequence_number, one.envelope, one.body_bytes, one.state, one.lock_token) for one in outlines] == [
+    metadata = await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
+    assert [(one.sequence_number, one.envelope, one.body_bytes, one.state, one.lock_token) for one in metadata] == [
         (one.sequence_number, one.envelope, len(one.body), one.state, one.lock_token) for one in shown
     ]
-    assert outlines[-1].body_bytes == 100_000
+    assert metadata[-1].body_bytes == 100_000
     half = await store_fixture.store.browse_metadata(
-        queue.id, [MessageState.AVAILABLE], outlines[-2].sequence_number, 1
+        queue.id, [MessageState.AVAILABLE], metadata[-2].sequence_number, 1
     )
     assert [one.sequence_number for one in half] == [long]
 

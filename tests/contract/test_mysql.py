@@ -299,7 +299,7 @@ async def test_a_claim_reads_only_the_entries_that_it_locks(store_fixture: Maria
 
     async def work(session: MysqlSession) -> None:
         await session.execute(b"FLUSH STATUS")
-        assert len(await session.fetch("next_available", queue_id=queue.id, most=10)) == 10
+        assert len(await session.fetch("next_available", queue_id=queue.id, limit=10)) == 10
         (read,) = await session.execute(b"SHOW SESSION STATUS LIKE 'Handler_read%'")
         (sorts,) = await session.execute(b"SHOW SESSION STATUS LIKE 'Sort_rows'")
         assert sum(int(count) for _, count in read.rows) <= 20

@@ -118,8 +118,8 @@ VERBS = [
     *(CrashPoint("reply", path) for path in ("messages", "receive", "PATCH", "DELETE", "redrive", "purge")),
 ]
 """`remove` comes first for receive-and-delete, then for two completions, then for the purge of what is locked. `read`
-comes second for the edit, after a look for what was received and deleted, and third for the cancellation. `outlines`
-comes twice for the redrive, then for the purge. `move` comes first for what is redriven, then for the changed queue."""
+comes second for the edit, after a look for what was received and deleted, and third for the cancellation.
+`browse_metadata` comes twice for the redrive, then for the purge. `move` comes first for what is redriven, then for the changed queue."""
 
 SHORT_RUN = {
     CrashPoint("store", "send", "before"),

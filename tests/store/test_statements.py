@@ -10,7 +10,7 @@ from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of
 
 MACRO = re.compile(
-    r"@(now|in\(|for_update|skip_locked|outlines\(|entries\(|([a-z]+\.)?(message|outline|archived|held|tombstone|queue|api_key))|--"
+    r"@(now|in\(|for_update|skip_locked|metadata_of\(|entries\(|([a-z]+\.)?(message|metadata|archived|locked_message|tombstone|queue|api_key))|--"
 )
 TEXT = """
 -- A file begins with what it holds.
@@ -55,11 +55,11 @@ def test_formatted_parameters_are_named_as_often_as_they_occur() -> None:
 
 ENTRIES = """
 -- first: does one thing to many rows
-SELECT asked.place
+SELECT entry.entry_index
 FROM @entries(
     a bigint, b text
-) AS asked
-WHERE asked.a = 1;  -- fence: token
+) AS entry
+WHERE entry.a = 1;  -- fence: token
 """
 
 
@@ -67,10 +67,10 @@ def test_a_statement_over_entries_has_a_form_for_a_single_one() -> None:
     many, one = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
     assert (many.name, one.name) == ("first", "first_one")
     assert many.text == (
-        "SELECT asked.place\nFROM unnest(:a::bigint[], :b::text[]) WITH ORDINALITY AS asked (a, b, place)\nWHERE asked.a = 1"
+        "SELECT entry.entry_index\nFROM unnest(:a::bigint[], :b::text[]) WITH ORDINALITY AS entry (a, b, entry_index)\nWHERE entry.a = 1"
     )
     assert one.text == (
-        "SELECT asked.place\nFROM (SELECT :a::bigint AS a, :b::text AS b, 1 AS place) AS asked\nWHERE asked.a = 1"
+        "SELECT entry.entry_index\nFROM (SELECT :a::bigint AS a, :b::text AS b, 1 AS entry_index) AS entry\nWHERE entry.a = 1"
     )
 
 
@@ -88,7 +88,7 @@ def test_every_macro_is_expanded(engine: Engine) -> None:
 
 def test_columns_may_have_the_prefix_of_a_table() -> None:
     assert render("SELECT @q.queue FROM queue AS q", DIALECTS[Engine.SQLITE]).startswith("SELECT q.id, q.name")
-    assert render("SELECT @held", DIALECTS[Engine.SQLITE]).endswith("properties, :now AS read_at")
+    assert render("SELECT @locked_message", DIALECTS[Engine.SQLITE]).endswith("properties, :now AS read_at")
 
 
 def test_a_weight_may_have_the_prefix_of_a_table() -> None:
@@ -99,10 +99,10 @@ def test_a_weight_may_have_the_prefix_of_a_table() -> None:
 
 @pytest.mark.parametrize("engine", list(Engine))
 def test_metadata_statements_equal_message_statements_without_the_body(engine: Engine) -> None:
-    browse, outlines = (statements_of(engine)[name] for name in ("browse", "browse_metadata"))
-    assert re.findall(r"\bbody\b", outlines.text) == ["body"]
-    assert "LENGTH(body)" in outlines.text
-    assert outlines.text.partition("FROM")[2] == browse.text.partition("FROM")[2]
+    browse, metadata = (statements_of(engine)[name] for name in ("browse", "browse_metadata"))
+    assert re.findall(r"\bbody\b", metadata.text) == ["body"]
+    assert "LENGTH(body)" in metadata.text
+    assert metadata.text.partition("FROM")[2] == browse.text.partition("FROM")[2]
 
 
 @pytest.mark.parametrize("engine", list(Engine))

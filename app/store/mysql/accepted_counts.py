@@ -11,8 +11,8 @@ KEY_COLUMNS = ("first_number", "queue_id", "day")
 
 async def fold(session: MysqlSession) -> int:
     """Add changes of counts to the row of their queue and day. Return how many were folded."""
-    changes = await session.fetch("changed_counts", most=MAX_FOLD_ROWS)
+    changes = await session.fetch("changed_counts", limit=MAX_FOLD_ROWS)
     if changes:
         keys = rows_json(dict(zip(KEY_COLUMNS, change, strict=True)) for change in changes)
-        await session.commit(session.render("fold_accepted", rows=keys), session.render("drop_folded", rows=keys))
+        await session.commit(session.render("fold_accepted", rows=keys), session.render("delete_folded", rows=keys))
     return len(changes)

@@ -22,13 +22,15 @@ async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Ro
     """Return the row of the first try's answer, or no row if this is the first try."""
     try:
         *_, earlier = await session.execute(
-            session.render("attempt_for_update", key=attempt.key),
-            session.render("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.retention),
-            session.render("earlier_attempt", key=attempt.key),
+            session.render("attempt_for_update", attempt_key=attempt.key),
+            session.render(
+                "begin_attempt", attempt_key=attempt.key, fingerprint=attempt.fingerprint, retention=attempt.retention
+            ),
+            session.render("earlier_attempt", attempt_key=attempt.key),
         )
     except LockWaitTimeout as error:
         # Another repeat may have locked the row. Read its answer without a lock.
-        if answered := await session.fetch("earlier_attempt", key=attempt.key):
+        if answered := await session.fetch("earlier_attempt", attempt_key=attempt.key):
             return answered
         raise AttemptInUse from error
     return earlier.rows
@@ -37,5 +39,9 @@ async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Ro
 def answer_statement(session: MysqlSession, attempt: Attempt, answer: str) -> bytes:
     """Return the statement that saves the answer for repeats of the attempt."""
     return session.render(
-        "answer_attempt", key=attempt.key, fingerprint=attempt.fingerprint, answer=answer, keep=attempt.retention
+        "answer_attempt",
+        attempt_key=attempt.key,
+        fingerprint=attempt.fingerprint,
+        answer=answer,
+        retention=attempt.retention,
     )

@@ -26,7 +26,7 @@ NEXT_STATEMENTS: Mapping[MessageState, str] = {
 }
 """The statement that finds the next messages in a state. Deferred messages are only received by number."""
 
-COLUMN: Mapping[str, int] = {name: place for place, name in enumerate(MESSAGE_COLUMNS)}
+COLUMN: Mapping[str, int] = {name: index for index, name in enumerate(MESSAGE_COLUMNS)}
 WEIGHT = len(MESSAGE_COLUMNS)
 """The column with the weight of the message in a row that was scanned."""
 
@@ -68,7 +68,7 @@ class Delivery:
         }
 
     @property
-    def is_light(self) -> bool:
+    def omits_body(self) -> bool:
         """Return whether the row came without its body and properties."""
         return self.row[COLUMN["body"]] is None
 
@@ -135,7 +135,7 @@ async def claim_by_number(
         numbers=numbers_json(wanted),
         queue_id=wanted_claim.queue_id,
         source=wanted_claim.source.value,
-        most=wanted_claim.max_messages,
+        limit=wanted_claim.max_messages,
     )
     by_number = {row[COLUMN["sequence_number"]]: row for row in found}
     in_order = [by_number[number] for number in wanted if number in by_number]
@@ -165,8 +165,8 @@ async def _find(
     limits = {source_key: scan_limits.limit(source_key, most) for source_key, most in requested.items()}
     while True:
         texts = [
-            session.render(NEXT_STATEMENTS[source], queue_id=queue_id, most=most)
-            for (queue_id, source), most in limits.items()
+            session.render(NEXT_STATEMENTS[source], queue_id=queue_id, limit=limit)
+            for (queue_id, source), limit in limits.items()
         ]
         answers = await session.execute(*texts)
         found = {source_key: answer.rows for source_key, answer in zip(limits, answers, strict=True)}
@@ -218,7 +218,7 @@ async def _deliver(
         return [[] for _ in deliveries]
     texts = [session.render("lock", rows=rows_json([delivery.lock_params() for delivery in all_deliveries]))]
     # Large bodies are read only now, when their delivery is certain, in the same round trip.
-    if large := [delivery.sequence_number for delivery in all_deliveries if delivery.is_light]:
+    if large := [delivery.sequence_number for delivery in all_deliveries if delivery.omits_body]:
         texts.append(session.render("large_bodies", numbers=large))
     answers = await execute(*texts)
     omitted = {number: (properties, body) for number, properties, body in answers[1].rows} if large else {}

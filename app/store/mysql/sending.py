@@ -56,7 +56,7 @@ async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execu
         "send", (dict(zip(DRAFT_COLUMNS, draft_row(draft), strict=True)) for draft in drafts)
     )
     # The clock is read once, so that all rows are of one day.
-    clock_statements = [session.render("start_clock", queues=len(queue_ids), queue_ids=queue_ids)]
+    clock_statements = [session.render("start_clock", queue_count=len(queue_ids), queue_ids=queue_ids)]
     stored: list[StatementResult] = []
     try:
         for insert in inserts:

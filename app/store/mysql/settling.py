@@ -47,7 +47,11 @@ async def release(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
 async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Extension]) -> list[Extended | None]:
     """Extend locks. Return None for a lock that has ended. Several extensions of one lock build on each other."""
     entries = [
-        {**_token_params(extension.token), "queue_id": extension.queue_id, "evidence": extension.expired_generation}
+        {
+            **_token_params(extension.token),
+            "queue_id": extension.queue_id,
+            "expired_generation": extension.expired_generation,
+        }
         for extension in extensions
     ]
     read_started_at = clock.monotonic()
@@ -85,8 +89,8 @@ async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Mov
         {
             **_token_params(settlement.token),
             "queue_id": settlement.queue_id,
-            "above": settlement.fence.generation_above,
-            "up_to": settlement.fence.max_generation,
+            "generation_above": settlement.fence.generation_above,
+            "max_generation": settlement.fence.max_generation,
         }
         for settlement in settlements
     ]
@@ -104,7 +108,7 @@ async def _fetch_locked(
     session: MysqlSession, name: str, entries: Sequence[Mapping[str, Any]]
 ) -> Sequence[Sequence[Any]]:
     """Run a locking statement over rows in ascending order, each with its index among the entries."""
-    indexed = [{**row, "place": index} for index, row in enumerate(entries)]
+    indexed = [{**row, "entry_index": index} for index, row in enumerate(entries)]
     return await session.fetch(name, rows=rows_json(sorted(indexed, key=lambda row: row["sequence_number"])))
 
 

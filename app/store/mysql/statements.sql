@@ -14,7 +14,7 @@
 -- start_clock: read the clock for the statements that follow, and count how many of these queues are deleted
 --
 -- A plain SELECT waits for no lock. A subquery of the INSERT would wait for a change of a queue that holds its row.
-SELECT @now, :queues - COUNT(*) INTO @clock, @gone FROM queue WHERE id @in(:queue_ids);
+SELECT @now, :queue_count - COUNT(*) INTO @clock, @missing_queues FROM queue WHERE id @in(:queue_ids);
 
 -- read_clock: the clock as read, and the step between the numbers of one statement (in a cluster, not 1)
 SELECT @clock, @@SESSION.auto_increment_increment;
@@ -27,7 +27,8 @@ INSERT INTO message (
     expires_at
 )
 VALUES (
-    IF(@gone = 0, :queue_id, NULL), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body, :content_digest,
+    IF(@missing_queues = 0, :queue_id, NULL), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body,
+    :content_digest,
     IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
@@ -38,26 +39,26 @@ VALUES (
 -- A queue may have been deleted since they were stored.
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
 SELECT
-    LAST_INSERT_ID(), given.queue_id, @clock DIV 86400000000,
+    LAST_INSERT_ID(), entry.queue_id, @clock DIV 86400000000,
     COALESCE(
-        (SELECT name FROM queue WHERE id = given.queue_id),
-        (SELECT name FROM deleted_queue WHERE id = given.queue_id)
+        (SELECT name FROM queue WHERE id = entry.queue_id),
+        (SELECT name FROM deleted_queue WHERE id = entry.queue_id)
     ),
-    given.accepted
+    entry.accepted
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     accepted BIGINT PATH '$.accepted'
-)) AS given;
+)) AS entry;
 
 -- ids_for_update: lock those message ids that are known; fails at once if another transaction has locked one
 SELECT 1
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
-)) AS asked
-STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
-    ON known.queue_id = asked.queue_id
-    AND known.message_id = CAST(asked.message_id AS BINARY)
+)) AS entry
+STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
+    ON recent.queue_id = entry.queue_id
+    AND recent.message_id = CAST(entry.message_id AS BINARY)
 FOR UPDATE NOWAIT;
 
 -- insert_ids: insert message ids of queues; waits for another transaction that does so at the same time
@@ -66,15 +67,15 @@ VALUES (:queue_id, :message_id, 0, 0, 0, 0)
 ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
 
 -- first_receipts: the first receipts for these message ids, within the window of each
-SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
+SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, recent.state
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
-)) AS asked
-STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
-    ON known.queue_id = asked.queue_id
-    AND known.message_id = CAST(asked.message_id AS BINARY)
-WHERE known.remove_at > @now;
+)) AS entry
+STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
+    ON recent.queue_id = entry.queue_id
+    AND recent.message_id = CAST(entry.message_id AS BINARY)
+WHERE recent.remove_at > @now;
 
 -- save_receipts: save the receipts of these message ids
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -84,38 +85,38 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     enqueued_at BIGINT PATH '$.enqueued_at',
     state SMALLINT PATH '$.state',
     duplicate_window BIGINT PATH '$.duplicate_window'
-)) AS given
-STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
-    ON known.queue_id = given.queue_id
-    AND known.message_id = CAST(given.message_id AS BINARY)
-SET known.sequence_number = given.sequence_number,
-    known.enqueued_at = given.enqueued_at,
-    known.state = given.state,
-    known.remove_at = given.enqueued_at + given.duplicate_window;
+)) AS entry
+STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
+    ON recent.queue_id = entry.queue_id
+    AND recent.message_id = CAST(entry.message_id AS BINARY)
+SET recent.sequence_number = entry.sequence_number,
+    recent.enqueued_at = entry.enqueued_at,
+    recent.state = entry.state,
+    recent.remove_at = entry.enqueued_at + entry.duplicate_window;
 
 -- ---- receiving --------------------------------------------------------------------------------------------------------
 
--- next_available: lock the next messages of a queue in order of delivery, skipping locked ones; see @light
-SELECT @light
+-- next_available: lock the next messages of a queue in order of delivery, skipping locked ones; see @inline_message
+SELECT @inline_message
 FROM message FORCE INDEX (message_next)
 WHERE queue_id = :queue_id
   AND state = 1
   AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- next_dead_lettered: lock the next messages of a dead-letter queue, oldest first
-SELECT @light
+SELECT @inline_message
 FROM message FORCE INDEX (message_by_state)
 WHERE queue_id = :queue_id
   AND state = 5
 ORDER BY sequence_number
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- candidates: available messages after a position in the order of delivery, without their bodies
-SELECT @m.outline
+SELECT @m.metadata
 FROM (
     (
         SELECT priority, available_at, sequence_number FROM message FORCE INDEX (message_next)
@@ -125,7 +126,7 @@ FROM (
           AND available_at >= :available_at
           AND (available_at > :available_at OR sequence_number > :sequence_number)
           AND (expires_at IS NULL OR expires_at > @now)
-        ORDER BY available_at, sequence_number LIMIT :most
+        ORDER BY available_at, sequence_number LIMIT :limit
     )
     UNION ALL
     (
@@ -134,25 +135,25 @@ FROM (
           AND state = 1
           AND priority < :priority
           AND (expires_at IS NULL OR expires_at > @now)
-        ORDER BY priority DESC, available_at, sequence_number LIMIT :most
+        ORDER BY priority DESC, available_at, sequence_number LIMIT :limit
     )
     ORDER BY priority DESC, available_at, sequence_number
-    LIMIT :most
+    LIMIT :limit
 ) AS chosen
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.priority DESC, chosen.available_at, chosen.sequence_number;
 
 -- by_number: lock those messages of one queue, given by number, that are in one state, up to a maximum
-SELECT @m.light
-FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS asked
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
+SELECT @m.inline_message
+FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS requested
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = requested.sequence_number
 WHERE m.queue_id = :queue_id
   AND m.state = :source
   AND (m.expires_at IS NULL OR m.expires_at > @now OR m.state = 5)
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
--- large_bodies: what `light` has omitted of messages that this transaction has locked
+-- large_bodies: what `inline_message` has omitted of messages that this transaction has locked
 SELECT sequence_number, properties, body
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers);
@@ -165,74 +166,74 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     read_at BIGINT PATH '$.read_at',
     locked_until BIGINT PATH '$.locked_until',
     receiver_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.receiver_id'
-)) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 SET m.state = 2,
-    m.home_state = given.home_state,
+    m.home_state = entry.home_state,
     m.delivery_count = m.delivery_count + 1,
-    m.lock_token = FROM_BASE64(given.lock_token),
-    m.locked_until = given.locked_until,
+    m.lock_token = FROM_BASE64(entry.lock_token),
+    m.locked_until = entry.locked_until,
     m.lock_generation = 0,
-    m.receiver_id = given.receiver_id,
-    m.first_delivered_at = COALESCE(m.first_delivered_at, given.read_at),
-    m.last_delivered_at = given.read_at;
+    m.receiver_id = entry.receiver_id,
+    m.first_delivered_at = COALESCE(m.first_delivered_at, entry.read_at),
+    m.last_delivered_at = entry.read_at;
 
 -- ---- settling ---------------------------------------------------------------------------------------------------------
 
 -- fence_holds: lock the messages that still pass their fence
-SELECT asked.place
+SELECT entry.entry_index
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
-    place INT PATH '$.place',
+    entry_index INT PATH '$.entry_index',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    above INT PATH '$.above',
-    up_to INT PATH '$.up_to'
-)) AS asked
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
-WHERE m.queue_id = asked.queue_id -- fence: queue
+    generation_above INT PATH '$.generation_above',
+    max_generation INT PATH '$.max_generation'
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
+WHERE m.queue_id = entry.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
-  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
-  AND (m.locked_until > @now OR asked.above < -1) -- fence: time
-  AND m.lock_generation > asked.above -- fence: generation
-  AND m.lock_generation <= asked.up_to -- fence: generation
+  AND m.lock_token = FROM_BASE64(entry.lock_token) -- fence: token
+  AND (m.locked_until > @now OR entry.generation_above < -1) -- fence: time
+  AND m.lock_generation > entry.generation_above -- fence: generation
+  AND m.lock_generation <= entry.max_generation -- fence: generation
 FOR UPDATE SKIP LOCKED;
 
 -- lock_ended: lock the messages whose lock has ended, by its time or by an expired generation
-SELECT asked.place
+SELECT entry.entry_index
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
-    place INT PATH '$.place',
+    entry_index INT PATH '$.entry_index',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    above INT PATH '$.above'
-)) AS asked
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
-WHERE m.queue_id = asked.queue_id -- fence: queue
+    generation_above INT PATH '$.generation_above'
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
+WHERE m.queue_id = entry.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
-  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
+  AND m.lock_token = FROM_BASE64(entry.lock_token) -- fence: token
   AND (
       m.locked_until <= @now -- fence: time
-      OR m.lock_generation = asked.above -- fence: generation
+      OR m.lock_generation = entry.generation_above -- fence: generation
   )
 FOR UPDATE SKIP LOCKED;
 
 -- extendable: lock the messages whose lock has not ended, and read what an extension changes
-SELECT asked.place, m.lock_generation, m.locked_until, @now
+SELECT entry.entry_index, m.lock_generation, m.locked_until, @now
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
-    place INT PATH '$.place',
+    entry_index INT PATH '$.entry_index',
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    evidence INT PATH '$.evidence'
-)) AS asked
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = asked.sequence_number
-WHERE m.queue_id = asked.queue_id -- fence: queue
+    expired_generation INT PATH '$.expired_generation'
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
+WHERE m.queue_id = entry.queue_id -- fence: queue
   AND m.state = 2 -- fence: locked
-  AND m.lock_token = FROM_BASE64(asked.lock_token) -- fence: token
+  AND m.lock_token = FROM_BASE64(entry.lock_token) -- fence: token
   AND m.locked_until > @now -- fence: time
-  AND m.lock_generation > asked.evidence -- fence: generation
-  AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at) -- fence: taking
+  AND m.lock_generation > entry.expired_generation -- fence: generation
+  AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at) -- fence: revocation
 FOR UPDATE SKIP LOCKED;
 
 -- extend: extend the locks that were found extendable
@@ -240,39 +241,39 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     generation INT PATH '$.generation',
     locked_until BIGINT PATH '$.locked_until'
-)) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
-SET m.lock_generation = given.generation,
-    m.locked_until = given.locked_until;
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
+SET m.lock_generation = entry.generation,
+    m.locked_until = entry.locked_until;
 
 -- archive_settled: copy messages as they end
 INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
-SELECT @m.archived, given.queue, given.outcome, @now, @now + given.retention
+SELECT @m.archived, entry.queue, entry.outcome, @now, @now + entry.retention
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     queue VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.queue',
     outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     retention BIGINT PATH '$.retention'
-)) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number;
 
 -- delete_settled: delete messages from their queues
 DELETE m
-FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
+FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (sequence_number BIGINT PATH '$')) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number;
 
 -- add_tombstones: leave tombstones of deliveries that end here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT
-    m.sequence_number, m.lock_token, m.queue_id, given.outcome, given.state,
-    LEAST(m.locked_until, @now), @now + given.keep
+    m.sequence_number, m.lock_token, m.queue_id, entry.outcome, entry.state,
+    LEAST(m.locked_until, @now), @now + entry.tombstone_retention
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
     state SMALLINT PATH '$.state',
-    keep BIGINT PATH '$.keep'
-)) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number;
+    tombstone_retention BIGINT PATH '$.tombstone_retention'
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number;
 
 -- move: move messages whose lock ends here into their next state
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
@@ -284,16 +285,16 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     reason TEXT CHARACTER SET utf8mb4 PATH '$.dead_letter_reason',
     description TEXT CHARACTER SET utf8mb4 PATH '$.dead_letter_description',
     properties MEDIUMTEXT CHARACTER SET utf8mb4 PATH '$.properties'
-)) AS given
-STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = given.sequence_number
-SET m.state = given.state,
-    m.available_at = COALESCE(@now + given.delay, m.available_at),
-    m.failure_count = m.failure_count + given.failures,
-    m.last_failure = COALESCE(given.last_failure, m.last_failure),
-    m.dead_letter_reason = COALESCE(given.reason, m.dead_letter_reason),
-    m.dead_letter_description = COALESCE(given.description, m.dead_letter_description),
-    m.dead_lettered_at = COALESCE(m.dead_lettered_at, IF(given.state = 5, @now, NULL)),
-    m.properties = COALESCE(given.properties, m.properties),
+)) AS entry
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
+SET m.state = entry.state,
+    m.available_at = COALESCE(@now + entry.delay, m.available_at),
+    m.failure_count = m.failure_count + entry.failures,
+    m.last_failure = COALESCE(entry.last_failure, m.last_failure),
+    m.dead_letter_reason = COALESCE(entry.reason, m.dead_letter_reason),
+    m.dead_letter_description = COALESCE(entry.description, m.dead_letter_description),
+    m.dead_lettered_at = COALESCE(m.dead_lettered_at, IF(entry.state = 5, @now, NULL)),
+    m.properties = COALESCE(entry.properties, m.properties),
     m.lock_token = NULL,
     m.locked_until = NULL,
     m.lock_generation = 0,
@@ -326,7 +327,7 @@ SELECT first_number, queue_id, day
 FROM accepted_count FORCE INDEX (PRIMARY)
 WHERE first_number > 0
 ORDER BY first_number
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- fold_accepted: add changes that this transaction has locked to the row of their queue and day
@@ -336,9 +337,9 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     first_number BIGINT PATH '$.first_number',
     queue_id INT PATH '$.queue_id',
     day INT PATH '$.day'
-)) AS given
+)) AS entry
 STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
-    ON c.first_number = given.first_number AND c.queue_id = given.queue_id AND c.day = given.day
+    ON c.first_number = entry.first_number AND c.queue_id = entry.queue_id AND c.day = entry.day
 GROUP BY c.queue_id, c.day
 ORDER BY c.queue_id, c.day
 ON DUPLICATE KEY UPDATE
@@ -346,30 +347,30 @@ ON DUPLICATE KEY UPDATE
     accepted_count.moved = accepted_count.moved + VALUES(moved),
     accepted_count.unarchived = accepted_count.unarchived + VALUES(unarchived);
 
--- drop_folded: delete the changes that this transaction has folded
+-- delete_folded: delete the changes that this transaction has folded
 DELETE c
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     first_number BIGINT PATH '$.first_number',
     queue_id INT PATH '$.queue_id',
     day INT PATH '$.day'
-)) AS given
+)) AS entry
 STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
-    ON c.first_number = given.first_number AND c.queue_id = given.queue_id AND c.day = given.day;
+    ON c.first_number = entry.first_number AND c.queue_id = entry.queue_id AND c.day = entry.day;
 
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
 -- attempt_for_update: fail if another transaction makes the same attempt at this moment
-SELECT 1 FROM attempt WHERE attempt_key = :key FOR UPDATE NOWAIT;
+SELECT 1 FROM attempt WHERE attempt_key = :attempt_key FOR UPDATE NOWAIT;
 
 -- begin_attempt: record an attempt unless it is known
 INSERT INTO attempt (attempt_key, fingerprint, remove_at)
-VALUES (:key, :fingerprint, @now + :keep)
+VALUES (:attempt_key, :fingerprint, @now + :retention)
 ON DUPLICATE KEY UPDATE attempt_key = attempt.attempt_key;
 
 -- earlier_attempt: the fingerprint and answer of the first attempt with this key; no row if it is new or removed
 SELECT fingerprint, answer
 FROM attempt
-WHERE attempt_key = :key
+WHERE attempt_key = :attempt_key
   AND answer IS NOT NULL
   AND remove_at > @now;
 
@@ -377,8 +378,8 @@ WHERE attempt_key = :key
 UPDATE attempt
 SET fingerprint = :fingerprint,
     answer = :answer,
-    remove_at = @now + :keep
-WHERE attempt_key = :key;
+    remove_at = @now + :retention
+WHERE attempt_key = :attempt_key;
 
 -- was_migrated: a row if a migration has recorded its revision here
 SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'alembic_version';
@@ -386,14 +387,16 @@ SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND tabl
 -- ---- lock on the database ---------------------------------------------------------------------------------------------
 
 -- acquire_exclusive: take all named locks of this database, so that no other process serves it, until disconnection
-WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
+--
+-- Every release uses these names, so that processes of different releases exclude each other.
+WITH RECURSIVE named_lock (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM named_lock WHERE number < 256)
 SELECT COUNT(*) = SUM(GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0))
-FROM seat;
+FROM named_lock;
 
 -- acquire_shared: take one named lock of this database, so that no process can serve it exclusively
-WITH RECURSIVE seat (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM seat WHERE number < 256)
+WITH RECURSIVE named_lock (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM named_lock WHERE number < 256)
 SELECT EXISTS (
-    SELECT 1 FROM seat
+    SELECT 1 FROM named_lock
     WHERE GET_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE())), 0) = 1
     LIMIT 1
 );
@@ -415,41 +418,41 @@ SELECT @m.message
 FROM (
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
-        WHERE queue_id = :queue_id AND state = :first AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :first_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     )
     UNION ALL
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
-        WHERE queue_id = :queue_id AND state = :second AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :second_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     )
     UNION ALL
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
-        WHERE queue_id = :queue_id AND state = :third AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :third_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     )
     UNION ALL
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
-        WHERE queue_id = :queue_id AND state = :fourth AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :fourth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     )
     UNION ALL
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
-        WHERE queue_id = :queue_id AND state = :fifth AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :fifth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     )
     ORDER BY sequence_number
-    LIMIT :most
+    LIMIT :limit
 ) AS chosen
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = chosen.sequence_number
 ORDER BY chosen.sequence_number;
 
 -- browse_metadata: the same messages without their bodies
-@outlines(browse)
+@metadata_of(browse)
 
 -- read_many: messages of a queue by number, in any state
 SELECT @message
@@ -459,7 +462,7 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
 
 -- read_metadata: the same messages without their bodies
-@outlines(read_many)
+@metadata_of(read_many)
 
 -- still_locked: messages whose lock has not expired
 SELECT @message
@@ -490,12 +493,12 @@ FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS n
 WHERE named.queue_id NOT IN (SELECT id FROM queue);
 
 -- expired_locks: locks past their time, oldest first
-SELECT @held
+SELECT @locked_message
 FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
   AND state = 2
 ORDER BY locked_until
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- due: scheduled messages that are due, earliest first
@@ -504,7 +507,7 @@ FROM message FORCE INDEX (message_due)
 WHERE state = 3
   AND available_at <= @now -- fence: time
 ORDER BY available_at
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- expired_for_update: lock those of these messages that are unchanged and past their time to live
@@ -527,32 +530,32 @@ WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 DELETE s
 FROM (
     SELECT sequence_number, lock_token FROM settlement
-    WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
-) AS old
+) AS expired
 STRAIGHT_JOIN settlement AS s FORCE INDEX (PRIMARY)
-    ON s.sequence_number = old.sequence_number
-    AND s.lock_token = old.lock_token;
+    ON s.sequence_number = expired.sequence_number
+    AND s.lock_token = expired.lock_token;
 
 -- delete_expired_attempts: delete answers of attempts past their time
 DELETE a
 FROM (
     SELECT attempt_key FROM attempt
-    WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
-) AS old
-STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = old.attempt_key;
+) AS expired
+STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = expired.attempt_key;
 
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
-DELETE known
+DELETE recent
 FROM (
     SELECT queue_id, message_id FROM recent_id
-    WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
+    WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
-) AS old
-STRAIGHT_JOIN recent_id AS known FORCE INDEX (PRIMARY)
-    ON known.queue_id = old.queue_id
-    AND known.message_id = old.message_id;
+) AS expired
+STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
+    ON recent.queue_id = expired.queue_id
+    AND recent.message_id = expired.message_id;
 
 -- first_unsealed: the unsealed message with the earliest removal time, from some time on
 SELECT sequence_number, remove_at, @now - settled_at
@@ -569,7 +572,7 @@ WHERE export_batch IS NULL -- fence: sealed
   AND remove_at >= :since
   AND remove_at <= :until
 ORDER BY export_batch, remove_at
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- seal: put messages that this transaction has locked into a batch
@@ -587,12 +590,12 @@ WHERE export_batch = :number
 ORDER BY sequence_number;
 
 -- delete_expired_batches: delete records of batches that were removed long ago
-DELETE FROM export_batch WHERE removed_at <= @now - :keep AND number < :before ORDER BY removed_at LIMIT :most;
+DELETE FROM export_batch WHERE removed_at <= @now - :retention AND number < :before ORDER BY removed_at LIMIT :limit;
 
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, LENGTH(body)
 FROM message FORCE INDEX (message_by_state)
 WHERE queue_id = :queue_id
 ORDER BY state, sequence_number
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;

@@ -20,7 +20,7 @@ async def send(session: PostgresqlSession, drafts: Sequence[Draft], attempt: Att
     if earlier is not None:
         return AttemptResult(read_receipts(earlier), replayed=True)
     receipts = await sending.send(session, drafts)
-    await session.change("answer_attempt", key=attempt.key, answer=write_receipts(receipts))
+    await session.change("answer_attempt", attempt_key=attempt.key, answer=write_receipts(receipts))
     return AttemptResult(receipts, replayed=False)
 
 
@@ -33,7 +33,7 @@ async def receive(
         return AttemptResult(await receiving.still_locked(session, clock, read_tokens(earlier)), replayed=True)
     messages = await receiving.claim_one(session, floors, clock, claim)
     if messages:
-        await session.change("answer_attempt", key=attempt.key, answer=write_tokens(messages))
+        await session.change("answer_attempt", attempt_key=attempt.key, answer=write_tokens(messages))
     else:
         await session.rollback()
     return AttemptResult(messages, replayed=False)
@@ -45,9 +45,11 @@ async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:
 
     Refuses with `KeyReused`. Raises `AttemptInUse` if the first try is still running.
     """
-    if await session.fetch("begin_attempt", key=attempt.key, fingerprint=attempt.fingerprint, keep=attempt.retention):
+    if await session.fetch(
+        "begin_attempt", attempt_key=attempt.key, fingerprint=attempt.fingerprint, retention=attempt.retention
+    ):
         return None
-    found = await session.fetch("earlier_attempt", key=attempt.key)
+    found = await session.fetch("earlier_attempt", attempt_key=attempt.key)
     if not found:
         raise AttemptInUse
     return stored_answer(found, attempt)

@@ -21,8 +21,8 @@ MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
     rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
-SLOT, SKIPPED, TRUNCATED_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
-"""The columns after the message: its slot, how many index entries the scan has passed, and the first slot whose message
+SLOT, ENTRIES_READ, TRUNCATED_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
+"""The columns after the message: its slot, how many index entries the scan has read, and the first slot whose message
 exceeded the budget, or None."""
 
 
@@ -147,25 +147,25 @@ async def _serve_all(session: SqlSession, floors: ScanFloors, batch: ClaimBatch)
 async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
     """Fetch the missing messages of the scanned queues, and serve them."""
     slots: list[int] = []
-    most: list[int] = []
+    slot_counts: list[int] = []
     for queue_id in scan.queue_ids:
         slots_before = len(slots)
         for claim_index in batch.claims_on(queue_id):
             slots.extend(repeat(claim_index, batch.missing(claim_index)))
-        most.append(len(slots) - slots_before)
+        slot_counts.append(len(slots) - slots_before)
     read_started_at = batch.clock.monotonic()
     try:
-        found = await _fetch(session, scan, batch, slots, most)
+        found = await _fetch(session, scan, batch, slots, slot_counts)
         for row in found:
             slot: int = row[SLOT]
             batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], read_started_at))
         truncated_at: int | None = found[-1][TRUNCATED_AT] if found else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
-        if found and floors.needs_update(skipped := found[-1][SKIPPED] - len(found)):
+        if found and floors.needs_update(skipped := found[-1][ENTRIES_READ] - len(found)):
             floors.update(
                 scan,
-                _scan_results(scan, most, found, is_truncated=truncated_at is not None),
+                _scan_results(scan, slot_counts, found, is_truncated=truncated_at is not None),
                 skipped,
                 found[-1][READ_AT],
             )
@@ -178,9 +178,9 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
 
 
 async def _fetch(
-    session: SqlSession, scan: Scan, batch: ClaimBatch, slots: Sequence[int], most: Sequence[int]
+    session: SqlSession, scan: Scan, batch: ClaimBatch, slots: Sequence[int], slot_counts: Sequence[int]
 ) -> Sequence[Row]:
-    """Fetch a message for each slot, which is the index of its claim. `most` counts the slots of each scanned queue."""
+    """Fetch a message for each slot, which is the index of its claim. `slot_counts` counts those of each scanned queue."""
     claims = [batch.claims[claim_index] for claim_index in slots]
     positions = scan.positions()
     if len(claims) == 1 and not positions:
@@ -190,18 +190,18 @@ async def _fetch(
             "claim_one",
             queue_id=claim.queue_id,
             secret=token_bytes(SECRET_BYTES),
-            duration=claim.lock_duration,
+            lock_duration=claim.lock_duration,
             receiver_id=claim.receiver_id,
         )
     return await session.fetch(
         "claim",
         queue_id=scan.queue_ids,
-        most=most,
-        before=list(accumulate(most, initial=0))[:-1],
+        max_messages=slot_counts,
+        slots_before=list(accumulate(slot_counts, initial=0))[:-1],
         floor_time=[time for time, _ in positions],
         floor_number=[number for _, number in positions],
         secrets=token_bytes(SECRET_BYTES * len(claims)),
-        duration=[claim.lock_duration for claim in claims],
+        lock_duration=[claim.lock_duration for claim in claims],
         receiver_id=[claim.receiver_id for claim in claims],
         budget=batch.budget(),
     )
@@ -236,7 +236,7 @@ async def _serve_claimable(
 
 
 def _scan_results(
-    scan: Scan, most: Sequence[int], found: Sequence[Row], *, is_truncated: bool
+    scan: Scan, slot_counts: Sequence[int], found: Sequence[Row], *, is_truncated: bool
 ) -> dict[int, ScanResult]:
     """Return the result of a scan by queue. A scan that the budget truncated exhausts no queue."""
     last: dict[int, tuple[int, ScanPosition]] = {}
@@ -245,7 +245,7 @@ def _scan_results(
     counts = Counter(row[QUEUE_ID] for row in found)
     return {
         queue_id: ScanResult(last.get(queue_id), is_exhausted=not is_truncated and counts[queue_id] < wanted)
-        for queue_id, wanted in zip(scan.queue_ids, most, strict=True)
+        for queue_id, wanted in zip(scan.queue_ids, slot_counts, strict=True)
     }
 
 
@@ -256,9 +256,9 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
         found = await session.fetch(
             "claim_dead_letters",
             queue_id=claim.queue_id,
-            most=claim.max_messages,
+            limit=claim.max_messages,
             secrets=token_bytes(SECRET_BYTES * claim.max_messages),
-            duration=claim.lock_duration,
+            lock_duration=claim.lock_duration,
             receiver_id=claim.receiver_id,
             budget=claim.max_bytes,
         )
@@ -272,12 +272,12 @@ async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbe
     read_started_at = clock.monotonic()
     found = await session.fetch(
         "claim_by_number",
-        number=wanted,
+        numbers=wanted,
         queue_id=claim.queue_id,
         source=claim.source.value,
-        most=claim.max_messages,
+        limit=claim.max_messages,
         secrets=token_bytes(SECRET_BYTES * len(wanted)),
-        duration=claim.lock_duration,
+        lock_duration=claim.lock_duration,
         receiver_id=claim.receiver_id,
         budget=claim.max_bytes,
     )

@@ -34,7 +34,8 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     entries = [rows.draft_row(draft) for draft in drafts]
-    stored = await fetch_entries(session, "send", rows.DRAFT_COLUMNS, entries, queues=_queue_ids(drafts))
+    queue_ids = _distinct_queue_ids(drafts)
+    stored = await fetch_entries(session, "send", rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)
     if not stored:
         raise QueueGone
     return [
@@ -46,10 +47,13 @@ async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
     """Return the receipts that are known of these drafts with different ids, by index."""
     windows = [draft.duplicate_window for draft in drafts.values()]
-    queues = _queue_ids(drafts.values())
+    queue_ids = _distinct_queue_ids(drafts.values())
     try:
         stored = await session.fetch(
-            "send_unless_repeated", **_draft_columns(drafts.values()), duplicate_window=windows, queues=queues
+            "send_unless_repeated",
+            **_draft_columns(drafts.values()),
+            duplicate_window=windows,
+            distinct_queue_ids=queue_ids,
         )
     except LockWaitTimeout as error:
         raise MessageIdInUse from error
@@ -79,7 +83,7 @@ async def _first_receipts(session: SqlSession, repeated: dict[MessageIdKey, int]
     }
 
 
-def _queue_ids(drafts: Iterable[Draft]) -> list[int]:
+def _distinct_queue_ids(drafts: Iterable[Draft]) -> list[int]:
     return sorted({draft.queue_id for draft in drafts})
 
 

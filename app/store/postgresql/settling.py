@@ -110,10 +110,10 @@ MOVE_COLUMNS = (
     "dead_letter_reason",
     "dead_letter_description",
     "properties",
-    "above",
-    "up_to",
+    "generation_above",
+    "max_generation",
 )
-REMOVE = Settlement("remove", ("queue", "outcome", "retention", "above", "up_to"), _removal_values)
+REMOVE = Settlement("remove", ("queue", "outcome", "retention", "generation_above", "max_generation"), _removal_values)
 MOVE = Settlement("move", MOVE_COLUMNS, _move_values)
 RELEASE = Settlement("release", MOVE_COLUMNS, _move_values)
-EXTEND = Settlement("extend", ("by", "evidence"), _extension_values)
+EXTEND = Settlement("extend", ("duration", "expired_generation"), _extension_values)

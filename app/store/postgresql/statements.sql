@@ -1,9 +1,10 @@
 -- The statements that PostgreSQL runs for every message, and those whose syntax differs from common.sql.
 --
--- Many callers share one statement. Their values are arrays that become rows; `place` is the index of an entry, from 1.
--- A caller that is alone runs a statement whose name ends in `_one`, because arrays and sums over them cost more than the
--- work itself. `@entries` makes both of one text. Each statement is a transaction of its own. It skips a row that another
--- transaction has locked: the request for that row has no effect, and the requests for all other rows proceed.
+-- Many callers share one statement. Their values are arrays that become rows. `entry_index` is the index of an entry,
+-- from 1, and `slot` that of a requested message. A caller that is alone runs a statement whose name ends in `_one`,
+-- because arrays and sums over them cost more than the work itself. `@entries` makes both of one text. Each statement is
+-- a transaction of its own. It skips a row that another transaction has locked: the request for that row has no effect,
+-- and the requests for all other rows proceed.
 --
 -- A plan is made once per connection, perhaps while the planner takes the tables for empty. So each statement leaves it
 -- one plan that is good at any size: a LATERAL finds rows one by one, and cannot be reordered because it locks them or
@@ -33,14 +34,14 @@ WITH stored AS (
         :body_kind::smallint[], :body::bytea[], :content_digest::bytea[]
     ) WITH ORDINALITY AS draft (
         queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body,
-        content_digest, place
+        content_digest, entry_index
     )
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     WHERE NOT EXISTS (
-        SELECT FROM unnest(:queues::int[]) AS asked (id)
-        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
+        SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
+        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = required.id)
     )
-    ORDER BY draft.place
+    ORDER BY draft.entry_index
     RETURNING sequence_number, enqueued_at, state, queue_id
 ),
 tally AS MATERIALIZED (
@@ -101,25 +102,25 @@ draft AS MATERIALIZED (
     SELECT
         nextval('message_sequence_number_seq') AS sequence_number,
         CASE WHEN due.at > clock.now THEN 3 ELSE 1 END AS state,
-        clock.now, due.at AS available_at, due.at + given.ttl AS expires_at, given.*
+        clock.now, due.at AS available_at, due.at + entry.ttl AS expires_at, entry.*
     FROM clock
     CROSS JOIN unnest(
         :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
         :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
         :body_kind::smallint[], :body::bytea[], :content_digest::bytea[], :duplicate_window::bigint[]
-    ) WITH ORDINALITY AS given (
-        queue_id, priority, asked_for, delay, ttl, message_id, group_id, headers, properties,
-        body_kind, body, content_digest, duplicate_window, place
+    ) WITH ORDINALITY AS entry (
+        queue_id, priority, requested_available_at, delay, ttl, message_id, group_id, headers, properties,
+        body_kind, body, content_digest, duplicate_window, entry_index
     )
-    CROSS JOIN LATERAL (SELECT greatest(clock.now, given.asked_for, clock.now + given.delay) AS at) AS due
+    CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.requested_available_at, clock.now + entry.delay) AS at) AS due
     WHERE NOT EXISTS (
-        SELECT FROM unnest(:queues::int[]) AS asked (id)
-        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = asked.id)
+        SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
+        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = required.id)
     )
 ),
 -- A concurrent sender of the same id waits here until the other transaction ends.
 first AS (
-    INSERT INTO recent_id AS known (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
+    INSERT INTO recent_id AS recent (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
     SELECT queue_id, message_id, sequence_number, state, now, now + duplicate_window
     FROM draft
     WHERE duplicate_window > 0
@@ -129,7 +130,7 @@ first AS (
         state = excluded.state,
         enqueued_at = excluded.enqueued_at,
         remove_at = excluded.remove_at
-    WHERE known.remove_at <= excluded.enqueued_at
+    WHERE recent.remove_at <= excluded.enqueued_at
     RETURNING sequence_number
 ),
 stored AS (
@@ -164,17 +165,17 @@ accepted AS (
 )
 SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
 FROM draft
-ORDER BY place;
+ORDER BY entry_index;
 
 -- first_receipts: the first receipts for these message ids
-SELECT known.queue_id, known.message_id, known.sequence_number, known.enqueued_at, known.state
-FROM unnest(:queue_id::int[], :message_id::text[]) AS asked (queue_id, message_id)
+SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, recent.state
+FROM unnest(:queue_id::int[], :message_id::text[]) AS entry (queue_id, message_id)
 CROSS JOIN LATERAL (
     SELECT * FROM recent_id
-    WHERE queue_id = asked.queue_id
-      AND message_id = asked.message_id
+    WHERE queue_id = entry.queue_id
+      AND message_id = entry.message_id
     LIMIT 1
-) AS known;
+) AS recent;
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
@@ -183,81 +184,82 @@ CROSS JOIN LATERAL (
 -- Together they weigh no more than the budget, unless the first one alone exceeds it. The scan ends with the second row
 -- beyond the budget. PostgreSQL before 15 cannot end it there: those rows stay locked until the statement ends.
 WITH clock AS MATERIALIZED (
-    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
+    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS entries_read
 ),
 -- Run once, because it is materialized. A second run would lock other rows.
 next AS MATERIALIZED (
-    SELECT row, place, beyond
+    SELECT row, slot, over_budget
     FROM (
         SELECT
-            row, place,
-            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
+            row, slot,
+            count(*) FILTER (WHERE running_weight > :budget AND running_weight > weight)
+                OVER (ROWS UNBOUNDED PRECEDING) AS over_budget
         FROM (
             SELECT
-                ready.row, (wish.before + ready.number)::int AS place, ready.weight,
-                sum(ready.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
+                ready.row, (request.slots_before + ready.number)::int AS slot, ready.weight,
+                sum(ready.weight) OVER (ROWS UNBOUNDED PRECEDING) AS running_weight
             FROM clock
-            CROSS JOIN unnest(:queue_id::int[], :most::int[], :before::int[])
-                WITH ORDINALITY AS wish (queue_id, most, before, place)
+            CROSS JOIN unnest(:queue_id::int[], :max_messages::int[], :slots_before::int[])
+                WITH ORDINALITY AS request (queue_id, max_messages, slots_before, queue_index)
             CROSS JOIN LATERAL (
                 SELECT locked.row, locked.weight, row_number() OVER () AS number
                 FROM (
                     -- Rows are locked one by one as they are scanned, in this order and no more than requested.
-                    SELECT above.row, above.weight
+                    SELECT scanned.row, scanned.weight
                     FROM generate_series(9, 0, -1) AS level (priority)
                     CROSS JOIN LATERAL (
                         SELECT m.ctid AS row, @m.weight AS weight
                         FROM message AS m
-                        WHERE m.queue_id = wish.queue_id
+                        WHERE m.queue_id = request.queue_id
                           AND m.state = 1
                           AND m.priority = level.priority
                           AND (m.available_at, m.sequence_number) >= (
-                              coalesce((:floor_time::bigint[])[10 * wish.place - level.priority], 0),
-                              coalesce((:floor_number::bigint[])[10 * wish.place - level.priority], 0)
+                              coalesce((:floor_time::bigint[])[10 * request.queue_index - level.priority], 0),
+                              coalesce((:floor_number::bigint[])[10 * request.queue_index - level.priority], 0)
                           )
                           AND (m.expires_at IS NULL OR m.expires_at > clock.now)
                         ORDER BY m.available_at, m.sequence_number
                         FOR UPDATE SKIP LOCKED
-                    ) AS above
-                    LIMIT wish.most
+                    ) AS scanned
+                    LIMIT request.max_messages
                 ) AS locked
             ) AS ready
         ) AS found
     ) AS measured
-    WHERE beyond < 2
+    WHERE over_budget < 2
 ),
--- Index entries passed, counted when all rows are found. Those that were not found are of dead or locked rows.
-way AS MATERIALIZED (
+-- Index entries that the scan has read, counted when all rows are found. The others belong to dead or locked rows.
+scan AS MATERIALIZED (
     SELECT
-        min(place) FILTER (WHERE beyond > 0) AS cut_at,
-        pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock) AS passed
+        min(slot) FILTER (WHERE over_budget > 0) AS truncated_at,
+        pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT entries_read FROM clock) AS entries_read
     FROM next
 )
 UPDATE message AS m SET
     state = 2,
     home_state = 1,
     delivery_count = m.delivery_count + 1,
-    lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-    locked_until = clock.now + (:duration::bigint[])[next.place],
+    lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
+    locked_until = clock.now + (:lock_duration::bigint[])[next.slot],
     lock_generation = 0,
-    receiver_id = (:receiver_id::text[])[next.place],
+    receiver_id = (:receiver_id::text[])[next.slot],
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
-FROM clock, way, next
+FROM clock, scan, next
 WHERE m.ctid = next.row
-  AND next.beyond = 0
-RETURNING @m.message, next.place, way.passed, way.cut_at;
+  AND next.over_budget = 0
+RETURNING @m.message, next.slot, scan.entries_read, scan.truncated_at;
 
 -- claim_one: lock the next message of one queue, from the start of the queue; columns as `claim` has them
 --
 -- The index holds all priorities in the order of delivery. The scan ends with the first row that no other transaction has
 -- locked, so this statement locks the row that it takes and no other.
 WITH clock AS MATERIALIZED (
-    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
+    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS entries_read
 ),
 -- Run once, because it is materialized. A second run would lock another row.
 next AS MATERIALIZED (
-    SELECT ready.row, clock.now, clock.passed
+    SELECT ready.row, clock.now, clock.entries_read
     FROM clock
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row
@@ -275,7 +277,7 @@ UPDATE message AS m SET
     home_state = 1,
     delivery_count = m.delivery_count + 1,
     lock_token = :secret,
-    locked_until = next.now + :duration,
+    locked_until = next.now + :lock_duration,
     lock_generation = 0,
     receiver_id = :receiver_id,
     first_delivered_at = coalesce(m.first_delivered_at, next.now),
@@ -283,20 +285,21 @@ UPDATE message AS m SET
 FROM next
 WHERE m.ctid = next.row
 RETURNING
-    @m.message, 1 AS place,
-    pg_stat_get_xact_tuples_returned('message_next'::regclass) - next.passed AS passed, NULL::int AS cut_at;
+    @m.message, 1 AS slot,
+    pg_stat_get_xact_tuples_returned('message_next'::regclass) - next.entries_read AS entries_read,
+    NULL::int AS truncated_at;
 
 -- claimable_queues: which of these queues have a message to claim, the clock, and the number of skipped index entries
 WITH clock AS MATERIALIZED (
-    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS passed
+    SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS entries_read
 ),
 ready AS MATERIALIZED (
-    SELECT wish.queue_id
+    SELECT request.queue_id
     FROM clock
-    CROSS JOIN unnest(:queue_id::int[]) AS wish (queue_id)
+    CROSS JOIN unnest(:queue_id::int[]) AS request (queue_id)
     WHERE EXISTS (
         SELECT FROM message AS m
-        WHERE m.queue_id = wish.queue_id
+        WHERE m.queue_id = request.queue_id
           AND m.state = 1
           AND (m.expires_at IS NULL OR m.expires_at > clock.now)
     )
@@ -304,47 +307,48 @@ ready AS MATERIALIZED (
 SELECT
     coalesce(array_agg(queue_id), '{}'),
     (SELECT now FROM clock),
-    pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT passed FROM clock)
+    pg_stat_get_xact_tuples_returned('message_next'::regclass) - (SELECT entries_read FROM clock)
 FROM ready;
 
 -- claim_dead_letters: lock the next messages of one dead-letter queue, by number
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 found AS (
     SELECT
-        locked.row, locked.weight, row_number() OVER ()::int AS place,
-        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
+        locked.row, locked.weight, row_number() OVER ()::int AS slot,
+        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS running_weight
     FROM (
         SELECT m.ctid AS row, @m.weight AS weight FROM message AS m
         WHERE m.queue_id = :queue_id
           AND m.state = 5
         ORDER BY m.sequence_number
-        LIMIT :most
+        LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
 next AS MATERIALIZED (
     SELECT * FROM (
         SELECT
-            row, place,
-            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
+            row, slot,
+            count(*) FILTER (WHERE running_weight > :budget AND running_weight > weight)
+                OVER (ROWS UNBOUNDED PRECEDING) AS over_budget
         FROM found
     ) AS measured
-    WHERE beyond < 1
+    WHERE over_budget < 1
 ),
 claimed AS (
     UPDATE message AS m SET
         state = 2,
         home_state = 5,
         delivery_count = m.delivery_count + 1,
-        lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-        locked_until = clock.now + :duration,
+        lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
+        locked_until = clock.now + :lock_duration,
         lock_generation = 0,
         receiver_id = :receiver_id,
         first_delivered_at = coalesce(m.first_delivered_at, clock.now),
         last_delivered_at = clock.now
     FROM clock, next
     WHERE m.ctid = next.row
-    RETURNING @m.message, next.place
+    RETURNING @m.message, next.slot
 ),
 counted AS (
     INSERT INTO depth (queue_id, dead_lettered)
@@ -353,7 +357,7 @@ counted AS (
 SELECT * FROM claimed;
 
 -- candidates: available messages after a position in the order of delivery, without their bodies
-SELECT @m.outline
+SELECT @m.metadata
 FROM unnest('{1}'::smallint[]) AS available (state)
 CROSS JOIN generate_series(:priority::int, 0, -1) AS level (priority)
 CROSS JOIN LATERAL (
@@ -369,21 +373,21 @@ CROSS JOIN LATERAL (
       )
       AND (expires_at IS NULL OR expires_at > @now)
     ORDER BY available_at, sequence_number
-    LIMIT :most
+    LIMIT :limit
 ) AS m
-LIMIT :most;
+LIMIT :limit;
 
 -- claim_by_number: lock those messages of one queue, given by number, that are in one state
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 found AS (
     SELECT
-        locked.row, locked.weight, wish.place::int AS place,
-        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS sum
+        locked.row, locked.weight, request.slot::int AS slot,
+        sum(locked.weight) OVER (ROWS UNBOUNDED PRECEDING) AS running_weight
     FROM clock
-    CROSS JOIN unnest(:number::bigint[]) WITH ORDINALITY AS wish (sequence_number, place)
+    CROSS JOIN unnest(:numbers::bigint[]) WITH ORDINALITY AS request (sequence_number, slot)
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row, @m.weight AS weight FROM message AS m
-        WHERE m.sequence_number = wish.sequence_number
+        WHERE m.sequence_number = request.sequence_number
           AND m.queue_id = :queue_id
           AND m.state = :source
           AND (m.state = 5 OR m.expires_at IS NULL OR m.expires_at > clock.now)
@@ -391,29 +395,30 @@ found AS (
     ) AS locked
 ),
 next AS MATERIALIZED (
-    SELECT row, place FROM (
+    SELECT row, slot FROM (
         SELECT
-            row, place,
-            count(*) FILTER (WHERE sum > :budget AND sum > weight) OVER (ROWS UNBOUNDED PRECEDING) AS beyond
+            row, slot,
+            count(*) FILTER (WHERE running_weight > :budget AND running_weight > weight)
+                OVER (ROWS UNBOUNDED PRECEDING) AS over_budget
         FROM found
     ) AS measured
-    WHERE beyond < 1
-    LIMIT :most
+    WHERE over_budget < 1
+    LIMIT :limit
 ),
 claimed AS (
     UPDATE message AS m SET
         state = 2,
         home_state = m.state,
         delivery_count = m.delivery_count + 1,
-        lock_token = substring(:secrets::bytea FROM 16 * next.place - 15 FOR 16),
-        locked_until = clock.now + :duration,
+        lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
+        locked_until = clock.now + :lock_duration,
         lock_generation = 0,
         receiver_id = :receiver_id,
         first_delivered_at = coalesce(m.first_delivered_at, clock.now),
         last_delivered_at = clock.now
     FROM clock, next
     WHERE m.ctid = next.row
-    RETURNING @m.message, next.place
+    RETURNING @m.message, next.slot
 ),
 counted AS (
     INSERT INTO depth (queue_id, deferred, dead_lettered)
@@ -428,39 +433,39 @@ SELECT * FROM claimed;
 -- remove: delete locked messages from their queues, into the archive or leaving a tombstone
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, asked.place, asked.queue, asked.outcome, asked.retention, held.row
+    SELECT clock.now, entry.entry_index, entry.queue, entry.outcome, entry.retention, locked.row
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int,
-        queue text, outcome text, retention bigint, above int, up_to int
-    ) AS asked
+        queue text, outcome text, retention bigint, generation_above int, max_generation int
+    ) AS entry
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row
         FROM message AS m
-        WHERE m.sequence_number = asked.sequence_number
-          AND m.queue_id = asked.queue_id  -- fence: queue
+        WHERE m.sequence_number = entry.sequence_number
+          AND m.queue_id = entry.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
-          AND m.lock_token = asked.lock_token  -- fence: token
-          AND (m.locked_until > clock.now OR asked.above < -1) IS TRUE  -- fence: time
-          AND m.lock_generation > asked.above  -- fence: generation
-          AND m.lock_generation <= asked.up_to  -- fence: generation
+          AND m.lock_token = entry.lock_token  -- fence: token
+          AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
+          AND m.lock_generation > entry.generation_above  -- fence: generation
+          AND m.lock_generation <= entry.max_generation  -- fence: generation
         FOR UPDATE SKIP LOCKED
-    ) AS held
+    ) AS locked
 ),
-gone AS (
+removed AS (
     DELETE FROM message AS m
     USING ended
     WHERE m.ctid = ended.row
-    RETURNING ended.now, ended.place, ended.queue, ended.outcome, ended.retention, @m.archived
+    RETURNING ended.now, ended.entry_index, ended.queue, ended.outcome, ended.retention, @m.archived
 ),
 counted AS (
     INSERT INTO depth (queue_id, total)
-    SELECT queue_id, -count(*) FROM gone GROUP BY queue_id
+    SELECT queue_id, -count(*) FROM removed GROUP BY queue_id
 ),
 unarchived AS (
     INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
     SELECT min(sequence_number), queue_id, enqueued_at / 86400000000, min(queue), count(*)
-    FROM gone
+    FROM removed
     WHERE retention = 0 AND content_digest IS NOT NULL
     GROUP BY queue_id, enqueued_at / 86400000000
     ON CONFLICT (first_number, queue_id, day) DO UPDATE
@@ -469,39 +474,39 @@ unarchived AS (
 archived AS (
     INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
     SELECT @archived, queue, outcome, now, now + retention
-    FROM gone
+    FROM removed
     WHERE retention > 0
 ),
-remembered AS (
+tombstones AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, now, now + :keep
-    FROM gone
-    WHERE retention < :keep
+    SELECT sequence_number, lock_token, queue_id, outcome, now, now + :tombstone_retention
+    FROM removed
+    WHERE retention < :tombstone_retention
 )
-SELECT place FROM gone;
+SELECT entry_index FROM removed;
 
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, asked.*, held.*
+    SELECT clock.now, entry.*, locked.*
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
         delay bigint, failures int, last_failure text, dead_letter_reason text,
-        dead_letter_description text, properties text, above int, up_to int
-    ) AS asked
+        dead_letter_description text, properties text, generation_above int, max_generation int
+    ) AS entry
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row
         FROM message AS m
-        WHERE m.sequence_number = asked.sequence_number
-          AND m.queue_id = asked.queue_id  -- fence: queue
+        WHERE m.sequence_number = entry.sequence_number
+          AND m.queue_id = entry.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
-          AND m.lock_token = asked.lock_token  -- fence: token
-          AND (m.locked_until > clock.now OR asked.above < -1) IS TRUE  -- fence: time
-          AND m.lock_generation > asked.above  -- fence: generation
-          AND m.lock_generation <= asked.up_to  -- fence: generation
+          AND m.lock_token = entry.lock_token  -- fence: token
+          AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
+          AND m.lock_generation > entry.generation_above  -- fence: generation
+          AND m.lock_generation <= entry.max_generation  -- fence: generation
         FOR UPDATE SKIP LOCKED
-    ) AS held
+    ) AS locked
 ),
 moved AS (
     UPDATE message AS m SET
@@ -520,7 +525,8 @@ moved AS (
     FROM ended
     WHERE m.ctid = ended.row
     RETURNING
-        ended.place, ended.sequence_number, ended.lock_token, ended.queue_id, ended.outcome, ended.state, ended.now,
+        ended.entry_index, ended.sequence_number, ended.lock_token, ended.queue_id,
+        ended.outcome, ended.state, ended.now,
         m.priority, m.available_at
 ),
 counted AS (
@@ -532,36 +538,36 @@ counted AS (
     WHERE state > 2
     GROUP BY queue_id
 ),
-remembered AS (
+tombstones AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :keep
+    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :tombstone_retention
     FROM moved
 )
-SELECT place, priority, available_at FROM moved;
+SELECT entry_index, priority, available_at FROM moved;
 
 -- release: free messages whose lock has ended, leaving tombstones dated with the lock's end, at the latest now
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, asked.*, held.*
+    SELECT clock.now, entry.*, locked.*
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
         delay bigint, failures int, last_failure text, dead_letter_reason text,
-        dead_letter_description text, properties text, above int
-    ) AS asked
+        dead_letter_description text, properties text, generation_above int
+    ) AS entry
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row, m.locked_until
         FROM message AS m
-        WHERE m.sequence_number = asked.sequence_number
-          AND m.queue_id = asked.queue_id  -- fence: queue
+        WHERE m.sequence_number = entry.sequence_number
+          AND m.queue_id = entry.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
-          AND m.lock_token = asked.lock_token  -- fence: token
+          AND m.lock_token = entry.lock_token  -- fence: token
           AND (
               m.locked_until <= clock.now  -- fence: time
-              OR m.lock_generation = asked.above  -- fence: generation
+              OR m.lock_generation = entry.generation_above  -- fence: generation
           )
         FOR UPDATE SKIP LOCKED
-    ) AS held
+    ) AS locked
 ),
 moved AS (
     UPDATE message AS m SET
@@ -580,7 +586,8 @@ moved AS (
     FROM ended
     WHERE m.ctid = ended.row
     RETURNING
-        ended.place, ended.sequence_number, ended.lock_token, ended.queue_id, ended.outcome, ended.state, ended.now,
+        ended.entry_index, ended.sequence_number, ended.lock_token, ended.queue_id,
+        ended.outcome, ended.state, ended.now,
         least(ended.locked_until, ended.now) AS ended_at, m.priority, m.available_at
 ),
 counted AS (
@@ -592,38 +599,40 @@ counted AS (
     WHERE state > 2
     GROUP BY queue_id
 ),
-remembered AS (
+tombstones AS (
     INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, state, ended_at, now + :keep
+    SELECT sequence_number, lock_token, queue_id, outcome, state, ended_at, now + :tombstone_retention
     FROM moved
 )
-SELECT place, priority, available_at FROM moved;
+SELECT entry_index, priority, available_at FROM moved;
 
 -- extend: extend locks that have not ended; the generation grows by one
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 live AS MATERIALIZED (
-    SELECT clock.now, asked.place, asked.by, held.row, held.before
+    SELECT clock.now, entry.entry_index, entry.duration, locked.row, locked.previous_locked_until
     FROM clock
-    CROSS JOIN @entries(sequence_number bigint, lock_token bytea, queue_id int, by bigint, evidence int) AS asked
+    CROSS JOIN @entries(
+        sequence_number bigint, lock_token bytea, queue_id int, duration bigint, expired_generation int
+    ) AS entry
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row, m.locked_until AS before
+        SELECT m.ctid AS row, m.locked_until AS previous_locked_until
         FROM message AS m
-        WHERE m.sequence_number = asked.sequence_number
-          AND m.queue_id = asked.queue_id  -- fence: queue
+        WHERE m.sequence_number = entry.sequence_number
+          AND m.queue_id = entry.queue_id  -- fence: queue
           AND m.state = 2  -- fence: locked
-          AND m.lock_token = asked.lock_token  -- fence: token
+          AND m.lock_token = entry.lock_token  -- fence: token
           AND (m.locked_until > clock.now) IS TRUE  -- fence: time
-          AND m.lock_generation > asked.evidence  -- fence: generation
-          AND NOT EXISTS (SELECT FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at)  -- fence: taking
+          AND m.lock_generation > entry.expired_generation  -- fence: generation
+          AND NOT EXISTS (SELECT FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at)  -- fence: revocation
         FOR UPDATE SKIP LOCKED
-    ) AS held
+    ) AS locked
 )
 UPDATE message AS m SET
-    locked_until = greatest(m.locked_until, live.now + live.by),
+    locked_until = greatest(m.locked_until, live.now + live.duration),
     lock_generation = m.lock_generation + 1
 FROM live
 WHERE m.ctid = live.row
-RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
+RETURNING live.entry_index, m.lock_generation, m.locked_until, live.now, live.previous_locked_until;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
@@ -631,9 +640,9 @@ RETURNING live.place, m.lock_generation, m.locked_until, live.now, live.before;
 --
 -- Nothing is recorded while another transaction makes the same attempt. This one does not wait for it.
 INSERT INTO attempt AS earlier (attempt_key, fingerprint, remove_at)
-SELECT :key::bytea, :fingerprint, clock.now + :keep
+SELECT :attempt_key::bytea, :fingerprint, clock.now + :retention
 FROM (SELECT @now AS now) AS clock
-WHERE pg_try_advisory_xact_lock(hashtextextended(encode(:key::bytea, 'hex'), 0))
+WHERE pg_try_advisory_xact_lock(hashtextextended(encode(:attempt_key::bytea, 'hex'), 0))
 ON CONFLICT (attempt_key) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     answer = NULL,
@@ -642,10 +651,10 @@ WHERE earlier.remove_at <= @now
 RETURNING attempt_key;
 
 -- earlier_attempt: the fingerprint and answer of the first attempt with this key; no row if it is running or removed
-SELECT fingerprint, answer FROM attempt WHERE attempt_key = :key AND remove_at > @now;
+SELECT fingerprint, answer FROM attempt WHERE attempt_key = :attempt_key AND remove_at > @now;
 
 -- answer_attempt: save the answer of an attempt, in the transaction that did its work
-UPDATE attempt SET answer = :answer WHERE attempt_key = :key;
+UPDATE attempt SET answer = :answer WHERE attempt_key = :attempt_key;
 
 -- ---- cold statements in PostgreSQL's syntax -------------------------------------------------------------------------
 
@@ -654,28 +663,30 @@ SELECT @message
 FROM (
     SELECT * FROM message
     WHERE ctid = ANY(ARRAY(
-        SELECT one.row
-        FROM unnest(ARRAY[:first, :second, :third, :fourth, :fifth]::smallint[]) AS asked (state)
+        SELECT in_state.row
+        FROM unnest(
+            ARRAY[:first_state, :second_state, :third_state, :fourth_state, :fifth_state]::smallint[]
+        ) AS requested (state)
         CROSS JOIN LATERAL (
             SELECT ctid AS row, sequence_number FROM message
             WHERE queue_id = :queue_id
-              AND state = asked.state AND state > 0
+              AND state = requested.state AND state > 0
               AND sequence_number > :after
             ORDER BY sequence_number
-            LIMIT :most
-        ) AS one
-        ORDER BY one.sequence_number
-        LIMIT :most
+            LIMIT :limit
+        ) AS in_state
+        ORDER BY in_state.sequence_number
+        LIMIT :limit
     ))
     OFFSET 0
 ) AS found
 ORDER BY sequence_number;
 
 -- browse_metadata: the same messages without their bodies
-@outlines(browse)
+@metadata_of(browse)
 
 -- locked_messages: the facts of locked messages
-SELECT @held
+SELECT @locked_message
 FROM message
 WHERE sequence_number @in(:numbers)
   AND (state = 2) IS TRUE;
@@ -709,39 +720,39 @@ ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
 -- expired_messages: available, scheduled and deferred messages past their time to live
-SELECT late.sequence_number, late.queue_id, late.state
-FROM unnest('{1,3,4}'::smallint[]) AS asked (state)
+SELECT expired.sequence_number, expired.queue_id, expired.state
+FROM unnest('{1,3,4}'::smallint[]) AS expiring (state)
 CROSS JOIN LATERAL (
     SELECT sequence_number, queue_id, state FROM message
-    WHERE state = asked.state
+    WHERE state = expiring.state
       AND expires_at <= @now  -- fence: time
     ORDER BY expires_at
-    LIMIT :most
+    LIMIT :limit
     FOR UPDATE SKIP LOCKED
-) AS late
-LIMIT :most;
+) AS expired
+LIMIT :limit;
 
 -- delete_expired_settlements: delete tombstones past their time
 DELETE FROM settlement WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
 -- delete_expired_attempts: delete answers of attempts past their time
 DELETE FROM attempt WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most FOR UPDATE SKIP LOCKED
+    SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
 -- delete_expired_batches: delete records of batches that were removed long ago
 DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM export_batch
-    WHERE removed_at <= @now - :keep
+    WHERE removed_at <= @now - :retention
       AND number < :before
-    ORDER BY removed_at LIMIT :most
+    ORDER BY removed_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ));
 
@@ -750,7 +761,7 @@ SELECT sequence_number, length(body)
 FROM message
 WHERE queue_id = :queue_id
   AND state > 0
-LIMIT :most
+LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
@@ -771,7 +782,7 @@ WHERE id IS NOT NULL
 -- ---- counting --------------------------------------------------------------------------------------------------------
 
 -- count_messages: the number of messages in each state of these queues; only locked ones are counted row by row
-SELECT known.queue_id, of_state.state, of_state.count
+SELECT queue_depth.queue_id, of_state.state, of_state.count
 FROM (
     SELECT
         queue_id, sum(total) AS total, sum(scheduled) AS scheduled, sum(deferred) AS deferred,
@@ -780,7 +791,7 @@ FROM (
     FROM depth
     WHERE queue_id @in(:queue_ids)
     GROUP BY queue_id
-) AS known
+) AS queue_depth
 CROSS JOIN LATERAL (
     VALUES
         (1, total - locked - scheduled - deferred - dead_lettered),
@@ -793,11 +804,11 @@ SELECT coalesce(sum(total), 0) FROM depth WHERE queue_id = :queue_id;
 
 -- oldest_available: how long the first available message of these queues has waited; a look-up per priority in use
 WITH RECURSIVE first (queue_id, state, priority, available_at) AS (
-    SELECT asked.queue_id, highest.state, highest.priority, highest.available_at
-    FROM unnest(:queue_ids::int[]) AS asked (queue_id)
+    SELECT requested.queue_id, highest.state, highest.priority, highest.available_at
+    FROM unnest(:queue_ids::int[]) AS requested (queue_id)
     CROSS JOIN LATERAL (
         SELECT state, priority, available_at FROM message
-        WHERE queue_id = asked.queue_id
+        WHERE queue_id = requested.queue_id
           AND state = 1
         ORDER BY priority DESC, available_at
         LIMIT 1
@@ -842,7 +853,7 @@ WITH folded AS (
         WHERE queue_id = ANY(ARRAY(SELECT queue_id FROM depth GROUP BY queue_id HAVING count(*) > 1))
         -- Folding one row of each of many queues would leave as many rows as before.
         ORDER BY queue_id
-        LIMIT :most
+        LIMIT :limit
     ))
     RETURNING *
 ),
@@ -860,7 +871,7 @@ WITH folded AS (
         SELECT ctid FROM accepted_count
         WHERE first_number > 0
         ORDER BY first_number
-        LIMIT :most
+        LIMIT :limit
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING *
@@ -887,7 +898,7 @@ WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = depth.queue_id);
 -- was_migrated: a row if a migration has recorded its revision here
 SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL;
 
--- acquire_exclusive: lock the database for this connection alone; returns whether it did. The number spells "presence"
+-- acquire_exclusive: lock the database for this connection alone; returns whether it did. Every release uses this number
 SELECT pg_try_advisory_lock(8102650225890321253);
 
 -- acquire_shared: lock the database together with other shared locks; returns false if it is locked exclusively

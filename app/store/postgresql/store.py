@@ -92,7 +92,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         return await self._pool.transaction(work)
 
     async def _remove_in(self, session: SqlSession, removals: Sequence[Removal]) -> list[bool]:
-        rows = await settling.settle(session, settling.REMOVE, removals, keep=TOMBSTONE_RETENTION)
+        rows = await settling.settle(session, settling.REMOVE, removals, tombstone_retention=TOMBSTONE_RETENTION)
         return [row is not None for row in rows]
 
     async def _move(self, moves: list[Move]) -> list[bool]:
@@ -102,7 +102,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         return await self._settle(settling.RELEASE, moves)
 
     async def _settle(self, settlement: Settlement[Move], moves: list[Move]) -> list[bool]:
-        settled = await settling.settle(self._pool, settlement, moves, keep=TOMBSTONE_RETENTION)
+        settled = await settling.settle(self._pool, settlement, moves, tombstone_retention=TOMBSTONE_RETENTION)
         for move, row in zip(moves, settled, strict=True):
             if row is not None and move.state is MessageState.AVAILABLE:
                 _, priority, available_at = row
@@ -144,7 +144,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         """See `MaintenanceStore`. Also folds the changes of queues' depths and of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
         for statement in ("fold_depths", "fold_accepted"):
-            while await self._pool.fetch(statement, most=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:
+            while await self._pool.fetch(statement, limit=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:
                 pass
         # Last, because it looks up the queue of each row.
         await self._pool.change("delete_orphaned_depths")

@@ -59,7 +59,7 @@ class ArchiveRecords:
 
     async def list_batches(self, after: int, limit: int) -> list[ArchiveBatch]:
         """See `Archive`."""
-        return [rows.batch(row) for row in await self._database.fetch("batches", after=after, most=limit)]
+        return [rows.batch(row) for row in await self._database.fetch("batches", after=after, limit=limit)]
 
     async def trim(self, copy: CopiedBatch) -> TrimResult:
         """See `Archive`."""
@@ -94,7 +94,7 @@ class ArchiveRecords:
     async def _delete_old_records(self, limit: int) -> None:
         """Delete the records of batches that were removed long ago. Keep the newest: the next number follows it."""
         ((following, _),) = await self._database.fetch("next_batch")
-        await self._database.change("delete_expired_batches", before=following - 1, keep=BATCH_KEEP, most=limit)
+        await self._database.change("delete_expired_batches", before=following - 1, retention=BATCH_KEEP, limit=limit)
 
 
 async def _first_unsealed(session: SqlSession, since: Instant) -> UnsealedMessage | None:
@@ -106,7 +106,7 @@ async def _seal(
     session: SqlSession, since: Instant, limits: BatchLimits, version: DigestVersion
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
-    found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, most=limits.max_messages)
+    found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
     chosen = found[: count_that_fit((body_bytes for *_, body_bytes in found), limits.max_body_bytes)]
     if not chosen:
         return None

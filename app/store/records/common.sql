@@ -25,39 +25,39 @@ FROM message
 WHERE sequence_number IN (
     SELECT sequence_number FROM (
         SELECT sequence_number FROM message
-        WHERE queue_id = :queue_id AND state = :first AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :first_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     ) AS in_first
     UNION ALL
     SELECT sequence_number FROM (
         SELECT sequence_number FROM message
-        WHERE queue_id = :queue_id AND state = :second AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :second_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     ) AS in_second
     UNION ALL
     SELECT sequence_number FROM (
         SELECT sequence_number FROM message
-        WHERE queue_id = :queue_id AND state = :third AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :third_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     ) AS in_third
     UNION ALL
     SELECT sequence_number FROM (
         SELECT sequence_number FROM message
-        WHERE queue_id = :queue_id AND state = :fourth AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :fourth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     ) AS in_fourth
     UNION ALL
     SELECT sequence_number FROM (
         SELECT sequence_number FROM message
-        WHERE queue_id = :queue_id AND state = :fifth AND sequence_number > :after
-        ORDER BY sequence_number LIMIT :most
+        WHERE queue_id = :queue_id AND state = :fifth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
     ) AS in_fifth
 )
 ORDER BY sequence_number
-LIMIT :most;
+LIMIT :limit;
 
 -- browse_metadata: the same messages without their bodies
-@outlines(browse)
+@metadata_of(browse)
 
 -- last_sequence_number: the highest sequence number of any message of any queue; null where there is none
 SELECT MAX(sequence_number) FROM message;
@@ -70,10 +70,10 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
 
 -- read_metadata: the same messages without their bodies
-@outlines(read_many)
+@metadata_of(read_many)
 
 -- locked_messages: the facts of locked messages
-SELECT @held
+SELECT @locked_message
 FROM message
 WHERE sequence_number @in(:numbers)
   AND state = 2;
@@ -114,34 +114,34 @@ WHERE sequence_number = :sequence_number
 -- answered_attempt: the fingerprint that belongs to a key, and the saved answer of its attempt
 SELECT fingerprint, answer
 FROM attempt
-WHERE attempt_key = :key
+WHERE attempt_key = :attempt_key
   AND answer IS NOT NULL
   AND remove_at > @now;
 
 -- expired_locks: locks past their time, oldest first
-SELECT @held
+SELECT @locked_message
 FROM message
 WHERE locked_until <= @now  -- fence: time
   AND state = 2
 ORDER BY locked_until
-LIMIT :most
+LIMIT :limit
 @skip_locked;
 
 -- locks_of_queue: locks of one queue that were granted until some time, whether or not they have ended since
-SELECT @held
+SELECT @locked_message
 FROM message
 WHERE queue_id = :queue_id
   AND state = 2
-  AND last_delivered_at <= :given_until
+  AND last_delivered_at <= :granted_until
 ORDER BY sequence_number
-LIMIT :most;
+LIMIT :limit;
 
 -- expired_messages: available, scheduled and deferred messages past their time to live
 SELECT sequence_number, queue_id, state
 FROM message
 WHERE state IN (1, 3, 4)
   AND expires_at <= @now  -- fence: time
-LIMIT :most
+LIMIT :limit
 @skip_locked;
 
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ FROM message
 WHERE state = 3
   AND available_at <= @now  -- fence: time
 ORDER BY available_at
-LIMIT :most
+LIMIT :limit
 @skip_locked;
 
 -- promote: make messages available, ordered by due time
@@ -278,17 +278,17 @@ LIMIT 1;
 -- delete_expired_settlements: delete tombstones past their time
 DELETE FROM settlement
 WHERE (sequence_number, lock_token) IN (
-    SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :most
+    SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
 );
 
 -- delete_expired_attempts: delete answers of attempts past their time
 DELETE FROM attempt
-WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :most);
+WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
 
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id
 WHERE (queue_id, message_id) IN (
-    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :most
+    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit
 );
 
 -- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
@@ -307,7 +307,7 @@ SELECT sequence_number, LENGTH(body)
 FROM message
 WHERE queue_id = :queue_id
 ORDER BY state, sequence_number
-LIMIT :most
+LIMIT :limit
 @skip_locked;
 
 -- deleted_queue: the name and the retention that a queue had
@@ -318,7 +318,7 @@ SELECT queue FROM accepted_count WHERE queue_id = :id LIMIT 1;
 
 -- delete_expired_deleted_queues: delete records of queues that were deleted long ago and have no message left
 DELETE FROM deleted_queue
-WHERE deleted_at <= @now - :keep
+WHERE deleted_at <= @now - :retention
   -- One look-up per queue: an anti-join may read all messages.
   AND (SELECT 1 FROM message WHERE message.queue_id = deleted_queue.id AND message.state > 0 LIMIT 1) IS NULL;
 
@@ -342,7 +342,7 @@ WHERE export_batch IS NULL  -- fence: sealed
   AND remove_at >= :since
   AND remove_at <= :until
 ORDER BY export_batch, remove_at
-LIMIT :most
+LIMIT :limit
 @skip_locked;
 
 -- next_batch: the number that follows the last one
@@ -358,7 +358,7 @@ INSERT INTO export_batch (@batch)
 VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal, :digest_version);
 
 -- batches: sealed batches by number
-SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :most;
+SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :limit;
 
 -- batch_for_update: when a batch was removed (null if it was not), and its digest; locked until the transaction ends
 SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
@@ -394,9 +394,9 @@ WHERE number = :number;
 DELETE FROM export_batch
 WHERE number IN (
     SELECT number FROM export_batch
-    WHERE removed_at <= @now - :keep
+    WHERE removed_at <= @now - :retention
       AND number < :before
-    ORDER BY removed_at LIMIT :most
+    ORDER BY removed_at LIMIT :limit
 );
 
 -- ---- queues ----------------------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ SELECT @queue FROM queue WHERE name = :name;
 SELECT @queue FROM queue WHERE id = :id;
 
 -- page_of_queues: queues by name, after a name
-SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :most;
+SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :limit;
 
 -- newest_lock: when the newest of a queue's locks was granted, 0 if it has none
 SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND state = 2;
@@ -433,7 +433,7 @@ SET settings = :settings,
     version = version + 1,
     updated_at = @now,
     take_locks_until = CASE
-        WHEN :takes_locks = 0 THEN take_locks_until
+        WHEN :revokes_locks = 0 THEN take_locks_until
         WHEN :newest_lock > @now THEN :newest_lock
         ELSE @now
     END
@@ -448,13 +448,13 @@ SELECT id, take_locks_until
 FROM queue
 WHERE take_locks_until IS NOT NULL
 ORDER BY take_locks_until
-LIMIT :most;
+LIMIT :limit;
 
 -- end_revocation: record that the locks of a queue that were granted until some time are revoked
 UPDATE queue
 SET take_locks_until = NULL
 WHERE id = :id
-  AND take_locks_until = :given_until;
+  AND take_locks_until = :granted_until;
 
 -- delete_queue: delete an unchanged queue
 DELETE FROM queue

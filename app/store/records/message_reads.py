@@ -76,7 +76,7 @@ class MessageReads:
             priority=-negated_priority,
             available_at=available_at,
             sequence_number=number,
-            most=limit,
+            limit=limit,
         )
         return [rows.metadata(row) for row in found]
 
@@ -102,13 +102,13 @@ class MessageReads:
         return await self._database.fetch(
             name,
             queue_id=queue_id,
-            first=first,
-            second=second,
-            third=third,
-            fourth=fourth,
-            fifth=fifth,
+            first_state=first,
+            second_state=second,
+            third_state=third,
+            fourth_state=fourth,
+            fifth_state=fifth,
             after=after,
-            most=limit,
+            limit=limit,
         )
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
@@ -138,20 +138,22 @@ class MessageReads:
         return None if answer is None else read_receipts(answer)
 
     async def _stored_answer(self, attempt: Attempt) -> str | None:
-        return stored_answer(await self._database.fetch("answered_attempt", key=attempt.key), attempt)
+        return stored_answer(await self._database.fetch("answered_attempt", attempt_key=attempt.key), attempt)
 
     async def expired_locks(self, limit: int) -> list[LockedMessage]:
         """See `MaintenanceStore`."""
-        return [rows.locked_message(row) for row in await self._database.fetch("expired_locks", most=limit)]
+        return [rows.locked_message(row) for row in await self._database.fetch("expired_locks", limit=limit)]
 
     async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
         """See `MaintenanceStore`."""
-        found = await self._database.fetch("locks_of_queue", queue_id=queue_id, given_until=granted_until, most=limit)
+        found = await self._database.fetch(
+            "locks_of_queue", queue_id=queue_id, granted_until=granted_until, limit=limit
+        )
         return [rows.locked_message(row) for row in found]
 
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
         """See `MaintenanceStore`."""
-        found = await self._database.fetch("expired_messages", most=limit)
+        found = await self._database.fetch("expired_messages", limit=limit)
         return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found]
 
     async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:

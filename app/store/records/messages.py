@@ -111,7 +111,7 @@ class MessageRecords(MessageReads):
         """See `MaintenanceStore`."""
 
         async def work(session: SqlSession) -> Promoted:
-            due = await session.fetch("due", most=limit)
+            due = await session.fetch("due", limit=limit)
             if due:
                 await session.change("promote", numbers=[number for number, _ in due])
             rest = await session.fetch("until_next_due")
@@ -126,10 +126,10 @@ class MessageRecords(MessageReads):
         """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
         removed = 0
         for name in ("delete_expired_settlements", "delete_expired_attempts", "delete_expired_recent_ids"):
-            removed += await self._database.change(name, most=limit)
+            removed += await self._database.change(name, limit=limit)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             removed += await self._purge_orphans(queue_id, limit)
-        await self._database.change("delete_expired_deleted_queues", keep=DELETED_QUEUE_KEEP)
+        await self._database.change("delete_expired_deleted_queues", retention=DELETED_QUEUE_KEEP)
         return removed
 
     async def _purge_orphans(self, queue_id: int, limit: int) -> int:
@@ -138,7 +138,7 @@ class MessageRecords(MessageReads):
         async def work(session: SqlSession) -> int:
             if await session.fetch("queue_by_id", id=queue_id):
                 return 0
-            found = await session.fetch("orphans", queue_id=queue_id, most=limit)
+            found = await session.fetch("orphans", queue_id=queue_id, limit=limit)
             count = count_that_fit((body_bytes for _, body_bytes in found), DEFAULT_BATCH_LIMITS.max_body_bytes)
             if count:
                 deleted_queue = await last_known(session, queue_id)

@@ -58,7 +58,7 @@ class QueueRecords:
 
     async def page(self, after: str, limit: int) -> list[Queue]:
         """See `Queues`."""
-        return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, most=limit)]
+        return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, limit=limit)]
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
         """See `Queues`."""
@@ -73,7 +73,7 @@ class QueueRecords:
                 id=queue.id,
                 version=queue.version,
                 settings=write_settings(settings),
-                takes_locks=int(is_revoking),
+                revokes_locks=int(is_revoking),
                 newest_lock=newest_lock[0][0],
             )
             if not changed:
@@ -84,11 +84,11 @@ class QueueRecords:
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
         """See `Queues`."""
-        return [LockRevocation(*row) for row in await self._database.fetch("revocations", most=limit)]
+        return [LockRevocation(*row) for row in await self._database.fetch("revocations", limit=limit)]
 
     async def end_revocation(self, revocation: LockRevocation) -> None:
         """See `Queues`."""
-        await self._database.change("end_revocation", id=revocation.queue_id, given_until=revocation.granted_until)
+        await self._database.change("end_revocation", id=revocation.queue_id, granted_until=revocation.granted_until)
 
     async def delete(self, queue: Queue) -> bool:
         """See `Queues`. Its messages can no longer be reached. A background loop archives them."""

@@ -62,7 +62,7 @@ MESSAGE_COLUMNS = (
 )
 
 
-LIGHT_COLUMNS = tuple(f"light_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
+INLINE_COLUMNS = tuple(f"inline_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
 """The same columns, with null for the body and properties if these are large."""
 
 

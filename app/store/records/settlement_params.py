@@ -30,5 +30,5 @@ def tombstone_params(settlement: Move | Removal) -> dict[str, Any]:
         "queue_id": settlement.queue_id,
         "outcome": settlement.outcome.value,
         "state": settlement.state.value if isinstance(settlement, Move) else None,
-        "keep": TOMBSTONE_RETENTION,
+        "tombstone_retention": TOMBSTONE_RETENTION,
     }

@@ -9,15 +9,15 @@ written `:name`. These macros stand for text that differs between engines, or th
 `@in(:numbers)`   a test for membership in a list of integers, passed as a Python list that is not empty
 `@for_update`     lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`    the same, but skip rows that another transaction has locked
-`@message`, `@outline`, `@held`, `@tombstone`, `@batch`, `@queue`, `@api_key`
+`@message`, `@metadata`, `@locked_message`, `@tombstone`, `@batch`, `@queue`, `@api_key`
                   the columns from which `rows.py` makes these values, in its order; `@m.message` is those of table `m`
 `@archived`       the columns that a message and the archive share
 `@row_digest`     the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
-`@light`          `@message` with null for a large body and properties, followed by the weight; MySQL only
+`@inline_message`  `@message` with null for a large body and properties, followed by the weight; MySQL only
 `@m.weight`       the bytes that a message of `m` counts for, computed as `weight_of` does
-`@outlines(name)` the statement of this name in the same file, with `@outline` instead of `@message`
+`@metadata_of(name)` the statement of this name in the same file, with `@metadata` instead of `@message`
 `@entries(a int, b text) AS t`
-                  the values of many callers as a table of these columns and `place`, from arrays; PostgreSQL only. The
+                  the values of many callers as a table of these columns and `entry_index`, from arrays; PostgreSQL only. The
                   block defines two statements. The second one has `_one` after its name and takes the values of a single
                   caller as scalars.
 """
@@ -65,10 +65,10 @@ class Dialect:
 
 COLUMNS = {
     "message": rows.MESSAGE_COLUMNS,
-    "light": (*rows.LIGHT_COLUMNS, "weight"),
-    "outline": rows.METADATA_COLUMNS,
+    "inline_message": (*rows.INLINE_COLUMNS, "weight"),
+    "metadata": rows.METADATA_COLUMNS,
     "archived": rows.ARCHIVED_COLUMNS,
-    "held": rows.LOCKED_COLUMNS,
+    "locked_message": rows.LOCKED_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
     "batch": rows.BATCH_COLUMNS,
     "queue": rows.QUEUE_COLUMNS,
@@ -82,15 +82,15 @@ messages are smaller."""
 COMPUTED_COLUMNS = {
     "read_at": "@now AS read_at",
     "body_bytes": "LENGTH(body) AS body_bytes",
-    "light_body": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body",
-    "light_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",
+    "inline_body": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body",
+    "inline_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",
     "weight": "@weight AS weight",
 }
 """Expressions that are no columns of the table. The length is computed without reading the body."""
 
 HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
-OUTLINES_MACRO = re.compile(r"@outlines\(([a-z_]+)\)")
+METADATA_MACRO = re.compile(r"@metadata_of\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
 ENTRIES_MACRO = re.compile(r"@entries\(([^()]*)\) AS ([a-z]+)\b")
@@ -133,7 +133,7 @@ def parse(text: str, dialect: Dialect) -> list[Statement]:
         raise ValueError(f"{dialect.name}: a statement is named twice among {sorted(names)}")
     by_name = dict(zip(names, bodies, strict=True))
     expanded = [
-        OUTLINES_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1outline", by_name[match[1]]), body) for body in bodies
+        METADATA_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1metadata", by_name[match[1]]), body) for body in bodies
     ]
     return [
         Statement(form_name, purpose, render(form, dialect))
@@ -152,12 +152,12 @@ def _forms(name: str, body: str) -> list[tuple[str, str]]:
 def _entries(macro: re.Match[str]) -> str:
     columns = _entry_columns(macro)
     arrays = ", ".join(f":{name}::{kind}[]" for name, kind in columns)
-    return f"unnest({arrays}) WITH ORDINALITY AS {macro[2]} ({', '.join(name for name, _ in columns)}, place)"
+    return f"unnest({arrays}) WITH ORDINALITY AS {macro[2]} ({', '.join(name for name, _ in columns)}, entry_index)"
 
 
 def _single_entry(macro: re.Match[str]) -> str:
     values = ", ".join(f":{name}::{kind} AS {name}" for name, kind in _entry_columns(macro))
-    return f"(SELECT {values}, 1 AS place) AS {macro[2]}"
+    return f"(SELECT {values}, 1 AS entry_index) AS {macro[2]}"
 
 
 def _entry_columns(macro: re.Match[str]) -> list[tuple[str, str]]:

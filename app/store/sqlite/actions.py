@@ -42,7 +42,7 @@ def _store(transaction: Transaction, draft: Draft) -> Receipt:
             sequence_number=number,
             state=state,
             enqueued_at=enqueued_at,
-            window=draft.duplicate_window,
+            duplicate_window=draft.duplicate_window,
         )
     return Receipt(number, draft.envelope.message_id, enqueued_at, rows.STATES[state])
 
@@ -57,13 +57,13 @@ def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
 
 def claim(transaction: Transaction, wanted: Claim) -> list[Message]:
     """Lock the next messages of a queue for a receiver."""
-    found = transaction.rows(NEXT_STATEMENTS[wanted.source], queue_id=wanted.queue_id, most=wanted.max_messages)
+    found = transaction.rows(NEXT_STATEMENTS[wanted.source], queue_id=wanted.queue_id, limit=wanted.max_messages)
     return _lock(transaction, wanted, found)
 
 
 def claim_by_number(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Message]:
     """Lock those of these messages that are in the claim's source state, in this order."""
-    found = transaction.rows("by_number", numbers=numbers, queue_id=claim.queue_id, state=claim.source.value)
+    found = transaction.rows("by_number", numbers=numbers, queue_id=claim.queue_id, source=claim.source.value)
     by_number = {row[0]: row for row in found}
     wanted = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
     return _lock(transaction, claim, wanted[: claim.max_messages])
@@ -92,7 +92,11 @@ def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[
 def remove(transaction: Transaction, removal: Removal) -> bool:
     """Remove a locked message into the archive or leave a tombstone. Return whether the fence held."""
     if not _fence_holds(
-        transaction, "fence_holds", removal, above=removal.fence.generation_above, up_to=removal.fence.max_generation
+        transaction,
+        "fence_holds",
+        removal,
+        generation_above=removal.fence.generation_above,
+        max_generation=removal.fence.max_generation,
     ):
         return False
     numbers = [removal.token.sequence_number]
@@ -118,16 +122,16 @@ def move(transaction: Transaction, settlement: Move) -> bool:
         transaction,
         "fence_holds",
         settlement,
-        above=settlement.fence.generation_above,
-        up_to=settlement.fence.max_generation,
+        generation_above=settlement.fence.generation_above,
+        max_generation=settlement.fence.max_generation,
     ) and _end_lock(transaction, settlement)
 
 
 def release(transaction: Transaction, settlement: Move) -> bool:
     """End an expired lock and move its message. Return whether the fence held."""
-    return _fence_holds(transaction, "lock_ended", settlement, above=settlement.fence.generation_above) and _end_lock(
-        transaction, settlement
-    )
+    return _fence_holds(
+        transaction, "lock_ended", settlement, generation_above=settlement.fence.generation_above
+    ) and _end_lock(transaction, settlement)
 
 
 def _fence_holds(transaction: Transaction, fence: str, settlement: Move | Removal, **generations: int) -> bool:
@@ -159,8 +163,8 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
         sequence_number=number,
         lock_token=extension.token.secret,
         queue_id=extension.queue_id,
-        by=extension.duration,
-        evidence=extension.expired_generation,
+        duration=extension.duration,
+        expired_generation=extension.expired_generation,
     )
     return Extended(*found[0], *before[0], read_started_at=transaction.started_at) if found else None
 
@@ -168,7 +172,7 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
 def fold_accepted(transaction: Transaction) -> None:
     """Add up the counts of accepted messages."""
     transaction.execute("fold_accepted")
-    transaction.execute("drop_folded")
+    transaction.execute("delete_folded")
 
 
 def earlier_answer(transaction: Transaction, attempt: Attempt) -> str | None:
@@ -183,5 +187,5 @@ def save_answer(transaction: Transaction, attempt: Attempt, answer: str) -> None
         attempt_key=attempt.key,
         fingerprint=attempt.fingerprint,
         answer=answer,
-        keep=attempt.retention,
+        retention=attempt.retention,
     )

@@ -32,7 +32,7 @@ WHERE queue_id = :queue_id
 
 -- save_receipt: save the receipt of a message id
 INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at, remove_at)
-VALUES (:queue_id, :message_id, :sequence_number, :state, :enqueued_at, :enqueued_at + :window)
+VALUES (:queue_id, :message_id, :sequence_number, :state, :enqueued_at, :enqueued_at + :duplicate_window)
 ON CONFLICT (queue_id, message_id) DO UPDATE
 SET sequence_number = excluded.sequence_number,
     state = excluded.state,
@@ -48,7 +48,7 @@ WHERE queue_id = :queue_id
   AND state = 1
   AND (expires_at IS NULL OR expires_at > @now)  -- fence: time
 ORDER BY priority DESC, available_at, sequence_number
-LIMIT :most;
+LIMIT :limit;
 
 -- next_dead_lettered: the next messages of a dead-letter queue, and their weights
 SELECT sequence_number, @weight
@@ -56,10 +56,10 @@ FROM message
 WHERE queue_id = :queue_id
   AND state = 5
 ORDER BY sequence_number
-LIMIT :most;
+LIMIT :limit;
 
 -- candidates: available messages after a position in the order of delivery, without their bodies
-SELECT @outline
+SELECT @metadata
 FROM message
 WHERE queue_id = :queue_id
   AND state = 1
@@ -67,21 +67,21 @@ WHERE queue_id = :queue_id
   AND (available_at, sequence_number) > (:available_at, :sequence_number)
   AND (expires_at IS NULL OR expires_at > @now)
 UNION ALL
-SELECT @outline
+SELECT @metadata
 FROM message
 WHERE queue_id = :queue_id
   AND state = 1
   AND priority < :priority
   AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
-LIMIT :most;
+LIMIT :limit;
 
 -- by_number: which of these messages are in this queue and state, and deliverable, and their weights
 SELECT sequence_number, @weight
 FROM message
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue
-  AND state = :state  -- fence: state
+  AND state = :source  -- fence: state
   AND (state = 5 OR expires_at IS NULL OR expires_at > @now);  -- fence: time
 
 -- lock: give messages to a receiver, each with a token of its own
@@ -107,9 +107,9 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
-  AND (locked_until > @now OR :above < -1)  -- fence: time
-  AND lock_generation > :above  -- fence: generation
-  AND lock_generation <= :up_to;  -- fence: generation
+  AND (locked_until > @now OR :generation_above < -1)  -- fence: time
+  AND lock_generation > :generation_above  -- fence: generation
+  AND lock_generation <= :max_generation;  -- fence: generation
 
 -- lock_ended: a row if a lock has ended, by its time or by an expired generation
 SELECT 1
@@ -118,11 +118,11 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
-  AND (locked_until <= @now OR lock_generation = :above);  -- fence: time
+  AND (locked_until <= @now OR lock_generation = :generation_above);  -- fence: time
 
 -- add_tombstones: leave the tombstone of a delivery that ends here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until, @now), @now + :keep
+SELECT sequence_number, lock_token, queue_id, :outcome, :state, MIN(locked_until, @now), @now + :tombstone_retention
 FROM message
 WHERE sequence_number = :sequence_number;
 
@@ -147,15 +147,15 @@ SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
 
 -- extend: extend a lock that has not ended
 UPDATE message
-SET locked_until = MAX(locked_until, @now + :by),
+SET locked_until = MAX(locked_until, @now + :duration),
     lock_generation = lock_generation + 1
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
   AND locked_until > @now  -- fence: time
-  AND lock_generation > :evidence  -- fence: generation
-  AND NOT EXISTS (SELECT 1 FROM queue WHERE id = queue_id AND take_locks_until >= last_delivered_at)  -- fence: taking
+  AND lock_generation > :expired_generation  -- fence: generation
+  AND NOT EXISTS (SELECT 1 FROM queue WHERE id = queue_id AND take_locks_until >= last_delivered_at)  -- fence: revocation
 RETURNING lock_generation, locked_until, @now;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ WHERE attempt_key = :attempt_key
 
 -- save_attempt: save the answer of an attempt, replacing one that was due for removal
 INSERT OR REPLACE INTO attempt (attempt_key, fingerprint, answer, remove_at)
-VALUES (:attempt_key, :fingerprint, :answer, @now + :keep);
+VALUES (:attempt_key, :fingerprint, :answer, @now + :retention);
 
 -- ---- counts of accepted messages ---------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ SET accepted = accepted_count.accepted + excluded.accepted,
     moved = accepted_count.moved + excluded.moved,
     unarchived = accepted_count.unarchived + excluded.unarchived;
 
--- drop_folded: delete the changes that this transaction has folded
+-- delete_folded: delete the changes that this transaction has folded
 DELETE FROM accepted_count WHERE first_number > 0;
 
 -- ---- statements in SQLite's syntax -----------------------------------------------------------------------------------
