@@ -64,8 +64,8 @@ class Lake:
     """A lake in a directory, created by the first commit. Refuses with `BadLake` a directory with other contents."""
 
     def __init__(self, root: str | Path) -> None:
-        if SCHEME.match(str(root)):
-            raise BadLake(f"{root} is a URL, and a lake is a local or shared directory: name its path.")
+        if scheme := SCHEME.match(str(root)):
+            raise BadLake(f"A lake is a local or shared directory, not a URL ({scheme[0]}/...): name its path.")
         self.root = Path(root).absolute()
         if self.root.exists() and not self.root.is_dir():
             raise BadLake(f"{self.root} is a file; a lake is a directory.")

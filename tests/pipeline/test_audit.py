@@ -297,10 +297,13 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     ]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/lake", "gs://bucket", "hdfs:/lake", "file:///srv/lake"])
-def test_a_url_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "scheme"),
+    [("s3://bucket/lake", "s3:"), ("gs://bucket", "gs:"), ("hdfs:/lake", "hdfs:"), ("file:///srv/lake", "file:")],
+)
+def test_a_url_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, scheme: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadLake, match="a lake is a local or shared directory"):
+    with pytest.raises(BadLake, match=rf"A lake is a local or shared directory, not a URL \({scheme}//"):
         Lake(Path(url))
     assert list(tmp_path.iterdir()) == []
 
