@@ -1,11 +1,21 @@
-"""One pass folds all changes of counts, however many exist."""
+"""One pass folds all changes of counts, however many exist, and delays no settlement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 
-from app.domain.queue import Queue
+from app.domain.queue import Queue, QueueSettings
 from app.store.mysql import accepted_counts
+from app.store.open import open_store
 from app.store.postgresql import store
-from tests.contract.store_fixture import PostgresqlFixture, StoreFixture
+from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, completion
+from tests.contract.test_rows_in_use import MIN_LOCK_WAIT
+from tests.faults.polling import wait_until
+from tests.faults.proxies import FaultyProxy
 
 CHANGES = 7
 
@@ -32,3 +42,32 @@ async def test_one_pass_folds_all_changes_of_depths(store_fixture: StoreFixture,
     assert [await store_fixture.store.queues.total(one.id) for one in (queue, other)] == [CHANGES, CHANGES]
     if isinstance(store_fixture, PostgresqlFixture):
         assert await store_fixture.execute("SELECT total FROM depth") == [(CHANGES,), (CHANGES,)]
+
+
+@pytest.fixture
+async def mariadb_fixture(mariadb_url: str) -> AsyncIterator[MariadbFixture]:
+    """An empty store on MariaDB."""
+    mariadb_fixture = MariadbFixture(mariadb_url)
+    await mariadb_fixture.open()
+    yield mariadb_fixture
+    await mariadb_fixture.close()
+
+
+async def test_a_process_that_stops_during_a_fold_delays_no_settlement(
+    mariadb_fixture: MariadbFixture, mariadb_url: str
+) -> None:
+    """A message that leaves without a row in the archive may change the count that its send has made."""
+    queue = await mariadb_fixture.queue(QueueSettings(archive_retention=0))
+    message = await mariadb_fixture.locked(queue)
+    address = urlsplit(mariadb_url)
+    async with FaultyProxy(address.port or 3306).open() as proxy:
+        netloc = address.netloc.replace(f":{address.port}", f":{proxy.port}")
+        stopping = await open_store(address._replace(netloc=netloc).geturl(), mariadb_fixture.clock)
+        proxy.delay_answer_to(lambda piece: b"FROM accepted_count" in piece)
+        folding = asyncio.create_task(stopping.delete_expired(10))
+        await wait_until(lambda: proxy.has_delayed, "the process hears nothing of its fold")
+        async with asyncio.timeout(MIN_LOCK_WAIT):
+            assert await mariadb_fixture.store.remove([completion(queue, message)]) == [True]
+        proxy.resume()
+        await folding
+        await stopping.close()

@@ -46,6 +46,7 @@ UNUSUAL_SETTINGS = (
     "--autocommit=0",
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-doublewrite=0",
+    "--group-concat-max-len=4",
     "--log-bin",
     "--binlog-format=ROW",
     "--sync-binlog=0",
@@ -208,6 +209,14 @@ async def test_a_message_larger_than_a_packet_is_refused_and_affects_no_other(
     assert not isinstance(good, BaseException)
     assert not isinstance(other, BaseException)
     assert sorted(message.body for message in await unusual_fixture.claim(queue)) == [b"good", b"other"]
+
+
+async def test_changes_of_counts_are_folded(unusual_fixture: MariadbFixture) -> None:
+    queue = await unusual_fixture.queue()
+    for _ in range(3):
+        await unusual_fixture.send(queue, b"body")
+    await unusual_fixture.store.delete_expired(10)
+    assert await unusual_fixture.execute("SELECT first_number, accepted FROM accepted_count") == [(0, 3)]
 
 
 async def test_the_clock_ignores_the_time_zone(unusual_fixture: MariadbFixture) -> None:

@@ -322,18 +322,21 @@ GROUP BY m.enqueued_at DIV 86400000000
 ORDER BY NULL
 ON DUPLICATE KEY UPDATE accepted_count.moved = accepted_count.moved + VALUES(moved);
 
--- changed_counts: lock changes of counts that are not folded yet, skipping locked ones
-SELECT first_number, queue_id, day
-FROM accepted_count FORCE INDEX (PRIMARY)
-WHERE first_number > 0
-ORDER BY first_number
-LIMIT :limit
-FOR UPDATE SKIP LOCKED;
+-- lock_changes: lock changes of counts that are not folded yet, skipping locked ones, and keep their keys in @changes
+SELECT JSON_ARRAYAGG(JSON_OBJECT('first_number', first_number, 'queue_id', queue_id, 'day', day)) INTO @changes
+FROM (
+    SELECT first_number, queue_id, day
+    FROM accepted_count FORCE INDEX (PRIMARY)
+    WHERE first_number > 0
+    ORDER BY first_number
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS unfolded;
 
 -- fold_accepted: add changes that this transaction has locked to the row of their queue and day
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted, moved, unarchived)
 SELECT 0, c.queue_id, c.day, MAX(c.queue), SUM(c.accepted), SUM(c.moved), SUM(c.unarchived)
-FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+FROM JSON_TABLE(@changes, '$[*]' COLUMNS (
     first_number BIGINT PATH '$.first_number',
     queue_id INT PATH '$.queue_id',
     day INT PATH '$.day'
@@ -349,7 +352,7 @@ ON DUPLICATE KEY UPDATE
 
 -- delete_folded: delete the changes that this transaction has folded
 DELETE c
-FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
+FROM JSON_TABLE(@changes, '$[*]' COLUMNS (
     first_number BIGINT PATH '$.first_number',
     queue_id INT PATH '$.queue_id',
     day INT PATH '$.day'
