@@ -42,7 +42,7 @@ class Application(FastAPI):
     def __init__(self, context: AppContext) -> None:
         super().__init__(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
         self.add_exception_handler(HTTPException, _framework_problem)
-        self.router.routes += [OperationRoute(OperationHandler(one, context)) for one in OPERATIONS]
+        self.router.routes += [OperationRoute(OperationHandler(operation, context)) for operation in OPERATIONS]
         self.router.routes += [
             OperationRoute(OperationHandler(page, context), include_in_schema=False)
             for page in document_pages(self.openapi)
@@ -59,9 +59,9 @@ class Application(FastAPI):
             method, send = "GET", without_body(send)
         segments = path_segments(scope)
         methods = self._index.methods(segments)
-        if found := methods.get(method):
-            scope["path_params"] = {name: segments[position] for position, name in found.parameters}
-            await found.handler(scope, receive, send)
+        if route := methods.get(method):
+            scope["path_params"] = {name: segments[position] for position, name in route.parameters}
+            await route.handler(scope, receive, send)
             return
         # The framework's router reads an escaped slash as a separator, unless it stays escaped.
         path = "/".join([segment.replace("/", "%2F") for segment in segments])
@@ -75,8 +75,8 @@ class Application(FastAPI):
     def operation_name(self, scope: Scope) -> str | None:
         """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        found = self._index.methods(path_segments(scope)).get(method)
-        return found and found.handler.operation.name
+        route = self._index.methods(path_segments(scope)).get(method)
+        return route and route.handler.operation.name
 
     @cached_property
     def _index(self) -> OperationIndex:

@@ -54,13 +54,13 @@ async def browse(
     a response may, unless it is a single message.
     """
     chosen, next_after = await _select_page(ports, queue, states, message_filter, after, limit)
-    count = count_that_fit((one.weight for one in chosen), ports.limits.max_bytes)
+    count = count_that_fit((selected.weight for selected in chosen), ports.limits.max_bytes)
     if count < len(chosen):
         chosen, next_after = chosen[:count], chosen[count - 1].sequence_number
-    async with ports.limits.budget.reserve(sum(one.weight for one in chosen)):
-        found = await ports.messages.read_many(queue.id, [one.sequence_number for one in chosen])
+    async with ports.limits.budget.reserve(sum(selected.weight for selected in chosen)):
+        messages = await ports.messages.read_many(queue.id, [selected.sequence_number for selected in chosen])
     # A concurrent request may have moved a message to a state that was not requested.
-    return [message for message in found if message.state in states], next_after
+    return [message for message in messages if message.state in states], next_after
 
 
 async def _select_page(

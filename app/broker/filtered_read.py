@@ -29,6 +29,6 @@ async def read_filtered(searches: SearchRegistry, message_filter: Filter, read: 
     """Wait for this read's turn, read messages, and select those that match, in the order given."""
     async with searches.turn(message_filter):
         messages = await read()
-        matches = [select_message(one) for one in await message_filter.select(messages)]
-        weight = sum(MESSAGE_OVERHEAD_BYTES + len(one.envelope.properties) for one in messages)
+        matches = [select_message(metadata) for metadata in await message_filter.select(messages)]
+        weight = sum(MESSAGE_OVERHEAD_BYTES + len(message.envelope.properties) for message in messages)
         return FilteredBatch(matches, len(messages), weight, select_message(messages[-1]) if messages else None)

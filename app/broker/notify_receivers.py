@@ -56,8 +56,8 @@ class ReceiverNotifier:
                 self.searches.note_receivable(wait_key, change.sequence_number, change.position)
             is_scheduled = is_scheduled or change.state is MessageState.SCHEDULED
         for wait_key, receivable in by_wait_key.items():
-            passed = [one.sequence_number for one in receivable if one.may_be_behind_search]
-            self.notifier.notify(wait_key, len(receivable), passed)
+            passed_numbers = [change.sequence_number for change in receivable if change.may_be_behind_search]
+            self.notifier.notify(wait_key, len(receivable), passed_numbers)
         if is_scheduled:
             self.notifier.schedule_changed()
 

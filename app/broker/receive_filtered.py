@@ -182,10 +182,10 @@ class FilteredReceive:
         if self._is_done or not (numbers := self._search.take_missed(self._ports.search_limits.batch_size)):
             return
         batch = await self._read_batch(partial(self._ports.messages.read_metadata, self._claim.queue_id, numbers))
-        matches = [one for one in batch.matches if one.state is self._claim.source]
+        matches = [message for message in batch.matches if message.state is self._claim.source]
         await self._claim_matches(matches)
         self._note_unclaimed(matches)
-        if self.claimed and any(one.sequence_number not in self._numbers for one in matches):
+        if self.claimed and any(message.sequence_number not in self._numbers for message in matches):
             # This request has no room for these messages, and receivers that polled meanwhile did not find them.
             self._ports.waiting.wait_queue.wake(wait_key_of(self._claim.queue_id, self._claim.source))
 
@@ -254,18 +254,22 @@ class FilteredReceive:
             return None
         claim = replace(self._claim, max_messages=missing, max_bytes=budget)
         async with self._ports.limits.budget.reserve(budget):
-            claimed = await self._ports.messages.claim_by_number(claim, [one.sequence_number for one in matches])
+            claimed = await self._ports.messages.claim_by_number(
+                claim, [message.sequence_number for message in matches]
+            )
         self.claimed += claimed
         self._numbers.update(message.sequence_number for message in claimed)
         if len(claimed) == missing:
-            return next(delivery_position(one) for one in reversed(matches) if one.sequence_number in self._numbers)
-        left = budget - sum(map(weight_of, claimed))
-        unclaimed = [one for one in matches if one.sequence_number not in self._numbers]
-        self._is_out_of_bytes = any(one.weight > left for one in unclaimed)
+            return next(
+                delivery_position(message) for message in reversed(matches) if message.sequence_number in self._numbers
+            )
+        bytes_left = budget - sum(map(weight_of, claimed))
+        unclaimed = [message for message in matches if message.sequence_number not in self._numbers]
+        self._is_out_of_bytes = any(message.weight > bytes_left for message in unclaimed)
         self._note_unclaimed(matches)
         return None
 
     def _note_unclaimed(self, matches: Sequence[SelectedMessage]) -> None:
-        for one in matches:
-            if one.sequence_number not in self._numbers:
-                self._search.note_receivable(one.sequence_number, None)
+        for message in matches:
+            if message.sequence_number not in self._numbers:
+                self._search.note_receivable(message.sequence_number, None)

@@ -81,7 +81,8 @@ async def _redrive_batch(ports: RedrivePorts, chunk: Sequence[SelectedMessage], 
         raise queue_full(to_queue)
     moved = await ports.messages.redrive([_redrive(message, to_queue) for message in fitting])
     ports.receivers.notify(
-        StateChange(to_queue.id, one.sequence_number, MessageState.AVAILABLE) for one in compress(fitting, moved)
+        StateChange(to_queue.id, message.sequence_number, MessageState.AVAILABLE)
+        for message in compress(fitting, moved)
     )
     return sum(moved)
 

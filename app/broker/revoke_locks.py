@@ -46,10 +46,10 @@ async def revoke_locks(ports: RevokePorts) -> int:
 
 async def _revoke_batch(ports: RevokePorts, rows: Sequence[LockedMessage]) -> int:
     """Revoke these locks; return how many were still held."""
-    moves = [Move(one.token, one.queue_id, Outcome.ENTITY_CHANGED, one.home_state, fence=ANY_LOCK) for one in rows]
+    moves = [Move(row.token, row.queue_id, Outcome.ENTITY_CHANGED, row.home_state, fence=ANY_LOCK) for row in rows]
     moved = await ports.messages.move(moves)
     # A record left behind would let its holder renew a lock that is gone.
-    await ports.lock_store.delete_records([(one.token, MAX_GENERATION) for one in rows])
+    await ports.lock_store.delete_records([(row.token, MAX_GENERATION) for row in rows])
     ports.counters.count("locks_taken", sum(moved))
     ports.receivers.notify_moved(moves, moved)
     return sum(moved)

@@ -38,23 +38,25 @@ async def select_batches(
     match would never catch up with fast senders.
     """
     after, newest = 0, await messages.last_sequence_number()
-    left = selection.limit
-    while left is None or left > 0:
+    remaining = selection.limit
+    while remaining is None or remaining > 0:
         read = partial(_read, messages, queue, selection, after, newest)
         batch = await read_filtered(searches, selection.message_filter, read)
         if batch.last is None:
             return
         after = batch.last.sequence_number
-        chosen = [one for one in batch.matches if one.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes][
-            :left
-        ]
-        if left is not None:
-            left -= len(chosen)
+        chosen = [
+            message
+            for message in batch.matches
+            if message.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes
+        ][:remaining]
+        if remaining is not None:
+            remaining -= len(chosen)
         yield chosen
 
 
 async def _read(
     messages: SelectStore, queue: Queue, selection: MessageSelection, after: int, newest: int
 ) -> list[MessageMetadata]:
-    found = await messages.browse_metadata(queue.id, selection.states, after, selection.batch_size)
-    return [one for one in found if one.sequence_number <= newest]
+    page = await messages.browse_metadata(queue.id, selection.states, after, selection.batch_size)
+    return [message for message in page if message.sequence_number <= newest]

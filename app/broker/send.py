@@ -82,12 +82,12 @@ async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMe
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
         check_send_enabled(current_queue)
         accepted = [_draft_or_refusal(ports, current_queue, new_message) for new_message in new_messages]
-        drafts = [one for one in accepted if isinstance(one, Draft)]
+        drafts = [entry for entry in accepted if isinstance(entry, Draft)]
         fitting = drafts[: await free_capacity(ports.queue_totals, current_queue, len(drafts))]
         receipts = await ports.messages.send(fitting) if fitting else []
         ports.receivers.notify_sent(fitting, receipts)
         answers = chain(receipts, repeat(queue_full(current_queue)))
-        return [next(answers) if isinstance(one, Draft) else one for one in accepted]
+        return [next(answers) if isinstance(entry, Draft) else entry for entry in accepted]
 
     return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
 

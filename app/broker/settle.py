@@ -84,12 +84,14 @@ class SettlePorts:
 async def settle(ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
     """Settle these deliveries; return a result for each, in order."""
     built = await _build_all(ports, queue, requests)
-    settled = iter(await _settle_all(ports, queue, [one for one in built if isinstance(one, Removal | Move)]))
+    settled = iter(
+        await _settle_all(ports, queue, [settlement for settlement in built if isinstance(settlement, Removal | Move)])
+    )
     answers: list[SettleResult] = []
-    for request, one in zip(requests, built, strict=True):
-        if isinstance(one, Refusal):
-            answers.append(one)
-        elif one is None:
+    for request, settlement in zip(requests, built, strict=True):
+        if isinstance(settlement, Refusal):
+            answers.append(settlement)
+        elif settlement is None:
             answers.append(await resolve_late(ports, queue, request.token, request.outcome))
         else:
             answers.append(next(settled))

@@ -39,7 +39,7 @@ def list_keys_in_database() -> list[dict[str, Any]]:
     """Return the fields of each key."""
 
     async def act(store: Store) -> list[dict[str, Any]]:
-        return [_key_fields(one) for one in await store.keys.list_all()]
+        return [_key_fields(key) for key in await store.keys.list_all()]
 
     return _in_database(act)
 
@@ -64,5 +64,5 @@ def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
         raise typer.Exit(1) from None
 
 
-def _key_fields(one: ApiKey) -> dict[str, Any]:
-    return msgspec.to_builtins(key_view(one))
+def _key_fields(key: ApiKey) -> dict[str, Any]:
+    return msgspec.to_builtins(key_view(key))

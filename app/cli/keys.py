@@ -69,10 +69,10 @@ def list_keys(url: OptionalUrl = None, api_key: Key = None, as_json: AsJson = Fa
 
         keys = database_keys.list_keys_in_database()
     if as_json:
-        for one in keys:
-            show(one)
+        for fields in keys:
+            show(fields)
         return
-    show_table(COLUMNS, [[one.get(column) for column in COLUMNS] for one in keys])
+    show_table(COLUMNS, [[fields.get(column) for column in COLUMNS] for fields in keys])
 
 
 @key.command("revoke")

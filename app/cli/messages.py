@@ -72,11 +72,14 @@ def send(
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:
         fields = {"content_type": content_type or DEFAULT_CONTENT_TYPE, "priority": priority, "delay_seconds": delay}
-        given = {field: value for field, value in fields.items() if value is not None}
+        common_fields = {field: value for field, value in fields.items() if value is not None}
         _send_lines(
             client,
             name,
-            [{**_body(line_number, line, content_type), **given} for line_number, line in _numbered_lines(content)],
+            [
+                {**_body(line_number, line, content_type), **common_fields}
+                for line_number, line in _numbered_lines(content)
+            ],
         )
         return
     headers = {
@@ -84,8 +87,8 @@ def send(
         "peeklock-priority": priority,
         "peeklock-delay-seconds": delay,
     }
-    given = {header: str(value) for header, value in headers.items() if value is not None}
-    answer = client.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given).json()
+    given_headers = {header: str(value) for header, value in headers.items() if value is not None}
+    answer = client.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given_headers).json()
     show(answer) if as_json else typer.echo(f"sent {answer['sequence_number']} ({answer['message_id']})")
 
 
@@ -140,14 +143,14 @@ def browse(
 ) -> None:
     """Show messages without locking or changing them."""
     query = {"state": state, "filter": filter_, "limit": min(limit, 1000)}
-    given = {field: value for field, value in query.items() if value is not None}
-    found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), given), limit))
+    parameters = {field: value for field, value in query.items() if value is not None}
+    messages = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), parameters), limit))
     if as_json:
-        for message in found:
+        for message in messages:
             show(message)
         return
     columns = ("sequence_number", "state", "priority", "message_id", "enqueued_at", "failure_count")
-    show_table(columns, [[message.get(column) for column in columns] for message in found])
+    show_table(columns, [[message.get(column) for column in columns] for message in messages])
 
 
 def _numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:

@@ -43,21 +43,23 @@ def list_queues(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
     client = connect(url, key, as_json)
     queues = list(client.pages("/v1/queues", {}))
     if as_json:
-        for one in queues:
-            show(one)
+        for fields in queues:
+            show(fields)
         return
-    show_table(("queue", "status", *COUNTS), [[one["name"], one["status"], *_counts(one)] for one in queues])
+    show_table(
+        ("queue", "status", *COUNTS), [[fields["name"], fields["status"], *_counts(fields)] for fields in queues]
+    )
 
 
 @queue.command("show")
 def show_queue(name: QueueName, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
     """Show the settings, status and counts of a queue."""
-    found = connect(url, key, as_json).call("GET", queue_path(name))
+    fields = connect(url, key, as_json).call("GET", queue_path(name))
     if as_json:
-        show(found)
+        show(fields)
         return
-    counts = found.pop("counts")
-    show_table(("setting", "value"), [*found.items(), *counts.items()])
+    counts = fields.pop("counts")
+    show_table(("setting", "value"), [*fields.items(), *counts.items()])
 
 
 @queue.command("create")
@@ -120,13 +122,13 @@ def list_dead_letters(
 ) -> None:
     """List the dead-lettered messages of a queue with their reasons."""
     query = _without_none(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
-    found = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
+    messages = list(islice(connect(url, key, as_json).pages(queue_path(name, "messages"), query), limit))
     if as_json:
-        for one in found:
-            show(one)
+        for message in messages:
+            show(message)
         return
     columns = ("sequence_number", "message_id", "failure_count", "dead_letter_reason", "dead_letter_description")
-    show_table(columns, [[one.get(column) for column in columns] for one in found])
+    show_table(columns, [[message.get(column) for column in columns] for message in messages])
 
 
 @dead_letter.command("redrive")
@@ -171,12 +173,12 @@ def _send_settings(client: ApiClient, method: str, name: str, settings: list[str
         show_table(("setting", "value"), list(answer.items()))
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
+def _settings(assignments: list[str] | None) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for one in given or ():
-        name, equals, value = one.partition("=")
+    for assignment in assignments or ():
+        name, equals, value = assignment.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{one} is not NAME=VALUE")
+            raise typer.BadParameter(f"{assignment} is not NAME=VALUE")
         try:
             settings[name] = json.loads(value)
         except ValueError:
@@ -188,8 +190,8 @@ def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _counts(one: dict[str, Any]) -> list[int]:
-    return [one["counts"][state] for state in COUNTS]
+def _counts(queue_fields: dict[str, Any]) -> list[int]:
+    return [queue_fields["counts"][state] for state in COUNTS]
 
 
 def _print_count(client: ApiClient, field: str, number: int) -> None:

@@ -40,8 +40,8 @@ def serve(
     """Run the server until it is stopped."""
     from app.cli import serving
 
-    given = {"host": host, "port": port, "workers": workers, "insecure_no_auth": insecure_no_auth or None}
-    serving.serve({name: value for name, value in given.items() if value is not None})
+    options = {"host": host, "port": port, "workers": workers, "insecure_no_auth": insecure_no_auth or None}
+    serving.serve({name: value for name, value in options.items() if value is not None})
 
 
 def migrate() -> None:

@@ -87,8 +87,8 @@ def misspelt_settings(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         if name.upper().startswith(PREFIX) and name.upper() not in (*known, *CLIENT_VARIABLES):
             # Compared without the common prefix, or all names would resemble each other.
-            rests = [one.removeprefix(PREFIX) for one in known]
-            for nearest in get_close_matches(name.upper().removeprefix(PREFIX), rests, n=1):
+            candidates = [candidate.removeprefix(PREFIX) for candidate in known]
+            for nearest in get_close_matches(name.upper().removeprefix(PREFIX), candidates, n=1):
                 yield name, PREFIX + nearest
 
 

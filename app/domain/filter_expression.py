@@ -76,14 +76,14 @@ def parse_expression(source: str) -> Expression:
 def _tokenize(source: str) -> Iterator[Token]:
     position = 0
     while position < len(source):
-        found = TOKEN_PATTERN.match(source, position)
-        if found is None:
+        match = TOKEN_PATTERN.match(source, position)
+        if match is None:
             raise ValueError(
                 f"This is not a valid CEL expression for a filter: it cannot be parsed from {source[position:][:20]!r} on."
             )
-        if found.lastgroup != "blank":
-            yield Token(str(found.lastgroup), found.group())
-        position = found.end()
+        if match.lastgroup != "blank":
+            yield Token(str(match.lastgroup), match.group())
+        position = match.end()
 
 
 class _Validator:

@@ -79,10 +79,10 @@ class _Addresses:
         parts = urlsplit(url)
         user_info, _, hosts = parts.netloc.rpartition("@")
         username, _, password = map(unquote, user_info.partition(":"))
-        given = {"username": username, "password": password}
+        credentials = {"username": username, "password": password}
         return cls(
             [_address(host, DEFAULT_PORTS[parts.scheme]) for host in hosts.split(",")],
-            {name: value for name, value in given.items() if value},
+            {name: value for name, value in credentials.items() if value},
             [step for step in parts.path.split("/") if step],
         )
 

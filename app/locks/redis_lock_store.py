@@ -91,8 +91,8 @@ class RedisLockStore:
         )
         tokens = list(islice((token for token in interleaved if token is not None), limit))
         # A record may have been prolonged since, or be gone; only the record itself proves that it has expired.
-        found = zip(tokens, await self.expired_generations(tokens), strict=True)
-        return [(token, generation) for token, generation in found if generation != NO_EXPIRED_GENERATION]
+        generations = zip(tokens, await self.expired_generations(tokens), strict=True)
+        return [(token, generation) for token, generation in generations if generation != NO_EXPIRED_GENERATION]
 
     async def close(self) -> None:
         """Finish commands that are under way. The caller closes the connection that it passed in."""

@@ -71,8 +71,10 @@ class LimitedConnection(TimedConnection):
 
     def _longest_idle(self) -> "LimitedConnection":
         # A probe sends its request at once, so a longer idle connection is no probe.
-        idle = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_idle_spare]
-        return min(idle, key=lambda one: one.idle_since, default=self)
+        idle = [
+            connection for connection in cast("set[LimitedConnection]", self.connections) if connection.is_idle_spare
+        ]
+        return min(idle, key=lambda connection: connection.idle_since, default=self)
 
     def _head_error(self) -> RequestError | None:
         if self._is_above_limit and self.url not in PROBE_PATHS:

@@ -45,9 +45,9 @@ OnListening: TypeAlias = Callable[[], None]
 def bind(host: str, port: int) -> socket.socket:
     """Bind the port, without listening on it yet. Raises `RefusedToStart` if that fails."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # A name like localhost may have an address of each family. One port is enough, and IPv4 always exists.
-        family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        family, kind, protocol, _, address = min(addresses, key=lambda entry: entry[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel has it; connections inherit it

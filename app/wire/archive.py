@@ -70,7 +70,7 @@ class TrimArchive(msgspec.Struct, forbid_unknown_fields=True):
 
     def copies(self) -> list[CopiedBatch]:
         """Return the copies as the broker takes them."""
-        return [CopiedBatch(one.number, one.row_count, one.digest) for one in self.batches]
+        return [CopiedBatch(batch.number, batch.row_count, batch.digest) for batch in self.batches]
 
 
 class TrimmedBatch(msgspec.Struct):

@@ -25,9 +25,9 @@ def invalid_request(error: msgspec.DecodeError, prefix: str = "") -> InvalidRequ
 
 def pointer_and_detail(text: str) -> tuple[str, str]:
     """Split an error of the decoder into a JSON pointer and a description. Takes linear time."""
-    found = PATH_PATTERN.fullmatch(text, max(text.rfind(PATH_MARKER), 0))
-    detail = text[: found.start()] if found else text
-    pointer = _pointer(found[1]) if found else ""
+    match = PATH_PATTERN.fullmatch(text, max(text.rfind(PATH_MARKER), 0))
+    detail = text[: match.start()] if match else text
+    pointer = _pointer(match[1]) if match else ""
     # The sentence names a missing or unknown field; the path is that of its object.
     if field := FIELD_PATTERN.fullmatch(detail):
         pointer += pointer_segment(field[1])

@@ -103,8 +103,11 @@ def _from_binary(request: Request[bytes]) -> NewMessage:
 
 def _from_structured(request: Request[bytes]) -> NewMessage:
     """Read an event that is one JSON object with its data as a member."""
-    given: _Data = _decode_data(request.raw_body)
-    if len(request.raw_body) - len(bytes(given.data)) - len(bytes(given.data_base64)) > MAX_BYTES_WITHOUT_DATA:
+    data_members: _Data = _decode_data(request.raw_body)
+    if (
+        len(request.raw_body) - len(bytes(data_members.data)) - len(bytes(data_members.data_base64))
+        > MAX_BYTES_WITHOUT_DATA
+    ):
         raise invalid_at("", f"The members of an event besides its data have at most {MAX_BYTES_WITHOUT_DATA} bytes.")
     members: dict[str, msgspec.Raw] = _decode_members(request.raw_body)
     _check_attribute_count([name for name in members if name not in DATA_MEMBERS], pointer_segment)
@@ -189,8 +192,8 @@ def _fault_in_value(name: str, value: Any) -> str | None:
 
 
 def _is_uri(value: str) -> bool:
-    found = URI_REFERENCE.fullmatch(value)
-    return found is not None and found["scheme"] is not None
+    match = URI_REFERENCE.fullmatch(value)
+    return match is not None and match["scheme"] is not None
 
 
 def _is_time(value: str) -> bool:

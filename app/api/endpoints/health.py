@@ -52,13 +52,13 @@ async def read_metrics(request: Request[None]) -> Response:
 
 async def _may_see_queue_names(request: Request[None]) -> bool:
     """Return whether the client may see the names of queues. Refuses with `Unauthenticated` an unknown key."""
-    given, expected = bearer_token(request.headers), request.context.metrics_key
-    if given is not None and expected is not None and compare_digest(given.encode(), expected.encode()):
+    token, expected = bearer_token(request.headers), request.context.metrics_key
+    if token is not None and expected is not None and compare_digest(token.encode(), expected.encode()):
         return True
     try:
         await _queue_names_authorization(request).check(None, request.headers)
     except Unauthenticated:
-        if given is not None:
+        if token is not None:
             raise
         return False
     except (Forbidden, StoreUnavailable):

@@ -64,7 +64,7 @@ async def list_queues(request: Request[None]) -> Response:
     listed = await verbs.list_queues(request.broker.queues.queues, after, page.limit + 1)
     items = listed[: page.limit]
     more = items[-1].queue.name if len(listed) > page.limit else None
-    return Response(QueuePage([queue_status(one.queue, one.counts) for one in items], more))
+    return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 
 
 @operation(

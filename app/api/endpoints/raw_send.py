@@ -65,15 +65,15 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
 
     Refuses with `InvalidRequest`.
     """
-    given = header_fields(request.headers)
-    properties = {**known.values.get("properties", {}), **given.get("properties", {})}
-    values = {**known.values, **given, "properties": raw_properties(properties)}
+    header_values = header_fields(request.headers)
+    properties = {**known.values.get("properties", {}), **header_values.get("properties", {})}
+    values = {**known.values, **header_values, "properties": raw_properties(properties)}
 
     def locate(pointer: str) -> str:
         field, *names = pointer.split("/", 2)[1:]
         if names:
             return f"{POINTERS[field]}-{names[0].title()}"
-        return known.pointers[field] if field in known.pointers and field not in given else POINTERS[field]
+        return known.pointers[field] if field in known.pointers and field not in header_values else POINTERS[field]
 
     values = {field: value for field, value in values.items() if value is not None}
     return convert(values, SendMessage, locate).new_message(request.traceparent(), locate)
@@ -81,7 +81,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
 
 def header_fields(headers: Headers) -> dict[str, Any]:
     """Return the fields and properties of `Peeklock-*` headers as texts. Names of properties are in lower case."""
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     properties: dict[str, str] = {}
     for key, value in headers:
         name = key.decode("latin-1")
@@ -90,8 +90,8 @@ def header_fields(headers: Headers) -> dict[str, Any]:
         elif name.startswith(HEADER_PREFIX):
             if name not in FIELD_OF_HEADER:
                 raise invalid_header(name.title(), "There is no such header.")
-            _put_once(given, FIELD_OF_HEADER[name], value, name.title())
-    return {**given, "properties": properties} if properties else given
+            _put_once(fields, FIELD_OF_HEADER[name], value, name.title())
+    return {**fields, "properties": properties} if properties else fields
 
 
 def idempotency_payload(request: Request[bytes]) -> bytes:

@@ -53,11 +53,11 @@ def bearer_token(headers: Headers) -> str | None:
 
     Refuses with `Unauthenticated` any other scheme, and two headers, because a proxy may have read the other one.
     """
-    given = [value for name, value in headers if name == b"authorization"]
-    if not given:
+    credentials = [value for name, value in headers if name == b"authorization"]
+    if not credentials:
         return None
-    if len(given) > 1:
+    if len(credentials) > 1:
         raise Unauthenticated("A request has one Authorization header; this one has more.")
-    if given[0][: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
+    if credentials[0][: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
         raise Unauthenticated
-    return given[0][len(BEARER_PREFIX) :].strip().decode("latin-1")
+    return credentials[0][len(BEARER_PREFIX) :].strip().decode("latin-1")

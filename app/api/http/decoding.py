@@ -159,7 +159,7 @@ def _may_be_integer(kind: msgspec.inspect.Type) -> bool:
 
 def _may_be_list(annotation: Any) -> bool:
     info = msgspec.inspect.type_info(annotation)
-    return any(isinstance(one, msgspec.inspect.ListType) for one in union_members(info))
+    return any(isinstance(member, msgspec.inspect.ListType) for member in union_members(info))
 
 
 def _is_list(annotation: Any) -> bool:

@@ -45,7 +45,11 @@ def _limited_fields(info: inspect.Type) -> dict[str, Any]:
 
 def _limited_type(info: inspect.Type) -> Any:
     """Return a type that limits the entries of a field, None for a field without limits."""
-    limits = [one.max_length for one in union_members(info) if isinstance(one, inspect.ListType) and one.max_length]
+    limits = [
+        member.max_length
+        for member in union_members(info)
+        if isinstance(member, inspect.ListType) and member.max_length
+    ]
     if limits:
         return _bounded_array(max(limits)) | None
     nested = _limited_fields(info)
@@ -58,7 +62,7 @@ def union_members(info: inspect.Type) -> list[inspect.Type]:
         case inspect.Metadata():
             return union_members(info.type)
         case inspect.UnionType():
-            return [member for one in info.types for member in union_members(one)]
+            return [member for option in info.types for member in union_members(option)]
         case _:
             return [info]
 

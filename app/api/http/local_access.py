@@ -51,20 +51,20 @@ class LocalAccessPolicy:
 
     def violation(self, headers: Headers) -> str | None:
         """Return why a request with these headers is refused and what to do instead, None if it is accepted."""
-        given = dict(headers)
-        host = given.get(b"host", b"").decode("latin-1").lower()
-        origin = given.get(b"origin")
+        header_values = dict(headers)
+        host = header_values.get(b"host", b"").decode("latin-1").lower()
+        origin = header_values.get(b"origin")
         if self.requires_local_host and not is_loopback_host(host):
             return HOST_NOT_LOCAL
-        if given.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+        if header_values.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             return CROSS_SITE
         if origin is not None and not is_same_origin(origin.decode("latin-1").lower(), host):
             return CROSS_SITE
-        if has_body(given):
-            content_type = given.get(b"content-type", b"").decode("latin-1")
+        if has_body(header_values):
+            content_type = header_values.get(b"content-type", b"").decode("latin-1")
             if violation := self._body_violation(content_type, from_page=origin is not None):
                 return violation
-        if self.requires_admin_header and given.get(LOCAL_ADMIN.lower().encode()) != b"true":
+        if self.requires_admin_header and header_values.get(LOCAL_ADMIN.lower().encode()) != b"true":
             return NO_ADMIN_HEADER
         return None
 
@@ -97,9 +97,9 @@ def is_same_origin(origin: str, host: str) -> bool:
         return False
 
 
-def has_body(given: dict[bytes, bytes]) -> bool:
+def has_body(headers: dict[bytes, bytes]) -> bool:
     """Return whether a request has a body (RFC 9112, 6)."""
-    return b"transfer-encoding" in given or given.get(b"content-length", b"0").lstrip(b"0") != b""
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").lstrip(b"0") != b""
 
 
 def _is_loopback_address(name: str) -> bool:

@@ -106,8 +106,8 @@ class Request(Generic[Body]):
         values = self._header_values(header)
         if not values:
             return None
-        given = ",".join(values)
-        return ANY_TAG if given.strip() == "*" else frozenset(ENTITY_TAG.findall(given))
+        tags = ",".join(values)
+        return ANY_TAG if tags.strip() == "*" else frozenset(ENTITY_TAG.findall(tags))
 
     def _header_values(self, name: bytes) -> list[str]:
         """Return every header with this lower-case name."""
@@ -115,8 +115,8 @@ class Request(Generic[Body]):
 
     def traceparent(self) -> str | None:
         """Return the W3C trace context to store with a message. A malformed one is ignored, as the standard requires."""
-        given = self.header(b"traceparent")
-        return given if given and TRACEPARENT.fullmatch(given) else None
+        traceparent = self.header(b"traceparent")
+        return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
 
 
 def invalid_header(name: str, detail: str) -> InvalidRequest:

@@ -20,12 +20,12 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        given = request_id_from(scope["headers"])
-        scope.setdefault("state", {})["request_id"] = given.decode()
+        request_id = request_id_from(scope["headers"])
+        scope.setdefault("state", {})["request_id"] = request_id.decode()
 
         async def send_with_id(event: Event) -> None:
             if event["type"] == "http.response.start":
-                event["headers"].append((b"x-request-id", given))
+                event["headers"].append((b"x-request-id", request_id))
                 if self.is_draining:
                     event["headers"].append((b"connection", b"close"))
             await send(event)

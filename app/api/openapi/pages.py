@@ -49,14 +49,14 @@ def _page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operati
 
     @cache
     def tagged_content() -> tuple[bytes, str]:
-        found = content()
-        return found, hashlib.sha256(found).hexdigest()[:32]
+        page = content()
+        return page, hashlib.sha256(page).hexdigest()[:32]
 
     async def read_page(request: Request[None]) -> Response:
-        found, tag = tagged_content()
+        page, tag = tagged_content()
         headers = (*HEADERS, (b"etag", b'"%s"' % tag.encode()))
         if tag in (request.if_none_match() or ()):
             return Response(status=304, headers=headers)
-        return Response(content=found, content_type=media_type, headers=headers, is_shared=True)
+        return Response(content=page, content_type=media_type, headers=headers, is_shared=True)
 
     return Operation(read_page, "GET", path, right=None, tag="index", responses={200: bytes, 304: None})

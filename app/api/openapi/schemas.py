@@ -58,8 +58,10 @@ class Schemas:
 
     def field_schemas(self, shape: type[msgspec.Struct]) -> dict[str, Schema]:
         """Return the schemas of a struct's fields as those of parameters, which cannot be null."""
-        _, found = msgspec.json.schema_components([shape], ref_template=REF_TEMPLATE)
-        return {name: self._cleaned(_not_null(member)) for name, member in found[shape.__name__]["properties"].items()}
+        _, definitions = msgspec.json.schema_components([shape], ref_template=REF_TEMPLATE)
+        return {
+            name: self._cleaned(_not_null(member)) for name, member in definitions[shape.__name__]["properties"].items()
+        }
 
     def _cleaned(self, schema: Schema, own_name: str | None = None) -> Schema:
         """Return the schema as the document has it, with references to named schemas."""
