@@ -28,7 +28,7 @@ def _load(name: str) -> Script:
 
 RENEW = _load("renew")
 RECORD = _load("record")
-EVIDENCE = _load("evidence")
+EXPIRED_GENERATIONS = _load("expired_generations")
 DROP = _load("drop")
 EXPIRED = _load("expired")
 ACQUIRE_PREFIX = _load("own")

@@ -8,7 +8,7 @@ from itertools import islice, zip_longest
 from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
-from app.locks.lua_scripts import DROP, EVIDENCE, EXPIRED, RECORD, RENEW, Script
+from app.locks.lua_scripts import DROP, EXPIRED, EXPIRED_GENERATIONS, RECORD, RENEW, Script
 from app.locks.redis_connection import RedisConnection, ScriptCall
 from app.locks.redis_keys import BUCKETS, RedisKeys, bucket_of
 from app.runtime.coalescer import Coalescer
@@ -73,7 +73,7 @@ class RedisLockStore:
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
         """Return the generation of each record that has expired, and `NO_EXPIRED_GENERATION` for all others."""
-        results = await self._commands.submit_all([LockCommand(EVIDENCE, token) for token in tokens])
+        results = await self._commands.submit_all([LockCommand(EXPIRED_GENERATIONS, token) for token in tokens])
         return [NO_EXPIRED_GENERATION if result is None else result[0] for result in results]
 
     async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:

@@ -156,13 +156,13 @@ async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
 
 @pytest.mark.parametrize("action", HOLDER_ACTIONS)
 @pytest.mark.parametrize(
-    ("evidence", "effective"), [(NO_EXPIRED_GENERATION, True), (0, True), (1, True), (2, False), (3, False)]
+    ("expired_generation", "effective"), [(NO_EXPIRED_GENERATION, True), (0, True), (1, True), (2, False), (3, False)]
 )
 async def test_an_expired_generation_ends_itself_and_earlier_generations(
-    store_fixture: StoreFixture, queue: Queue, action: Action, evidence: int, effective: bool
+    store_fixture: StoreFixture, queue: Queue, action: Action, expired_generation: int, effective: bool
 ) -> None:
     message = await renewed_message(store_fixture, queue, 2)
-    assert await action(store_fixture, queue, message, fence_above(evidence)) is effective
+    assert await action(store_fixture, queue, message, fence_above(expired_generation)) is effective
 
 
 @pytest.mark.parametrize(("up_to", "effective"), [(1, False), (2, True), (MAX_GENERATION, True)])
@@ -174,13 +174,13 @@ async def test_a_generation_above_the_fence_is_not_settled(
 
 
 @pytest.mark.parametrize(
-    ("evidence", "effective"), [(NO_EXPIRED_GENERATION, False), (0, False), (1, False), (2, True), (3, False)]
+    ("expired_generation", "effective"), [(NO_EXPIRED_GENERATION, False), (0, False), (1, False), (2, True), (3, False)]
 )
 async def test_a_live_lock_is_released_only_if_exactly_its_generation_expired(
-    store_fixture: StoreFixture, queue: Queue, evidence: int, effective: bool
+    store_fixture: StoreFixture, queue: Queue, expired_generation: int, effective: bool
 ) -> None:
     message = await renewed_message(store_fixture, queue, 2)
-    assert await release(store_fixture, queue, message, fence_above(evidence)) is effective
+    assert await release(store_fixture, queue, message, fence_above(expired_generation)) is effective
 
 
 # ---- unlocked messages -----------------------------------------------------------------------------------------------

@@ -33,10 +33,10 @@ ENDED = LOCK_DURATION // SECOND + 1
 
 
 def extension(
-    queue: Queue, message: Message, by: int = LOCK_DURATION, evidence: int = NO_EXPIRED_GENERATION
+    queue: Queue, message: Message, by: int = LOCK_DURATION, expired_generation: int = NO_EXPIRED_GENERATION
 ) -> Extension:
     """An extension: the receiver renews the lock."""
-    return Extension(token(message), queue.id, by, evidence)
+    return Extension(token(message), queue.id, by, expired_generation)
 
 
 # ---- renewing --------------------------------------------------------------------------------------------------------
@@ -235,9 +235,9 @@ async def test_of_a_completion_and_a_release_by_expired_generation_one_takes_eff
     for _ in range(15):
         message = await store_fixture.locked(queue)
         await store_fixture.store.extend([extension(queue, message)])
-        evidence = 1
+        expired_generation = 1
         removal = replace(completion(queue, message), fence=fence_above(0))
-        release = replace(expiry(message), fence=fence_above(evidence))
+        release = replace(expiry(message), fence=fence_above(expired_generation))
         (removed,), (released,) = await asyncio.gather(stores[0].remove([removal]), stores[1].release([release]))
         assert removed is not released
         assert await store_fixture.state(message) is (None if removed else MessageState.AVAILABLE)

@@ -1,4 +1,4 @@
-"""docs/protocol.md tells the truth: its names exist, its excerpts stand in the code, its tables are right, its session runs."""
+"""docs/protocol.md is true: its names exist, its excerpts are in the code, its tables are right, and its session runs."""
 
 from __future__ import annotations
 
@@ -209,10 +209,15 @@ def test_the_moves_between_states_name_states_and_outcomes() -> None:
 
 
 def test_the_fences_let_these_generations_through() -> None:
-    evidence = 7
-    shown = [(above, up_to) for _, above, up_to, _ in table(PAGE, "The fence", "fence")]
-    for (above, up_to), fence in zip(shown, (NEVER_RENEWED, fence_above(evidence), ANY_LOCK), strict=True):
-        assert (int(above.replace("*e*", str(evidence))), int(up_to)) == (fence.generation_above, fence.max_generation)
+    expired_generation = 7
+    shown = [row[1:3] for row in table(PAGE, "The fence", "fence")]
+    for (generation_above, max_generation), fence in zip(
+        shown, (NEVER_RENEWED, fence_above(expired_generation), ANY_LOCK), strict=True
+    ):
+        assert (int(generation_above.replace("*e*", str(expired_generation))), int(max_generation)) == (
+            fence.generation_above,
+            fence.max_generation,
+        )
 
 
 UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
@@ -220,7 +225,7 @@ UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
 
 def test_the_times_are_these() -> None:
     assert FAILURES_TO_OPEN == 3
-    pauses = sum(FIRST_PAUSE_SECONDS * 2**look for look in range(MAX_TRIES - 2))
+    pauses = sum(FIRST_PAUSE_SECONDS * 2**pause for pause in range(MAX_TRIES - 2))
     shown = [value.split() for _, value in table(PAGE, "Times", "what")[2:]]
     assert [round(float(number) * UNITS[unit]) for number, unit in shown] == [
         CLOCK_MARGIN,
@@ -258,7 +263,7 @@ SESSION = "A session"
 
 
 @pytest.mark.slow
-def test_the_session_is_true(serve: Callable[[], PeeklockProcess]) -> None:
+def test_the_session_runs_as_shown(serve: Callable[[], PeeklockProcess]) -> None:
     section = blocks(PAGE, SESSION)
     typed = [block for kind, block in section if kind == "sh"]
     shown = [block for kind, block in after_each("sh", section) if kind == "json"]

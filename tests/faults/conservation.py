@@ -1,7 +1,7 @@
 """Compares the answers that clients received with each other and with the database: no loss, no duplicate, nothing
 early.
 
-The clients' own logs are the evidence, because the service must keep what it promised, not what it meant. A finding is
+The clients' own logs decide, because the service must keep what it promised, not what it meant. A finding is
 made only where the times prove it: a call takes effect somewhere between its sending and its answer.
 """
 
@@ -56,10 +56,10 @@ class Finding:
 
     kind: str
     message_id: str
-    evidence: str
+    details: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.message_id}: {self.evidence}"
+        return f"{self.kind}: {self.message_id}: {self.details}"
 
 
 class History:
@@ -140,8 +140,8 @@ def _undone_settlements(history: History) -> Iterator[Finding]:
             if call.verb not in FINAL or remaining_message is None:  # a missing message is `lost`
                 continue
             if remaining_message.state != FINAL[call.verb] or remaining_message.token not in (None, token):
-                evidence = f"{call.verb} of {token} was acknowledged; it is {remaining_message.state} by {remaining_message.token}"
-                yield Finding("undone", message_id, evidence)
+                details = f"{call.verb} of {token} was acknowledged; it is {remaining_message.state} by {remaining_message.token}"
+                yield Finding("undone", message_id, details)
 
 
 def _phantoms(history: History) -> Iterator[Finding]:
@@ -202,8 +202,8 @@ def _after_completion(history: History) -> Iterator[Finding]:
                 ended[message_id] = min(call.done, ended.get(message_id, call.done))
     for delivery in history.deliveries:
         if delivery.asked_at > ended.get(delivery.message_id, float("inf")):
-            evidence = f"{delivery.token} was asked for {delivery.asked_at - ended[delivery.message_id]:.3f} s after"
-            yield Finding("delivered after completion", delivery.message_id, evidence)
+            details = f"{delivery.token} was asked for {delivery.asked_at - ended[delivery.message_id]:.3f} s after"
+            yield Finding("delivered after completion", delivery.message_id, details)
 
 
 def _after_ending(history: History) -> Iterator[Finding]:
@@ -224,8 +224,8 @@ def _early(history: History) -> Iterator[Finding]:
                 if later.claimed <= first.claimed or later.heard_at >= end:
                     continue
                 if not history.may_have_ended(first.token, before=later.heard_at):
-                    evidence = f"{first.token} was promised {end - later.heard_at:.3f} s more when {later.token} came"
-                    yield Finding("early redelivery", message_id, evidence)
+                    details = f"{first.token} was promised {end - later.heard_at:.3f} s more when {later.token} came"
+                    yield Finding("early redelivery", message_id, details)
 
 
 def _locks_lost_early(history: History) -> Iterator[Finding]:
@@ -234,8 +234,8 @@ def _locks_lost_early(history: History) -> Iterator[Finding]:
         end = history.promised_until(delivery)
         for call in history.by_token.get(delivery.token, ()):
             if call.status in (404, 410) and call.done < end and not history.may_have_ended(delivery.token, call.done):
-                evidence = f"{call.verb} of {delivery.token} heard {call.status}, {end - call.done:.3f} s too early"
-                yield Finding("early loss", delivery.message_id, evidence)
+                details = f"{call.verb} of {delivery.token} heard {call.status}, {end - call.done:.3f} s too early"
+                yield Finding("early loss", delivery.message_id, details)
 
 
 def _unclear_failures(history: History) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ RECORD = re.compile(rb"peeklock:\{\d+\}:lock:\d+\.[0-9a-f]{32}")
 async def test_redis_is_killed_and_comes_back_empty(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
-    # What was renewed and forgotten would come back after the whole lead, a minute, for want of evidence.
+    # A renewed lock without a record would last for the whole lead, a minute.
     load = {"messages": 60, "without": ["renew and forget"]}
     async with working_fleet(start_fleet, postgres_url, lock_store.url, **load) as (fleet, clients):
         await clients.until_sent(20)

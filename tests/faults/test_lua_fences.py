@@ -111,7 +111,7 @@ async def a_newer_record_outlives_an_expired_one(setup: LockStoreSetup) -> None:
     assert await setup.locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
 
 
-async def a_living_record_is_no_evidence(setup: LockStoreSetup) -> None:
+async def a_live_record_ends_no_lock(setup: LockStoreSetup) -> None:
     token = await setup.recorded()
     assert await setup.locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
     await setup.records.pass_time(token, by=DURATION)
@@ -143,7 +143,7 @@ SCENARIOS: Sequence[Callable[[LockStoreSetup], Awaitable[None]]] = (
     a_record_that_comes_after_its_promise_is_not_written,
     an_older_record_replaces_no_newer_one,
     a_newer_record_outlives_an_expired_one,
-    a_living_record_is_no_evidence,
+    a_live_record_ends_no_lock,
     a_drop_leaves_the_record_of_a_renewal_since,
     a_prefix_stays_with_the_broker_that_has_taken_it,
 )

@@ -178,8 +178,8 @@ async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> Non
     ("is_renewed", "is_forgotten", "status"),
     [
         pytest.param(False, False, 410, id="the bound has passed"),
-        pytest.param(True, False, 410, id="the record is evidence"),
-        pytest.param(True, True, 200, id="no evidence inside the bound"),
+        pytest.param(True, False, 410, id="the record has expired"),
+        pytest.param(True, True, 200, id="no expired record inside the bound"),
     ],
 )
 async def test_a_server_is_stopped_for_longer_than_a_lock_that_nobody_takes(

@@ -1,4 +1,4 @@
-"""A record in Redis prolongs a lock inside its bound, and is evidence once it has expired."""
+"""A record in Redis prolongs a lock inside its bound, and ends it once the record has expired."""
 
 import asyncio
 
@@ -75,7 +75,7 @@ async def test_repeated_renewals_end_at_the_bound(
     assert isinstance(await redis_locks.renew(token, DURATION, EDITION), NotRenewed)
 
 
-async def test_an_expired_record_is_evidence_and_stays_expired(
+async def test_an_expired_record_ends_its_lock_and_stays_expired(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.pass_time(token, by=DURATION)
@@ -120,7 +120,7 @@ async def test_a_record_prolongs_nothing_for_another_queue_or_another_version_of
     assert isinstance(await redis_locks.renew(token, DURATION, other), Renewed)
 
 
-async def test_an_expired_record_is_evidence_for_every_version(
+async def test_an_expired_record_ends_its_lock_under_every_version(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.pass_time(token, by=DURATION)
@@ -204,10 +204,10 @@ async def test_records_outlive_their_use_and_then_expire(
     assert left + 4 * MINUTE < await records.ttl(token) < left + 6 * MINUTE
 
 
-# ---- evidence --------------------------------------------------------------------------------------------------------
+# ---- expired generations --------------------------------------------------------------------------------------------------------
 
 
-async def test_only_expired_records_are_evidence_each_with_its_own_generation(
+async def test_only_expired_records_are_returned_each_with_its_own_generation(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
@@ -263,7 +263,7 @@ async def test_no_more_expired_records_are_returned_than_the_limit(
     assert found_tokens == set(tokens)
 
 
-async def test_an_evicted_record_is_no_evidence_and_leaves_nothing_behind(
+async def test_an_evicted_record_proves_nothing_and_its_index_entry_is_removed(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.pass_time(token, by=DURATION)
@@ -318,7 +318,7 @@ def test_a_prefix_cannot_replace_the_bucket_as_hash_tag() -> None:
         RedisKeys("{shop}:")
 
 
-async def test_flushall_is_no_evidence(private_server, keys: RedisKeys, new_token: NewToken) -> None:
+async def test_flushall_proves_nothing(private_server, keys: RedisKeys, new_token: NewToken) -> None:
     server = private_server(RedisServer)
     connection = RedisConnection(connect(server.url, timeout_seconds=10.0), SystemClock(), _fail)
     locks, records = RedisLockStore(connection, keys), LockRecords(connect(server.url, timeout_seconds=10.0), keys)

@@ -13,7 +13,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("names", nargs="*", help="only runs whose name contains one of these")
     parser.add_argument("--all", action="store_true", help="the long runs too")
-    parser.add_argument("--roads", action="store_true", help="print the shortest way to each broken promise")
+    parser.add_argument("--paths", action="store_true", help="print the shortest path to each broken promise")
     chosen = parser.parse_args()
     runs = (*SOUND, *RESIDUAL, *ABLATIONS, *(LONG if chosen.all else ()))
     wanted = [run for run in runs if not chosen.names or any(name in run.name for name in chosen.names)]

@@ -1,17 +1,16 @@
-"""One form for all states that can never be told apart: forget the unreachable, renumber the rest, sort what has no
-order."""
+"""One form for all equivalent states: drop what is unreachable, renumber the rest, and sort what has no order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.state import NEVER_USED, Evidence, Handler, Lock, Receiver, Record, Row, State
+from tests.model.state import NEVER_USED, ExpiredRecord, Handler, Lock, Receiver, Record, Row, State
 
 Numbering = dict[int, int]
 
 
 def canonical(state: State) -> State:
-    """The same state for all that differ only in names: of receivers, sweepers, tokens, generations."""
+    """Return one state for all that differ only in the names of receivers, sweepers, tokens and generations."""
     tokens = _numbering(_tokens(state))
     locks = tuple(
         _without_dead_record(state.locks[token - 1], token == state.row.token) for token in tokens if token > 0
@@ -23,7 +22,9 @@ def canonical(state: State) -> State:
         locks = tuple(_renumber_lock(lock, generations) for lock in locks)
         receivers = tuple(_renumber_receiver(receiver, tokens, generations) for receiver in receivers)
         abandoned = tuple(_renumber_handler(handler, tokens, generations) for handler in abandoned)
-        sweepers = tuple(s and Evidence(tokens[s[0]], generations[s[1]]) for s in sweepers)
+        sweepers = tuple(
+            carried and ExpiredRecord(tokens[carried.token], generations[carried.generation]) for carried in sweepers
+        )
     return State(
         row,
         locks,
@@ -36,8 +37,10 @@ def canonical(state: State) -> State:
 
 
 def without_doomed_requests(state: State) -> State:
-    """Where every statement names its token and every miss ends in a look-up, only the tombstone matters to a request
-    whose token locks nothing."""
+    """Return the state with requests whose token locks nothing moved to their last step.
+
+    Every statement names its token and every miss ends in a look-up, so only the tombstone matters to them.
+    """
     return state._replace(
         receivers=tuple(
             receiver._replace(request=_doomed_request(state, receiver.request)) if receiver.request else receiver
@@ -49,17 +52,17 @@ def without_doomed_requests(state: State) -> State:
 
 
 def _doomed_request(state: State, handler: Handler) -> Handler:
-    """Such a request goes to its only possible end, the tombstone, once no record can be extended or written."""
+    """Move the request to its only possible end, the tombstone, once no record can be extended or written."""
     token, step = handler.token, handler.step
-    if token in (0, state.row.token) or step in ("record", "undo", "look_up", "again", "glance"):
+    if token in (0, state.row.token) or step in ("record", "undo", "look_up", "repeat_claim", "read_tombstone_early"):
         return handler
-    if step == "peek" and state.locks[token - 1].record:
+    if step == "renew_record" and state.locks[token - 1].record:
         return handler
     return Handler(handler.verb, "look_up", token)
 
 
 def _numbering(names: Iterator[int]) -> Numbering:
-    """Old name to new, in the old order; 0 keeps its meaning of none."""
+    """Map old names to new ones in the old order. 0 still means none."""
     return {old: new for new, old in enumerate(sorted({0, *names}))}
 
 
@@ -73,9 +76,9 @@ def _tokens(state: State) -> Iterator[int]:
             yield receiver.request.token
     for handler in state.abandoned:
         yield handler.token
-    for evidence in state.sweepers:
-        if evidence:
-            yield evidence.token
+    for expired_record in state.sweepers:
+        if expired_record:
+            yield expired_record.token
 
 
 def _generations(state: State, locks: tuple[Lock, ...]) -> Iterator[int]:
@@ -88,9 +91,9 @@ def _generations(state: State, locks: tuple[Lock, ...]) -> Iterator[int]:
             yield receiver.request.generation
     for handler in state.abandoned:
         yield handler.generation
-    for evidence in state.sweepers:
-        if evidence:
-            yield evidence.generation
+    for expired_record in state.sweepers:
+        if expired_record:
+            yield expired_record.generation
 
 
 def _without_dead_record(lock: Lock, current: bool) -> Lock:
@@ -113,5 +116,5 @@ def _renumber_handler(handler: Handler, tokens: Numbering, generations: Numberin
 
 
 def _renumber_receiver(receiver: Receiver, tokens: Numbering, generations: Numbering) -> Receiver:
-    about, token, promise, request = receiver
-    return Receiver(about, tokens[token], promise, request and _renumber_handler(request, tokens, generations))
+    intent, token, promise, request = receiver
+    return Receiver(intent, tokens[token], promise, request and _renumber_handler(request, tokens, generations))

@@ -1,5 +1,4 @@
-"""Visit every state a model can reach, keep the shortest path to each broken promise, and find the states without a way
-out."""
+"""Visits every state of a model, keeps the shortest path to each broken promise, and finds states without a way out."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ S = TypeVar("S", bound=Hashable)
 """A state: a value, so that equal states are one state."""
 
 FAULT = "! "
-"""Labels of steps that no party may rely on begin with this: a way out must not need a fault."""
+"""The prefix of labels of faults. A way out must not need a fault."""
 
 STUCK = "stuck for ever"
 
@@ -38,7 +37,7 @@ class Model(Protocol[S]):
 
 @dataclass
 class Exploration:
-    """What one run saw: `paths` maps each broken promise to the labels of a shortest way to it."""
+    """The result of a run. `paths` maps each broken promise to the labels of a shortest path to it."""
 
     states: int = 0
     steps: int = 0
@@ -105,7 +104,7 @@ class _Graph(Generic[S]):
 def explore(
     model: Model[S], stop_when_broken: frozenset[str] = frozenset(), max_states: int = 10_000_000
 ) -> Exploration:
-    """Search breadth first; stop early only when every promise in `enough` was seen broken, or at `most` states."""
+    """Search breadth first; stop early once every promise in `stop_when_broken` is broken, or at `max_states` states."""
     graph, exploration = _Graph(model.start), Exploration()
     number = 0
     while number < len(graph.states) and len(graph.states) < max_states:

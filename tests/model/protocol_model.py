@@ -1,7 +1,7 @@
-"""Everything around the service: receivers, sweepers, time and mishaps, and the promises that must survive them.
+"""The world around the service: receivers, sweepers, time and faults, and the promises that must hold.
 
-A reply arrives at once or never: one that is slow is a receiver that acts late. A process stopped for long is one that takes
-no step while time passes. One message is enough: no step reads two rows.
+A response arrives at once or never: a slow one equals a receiver that acts late. A stopped process takes no step while
+time passes. One message is enough, because no step reads two rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.model.state import (
     DONE,
     IDLE,
     UNREAD,
-    Evidence,
+    ExpiredRecord,
     Handler,
     Lock,
     Receiver,
@@ -29,25 +29,25 @@ from tests.model.state import (
 
 TWO_HOLDERS = "two live promises"
 PROMISE_BROKEN = "a live promise outlives its lock"
-STALE_SETTLEMENT = "a stale holder settles another's lock"
-TWO_EFFECTS = "a settle takes effect twice"
-COMPLETED_REDELIVERED = "a completed message comes back"
-EFFECT_DENIED = "the retry of an effective settle is told lock-lost"
-LOSS_NOT_FINAL = "told lock-lost while the lock can still be settled"
+STALE_SETTLEMENT = "a former holder settles the lock of another"
+TWO_EFFECTS = "a settlement takes effect twice"
+COMPLETED_REDELIVERED = "a completed message is delivered again"
+EFFECT_DENIED = "a settlement that took effect is answered lock-lost"
+LOSS_NOT_FINAL = "lock-lost is answered while the lock can still be settled"
 
 Step = tuple[str, State, str]
 """A label, the state after it, and the promise it breaks or ''."""
 
 
 class ProtocolModel:
-    """The model to explore: one message, a few receivers and sweepers, and a budget of mishaps."""
+    """The model to explore: one message, a few receivers and sweepers, and a budget of faults."""
 
     def __init__(self, rules: Rules, scenario: Scenario) -> None:
         self.rules = rules
         self.scenario = scenario
         self.service = ServiceModel(rules, scenario)
         names_tokens = rules.settle_names_token and rules.release_names_token
-        self._reduced = scenario.reduced and names_tokens and rules.free_that_misses_looks_again
+        self._reduced = scenario.reduced and names_tokens and rules.missed_release_reads_again
         self.start = State(
             row=Row(AVAILABLE, 0, 0),
             locks=(),
@@ -58,14 +58,14 @@ class ProtocolModel:
             timeouts=scenario.timeouts,
         )
 
-    # ---- the promises
+    # ---- promises
 
     def finished(self, state: State) -> bool:
-        """Completed: from everywhere a message must be able to get there."""
+        """Whether the message is completed. Every state must be able to reach such a state."""
         return state.row.token == DONE
 
     def broken(self, state: State) -> Iterator[str]:
-        """Promises broken by what is true at one moment."""
+        """Yield the promises that this state breaks."""
         live = [receiver for receiver in state.receivers if receiver.promise > 0]
         if len(live) > 1:
             yield TWO_HOLDERS
@@ -92,10 +92,10 @@ class ProtocolModel:
             return LOSS_NOT_FINAL if self.service.passes_fence(after.row, token) else ""
         return ""
 
-    # ---- all that may happen next
+    # ---- steps
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Return every step of every party, with the canonical state after it."""
+        """Yield every step of every participant, with the canonical state after it."""
         for label, after, promise in self._all_steps(state):
             yield label, canonical(without_doomed_requests(after) if self._reduced else after), promise
 
@@ -139,19 +139,19 @@ class ProtocolModel:
     # ---- receivers and their requests
 
     def _possible_requests(self, state: State, receiver: Receiver) -> Iterator[tuple[str, Receiver]]:
-        """What a receiver without a request may begin."""
+        """Yield the requests that an idle receiver may begin."""
         intent, token, promise, _ = receiver
         if receiver == IDLE:
             if state.row.token == AVAILABLE:
-                yield "receiver asks", Receiver("receive", 0, 0, self.service.request("receive", 0))
+                yield "receiver requests a message", Receiver("receive", 0, 0, self.service.request("receive", 0))
         elif intent == "hold":
             yield "receiver renews", Receiver("hold", token, promise, self.service.request("renew", token))
             for verb in self.scenario.verbs:
-                yield f"receiver asks to {verb}", Receiver(verb, token, 0, self.service.request(verb, token))
-            yield "receiver forgets", IDLE
+                yield f"receiver requests {verb}", Receiver(verb, token, 0, self.service.request(verb, token))
+            yield "receiver drops its message", IDLE
         else:
-            yield f"receiver asks again to {intent}", Receiver(intent, token, 0, self.service.request(intent, token))
-            yield "receiver gives up", IDLE
+            yield f"receiver repeats {intent}", Receiver(intent, token, 0, self.service.request(intent, token))
+            yield "receiver stops repeating", IDLE
 
     def _request_steps(self, state: State, index: int, receiver: Receiver, request: Handler) -> Iterator[Step]:
         def receivers(next_receiver: Receiver) -> tuple[Receiver, ...]:
@@ -169,7 +169,7 @@ class ProtocolModel:
             yield FAULT + "the process dies", doubting._replace(faults=state.faults - 1), ""
         if state.timeouts:
             running = doubting._replace(abandoned=(*state.abandoned, request), timeouts=state.timeouts - 1)
-            yield FAULT + "receiver no longer waits", running, ""
+            yield FAULT + "receiver abandons its request", running, ""
 
     def _lost_reply_steps(
         self, label: str, after: State, receivers: tuple[Receiver, ...], reply: RequestResult
@@ -178,21 +178,21 @@ class ProtocolModel:
             dead = after._replace(receivers=receivers, faults=after.faults - 1)
             yield FAULT + label + ", then the process dies", dead, ""
         if after.timeouts:
-            gone = after._replace(receivers=receivers, timeouts=after.timeouts - 1)
-            yield FAULT + label + ", but the caller has gone", self._after_caller_left(gone, reply), ""
+            left = after._replace(receivers=receivers, timeouts=after.timeouts - 1)
+            yield FAULT + label + ", but the caller has left", self._after_caller_left(left, reply), ""
 
     def _after_caller_left(self, state: State, reply: RequestResult) -> State:
-        """A claim whose answer is lost is freed, unless its key may promise it once more."""
-        if reply.kind != "held" or (self.scenario.keyed and self.rules.keyed_claim_waits):
+        """Release a claim whose response is lost, unless a repeat with its key may return it."""
+        if reply.kind != "locked" or (self.scenario.keyed and self.rules.keyed_claim_waits):
             return state
-        return state._replace(abandoned=(*state.abandoned, Handler("receive", "undo", reply.token)))
+        return state._replace(abandoned=(*state.abandoned, Handler("receive", "release_undelivered", reply.token)))
 
     def _in_doubt(self, receiver: Receiver, reply: RequestResult | None) -> Receiver:
-        """The receiver without its reply. A receive is forgotten, unless its key can ask for the same token."""
+        """Return the receiver without its response. It drops a receive, unless it can repeat it by its key."""
         intent, token, promise, _ = receiver
         if intent != "receive":
             return Receiver(intent, token, promise, ())
-        claimed = reply.token if reply and reply.kind == "held" else token
+        claimed = reply.token if reply and reply.kind == "locked" else token
         return Receiver(intent, claimed, 0, ()) if self.scenario.keyed and claimed > 0 else IDLE
 
     def _abandoned_steps(self, state: State, index: int, handler: Handler) -> Iterator[Step]:
@@ -211,34 +211,37 @@ class ProtocolModel:
     def _sweep(self, state: State) -> Iterator[Step]:
         row = state.row
         if self.rules.sql_keeps_deadline and row.token > 0 and row.left == 0:
-            yield "sweep: time is up, released", released(state), ""
+            yield "sweep: lock has ended, released", released(state), ""
         for index, carried in enumerate(state.sweepers):
             if carried:
                 after = state._replace(sweepers=replaced(state.sweepers, index, ()))
-                yield self._release_on_evidence(after, carried)
+                yield self._release_expired(after, carried)
         if () in state.sweepers:
             free = state.sweepers.index(())
-            for evidence in self._expired(state):
-                yield "sweep: reads evidence", state._replace(sweepers=replaced(state.sweepers, free, evidence)), ""
+            for expired_record in self._expired(state):
+                after = state._replace(sweepers=replaced(state.sweepers, free, expired_record))
+                yield "sweep: reads an expired record", after, ""
 
-    def _expired(self, state: State) -> Iterator[Evidence]:
-        """What the lock store reports as expired; under the wrong rules also what it knows nothing of."""
+    def _expired(self, state: State) -> Iterator[ExpiredRecord]:
+        """Yield what the lock store reports as expired; without that rule also what it has no record of."""
         for token, lock in enumerate(state.locks, start=1):
             if lock.record and lock.record.deadline == 0:
-                yield Evidence(token, lock.record.generation)
+                yield ExpiredRecord(token, lock.record.generation)
         row = state.row
-        if not self.rules.missing_record_is_silent and row.token > 0 and not state.locks[row.token - 1].record:
-            yield Evidence(row.token, row.generation)
+        if not self.rules.missing_record_proves_nothing and row.token > 0 and not state.locks[row.token - 1].record:
+            yield ExpiredRecord(row.token, row.generation)
 
-    def _release_on_evidence(self, state: State, evidence: Evidence) -> Step:
+    def _release_expired(self, state: State, expired_record: ExpiredRecord) -> Step:
         row = state.row
-        named = row.token == evidence.token or not self.rules.release_names_token
-        proven = self.service.proves(evidence.generation, row.generation) or not self.rules.sql_keeps_deadline
-        if row.token > 0 and named and proven:
-            return "sweep: released on evidence", released(state), ""
-        return "sweep: evidence is stale", state, ""
+        names_token = row.token == expired_record.token or not self.rules.release_names_token
+        has_expired = (
+            self.service.has_expired(expired_record.generation, row.generation) or not self.rules.sql_keeps_deadline
+        )
+        if row.token > 0 and names_token and has_expired:
+            return "sweep: released after its record expired", released(state), ""
+        return "sweep: the expired record is stale", state, ""
 
-    # ---- mishaps
+    # ---- faults
 
     def _faults(self, state: State) -> Iterator[tuple[str, State]]:
         hazards, locks, row = self.scenario.hazards, state.locks, state.row
@@ -262,7 +265,7 @@ class ProtocolModel:
 
 def _after_reply(receiver: Receiver, reply: RequestResult) -> Receiver:
     """The receiver after its reply."""
-    if reply.kind == "held":
+    if reply.kind == "locked":
         return Receiver("hold", reply.token, reply.promise, ())
     if reply.kind == "renewed":
         return Receiver("hold", receiver.token, max(receiver.promise, reply.promise), ())

@@ -1,5 +1,4 @@
-"""The table of runs: the chosen protocol must break no promise, and without any one rule it must break the named
-one."""
+"""The table of runs: the protocol breaks no promise, and without any one rule it breaks the promise named there."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ CHOSEN_RULES = Rules()
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One exploration. A sound run and a residual one see every state; an ablation may stop at what it expects."""
+    """One exploration. An exhaustive run visits every state. An ablation may stop once it has seen what it expects."""
 
     name: str
     scenario: Scenario
@@ -48,23 +47,23 @@ KEYED = Scenario(timeouts=1, keyed=True)
 LONG_LOCK_TIMEOUT = Scenario(lock=2, lead=4, timeouts=1)
 
 SOUND = (
-    ModelRun("no mishap", QUIET),
-    ModelRun("no mishap, longer lock", LONG_LOCK),
-    ModelRun("no mishap, two sweepers", Scenario(lock=2, lead=4, sweepers=2)),
-    ModelRun("no mishap, three receivers", Scenario(receivers=3)),
-    ModelRun("no mishap, every detour", Scenario(reduced=False)),
+    ModelRun("no fault", QUIET),
+    ModelRun("no fault, longer lock", LONG_LOCK),
+    ModelRun("no fault, two sweepers", Scenario(lock=2, lead=4, sweepers=2)),
+    ModelRun("no fault, three receivers", Scenario(receivers=3)),
+    ModelRun("no fault, every step", Scenario(reduced=False)),
     ModelRun("one fault", FAULT),
     ModelRun("one request abandoned", TIMEOUT),
     ModelRun("one receive repeated by its key", KEYED),
     ModelRun("no lock store, a fault, a request abandoned", Scenario(lead=1, redis=False, faults=1, timeouts=1)),
-    ModelRun("one fault, no evidence read on settle", FAULT, Rules(settle_reads_evidence=False)),
+    ModelRun("one fault, settle does not read the record", FAULT, Rules(settle_reads_expired_record=False)),
     ModelRun(
-        "one request abandoned, refused locks left to the sweep",
+        "one request abandoned, refused locks wait for the sweep",
         Scenario(timeouts=1, verbs=("complete",)),
-        Rules(refused_lock_is_freed=False),
+        Rules(lock_lost_releases_row=False),
     ),
 )
-"""The protocol as chosen, and without the two rules that only make it prompt."""
+"""The protocol, and the protocol without the two rules that only make lock-lost prompt."""
 
 RESIDUAL = (
     ModelRun(
@@ -78,7 +77,7 @@ RESIDUAL = (
         breaks=frozenset({TWO_HOLDERS, PROMISE_BROKEN}),
     ),
 )
-"""What is not survived whole: a lock may end before its promise. The fence holds all the same: nothing else breaks."""
+"""Faults after which a lock may end before its promise. The fence still holds, so nothing else breaks."""
 
 
 def _without(rule: str, scenario: Scenario, *breaks: str) -> ModelRun:
@@ -88,39 +87,37 @@ def _without(rule: str, scenario: Scenario, *breaks: str) -> ModelRun:
 ABLATIONS = (
     _without("settle_names_token", QUIET, STALE_SETTLEMENT, COMPLETED_REDELIVERED),
     _without("release_names_token", QUIET, TWO_HOLDERS),
-    _without("evidence_names_generation", LONG_LOCK, TWO_HOLDERS),
+    _without("expired_record_names_generation", LONG_LOCK, TWO_HOLDERS),
     _without("deadline_clock_read_after", LONG_LOCK_TIMEOUT, TWO_HOLDERS),
     _without("bound_clock_read_before", QUIET, TWO_HOLDERS),
     _without("late_record_refused", FAULT, TWO_HOLDERS),
     _without("tombstones_kept", FAULT, EFFECT_DENIED),
     _without("tombstone_read_last", TIMEOUT, EFFECT_DENIED),
     _without("settle_checks_deadline", QUIET, LOSS_NOT_FINAL),
-    _without("free_that_misses_looks_again", TIMEOUT, EFFECT_DENIED),
-    _without("refused_lock_is_gone", TIMEOUT, LOSS_NOT_FINAL),
-    _without("missing_record_is_silent", QUIET, TWO_HOLDERS),
+    _without("missed_release_reads_again", TIMEOUT, EFFECT_DENIED),
+    _without("lock_lost_is_final", TIMEOUT, LOSS_NOT_FINAL),
+    _without("missing_record_proves_nothing", QUIET, TWO_HOLDERS),
     _without("keyed_claim_waits", KEYED, TWO_HOLDERS),
     ModelRun(
         "deadline in the lock store alone, a missing record is an expired one",
         QUIET,
-        Rules(sql_keeps_deadline=False, missing_record_is_silent=False),
+        Rules(sql_keeps_deadline=False, missing_record_proves_nothing=False),
         frozenset({TWO_HOLDERS}),
         exhaustive=False,
     ),
     ModelRun(
-        "deadline in the lock store alone, a missing record is silent",
+        "deadline in the lock store alone, a missing record proves nothing",
         FAULT,
         Rules(sql_keeps_deadline=False, late_record_refused=False),
         frozenset({STUCK}),
         exhaustive=False,
     ),
 )
-"""One rule taken away (or the deadline moved to the lock store): the promise named must be seen broken."""
+"""Runs without one rule, or with the deadline in the lock store. Each must break the named promise."""
 
 LONG = (
-    ModelRun("no mishap, longer lock, every detour", Scenario(lock=2, lead=4, reduced=False)),
-    ModelRun(
-        "one request abandoned, no abandon, every detour", Scenario(timeouts=1, verbs=("complete",), reduced=False)
-    ),
+    ModelRun("no fault, longer lock, every step", Scenario(lock=2, lead=4, reduced=False)),
+    ModelRun("one request abandoned, no abandon, every step", Scenario(timeouts=1, verbs=("complete",), reduced=False)),
     ModelRun("one fault, longer lock", Scenario(lock=2, lead=4, faults=1)),
     ModelRun("one fault, two sweepers", Scenario(lock=2, lead=4, faults=1, sweepers=2)),
     ModelRun("one fault, three receivers", Scenario(receivers=3, faults=1)),
@@ -134,4 +131,4 @@ LONG = (
         breaks=frozenset({TWO_HOLDERS, PROMISE_BROKEN}),
     ),
 )
-"""Sound runs that take minutes, and a residual one."""
+"""Runs that take minutes."""

@@ -1,7 +1,7 @@
-"""The service's side: each request as the atomic steps it takes, one SQL statement or one lock-store script each.
+"""The requests of the service as atomic steps: one SQL statement or one script of the lock store each.
 
-Anything may happen between two steps. Dead-letter and defer are complete with another name (they take the row out of the
-lock under the same fence and leave a tombstone); a batch is its entries; a receive-and-delete is a claim that ends in DONE.
+Anything may happen between two steps. Dead-letter and defer behave as complete: they end the lock under the same fence
+and leave a tombstone. A batch is its entries. A receive-and-delete is a claim that ends in DONE.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.model.state import AVAILABLE, DONE, NEVER_USED, UNREAD, Handler, Lock
 
 
 class RequestResult(NamedTuple):
-    """What a request ends with: held, empty, renewed, settled or lost."""
+    """The response to a request: locked, empty, renewed, settled or lost."""
 
     kind: str
     promise: int = 0
@@ -35,16 +35,16 @@ class ServiceModel:
             name: getattr(self, name)
             for name in (
                 "claim",
-                "again",
-                "undo",
-                "peek",
-                "write",
+                "repeat_claim",
+                "release_undelivered",
+                "renew_record",
+                "extend",
                 "record",
-                "glance",
-                "first",
-                "evidence",
-                "second",
-                "free",
+                "read_tombstone_early",
+                "try_unrenewed",
+                "read_record",
+                "try_renewed",
+                "release",
                 "look_up",
             )
         }
@@ -52,10 +52,10 @@ class ServiceModel:
     def request(self, verb: str, token: int) -> Handler:
         """A request as it arrives."""
         if verb == "receive":
-            return Handler(verb, "again" if token else "claim", token)
+            return Handler(verb, "repeat_claim" if token else "claim", token)
         if verb == "renew":
-            return Handler(verb, "peek", token)
-        return Handler(verb, "first" if self.rules.tombstone_read_last else "glance", token)
+            return Handler(verb, "renew_record", token)
+        return Handler(verb, "try_unrenewed" if self.rules.tombstone_read_last else "read_tombstone_early", token)
 
     def step(self, state: State, handler: Handler) -> list[Transition]:
         """Every way the handler's next step may go."""
@@ -68,45 +68,47 @@ class ServiceModel:
         return row.token == token and (row.left > 0 or not self.rules.sql_keeps_deadline)
 
     def passes_fence(self, row: Row, token: int) -> bool:
-        """What every settling statement asks of its row, but for the evidence."""
+        """Whether the row passes the fence of a settlement, apart from the generation."""
         if not self.rules.settle_names_token:
             return True
         return row.token == token if not self.rules.settle_checks_deadline else self.is_locked_by(row, token)
 
-    def proves(self, evidence: int, generation: int) -> bool:
-        """Generation 0 is never recorded, so evidence of generation 0 is no evidence."""
-        return evidence > 0 and (evidence == generation or not self.rules.evidence_names_generation)
+    def has_expired(self, expired_generation: int, generation: int) -> bool:
+        """Whether an expired record ends the lock of this generation. Generation 0 has no record."""
+        return expired_generation > 0 and (
+            expired_generation == generation or not self.rules.expired_record_names_generation
+        )
 
     # ---- receive
 
     def claim(self, state: State, handler: Handler) -> list[Transition]:
         """SQL: lock the row for a new token until now + D, generation 0. No record is written."""
         if state.row.token != AVAILABLE:
-            return [("receive: nothing there", state, RequestResult("empty"))]
+            return [("receive: no message", state, RequestResult("empty"))]
         token, lock = len(state.locks) + 1, self.scenario.lock
         after = state._replace(row=Row(token, lock, 0), locks=(*state.locks, NEVER_USED))
         if not self.rules.sql_keeps_deadline:
             return [("receive: SQL claims", after, handler._replace(step="record", token=token, age=0))]
-        return [("receive: SQL claims", after, RequestResult("held", lock, token))]
+        return [("receive: SQL claims", after, RequestResult("locked", lock, token))]
 
-    def again(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: the attempt is known by its key, so promise what is left of its lock, else claim again."""
+    def repeat_claim(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: the attempt is known by its key. Promise what is left of its lock, or claim again."""
         if self.is_locked_by(state.row, handler.token):
-            return [("receive: same key, same token", state, RequestResult("held", state.row.left, handler.token))]
-        return [("receive: same key, lock over", state, Handler("receive", "claim", 0))]
+            return [("receive: same key, same token", state, RequestResult("locked", state.row.left, handler.token))]
+        return [("receive: same key, lock has ended", state, Handler("receive", "claim", 0))]
 
-    def undo(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: no client received this claim, free it."""
+    def release_undelivered(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: release a claim that no client received."""
         row = state.row
         if row.token == handler.token or (row.token > 0 and not self.rules.release_names_token):
-            return [("receive: caller gone, freed", released(state), RequestResult("empty"))]
-        return [("receive: caller gone, lock over", state, RequestResult("empty"))]
+            return [("receive: caller left, released", released(state), RequestResult("empty"))]
+        return [("receive: caller left, lock has ended", state, RequestResult("empty"))]
 
     # ---- renew
 
-    def peek(self, state: State, handler: Handler) -> list[Transition]:
-        """Lock store: extend a live record inside its bound; else report its clock, and the record as evidence if expired."""
-        continued, token, lock = handler._replace(step="write"), handler.token, self.scenario.lock
+    def renew_record(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: extend a live record inside its bound. Otherwise report its clock and an expired generation."""
+        continued, token, lock = handler._replace(step="extend"), handler.token, self.scenario.lock
         if not self.scenario.redis:
             return [("renew: no lock store", state, continued)]
         record = state.locks[token - 1].record
@@ -121,15 +123,15 @@ class ServiceModel:
         elif not self.rules.sql_keeps_deadline:
             transitions.append(("renew: no live record", state, handler._replace(step="look_up")))
         else:
-            evidence = record.generation if record and not live else 0
-            label = "renew: record has expired" if evidence else "renew: record missing or at its bound"
-            transitions.append((label, state, continued._replace(age=0, generation=evidence)))
+            expired_generation = record.generation if record and not live else 0
+            label = "renew: record has expired" if expired_generation else "renew: record missing or at its bound"
+            transitions.append((label, state, continued._replace(age=0, generation=expired_generation)))
         return transitions + self._store_fails(state, continued, "renew: lock store does not answer")
 
-    def write(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: raise `locked_until` and the generation, fenced; with a lead only if the lock store's clock was read."""
+    def extend(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: raise `locked_until` and the generation under the fence; by the lead only if the lock store's clock was read."""
         row, token = state.row, handler.token
-        if self.is_locked_by(row, token) and not self.proves(handler.generation, row.generation):
+        if self.is_locked_by(row, token) and not self.has_expired(handler.generation, row.generation):
             recorded = handler.age != UNREAD
             left = max(row.left, self.scenario.lead if recorded else self.scenario.lock)
             after = state._replace(row=Row(token, left, row.generation + 1))
@@ -140,12 +142,12 @@ class ServiceModel:
         return [("renew: SQL misses", state, self._refused(handler))]
 
     def record(self, state: State, handler: Handler) -> list[Transition]:
-        """Lock store: write the record unless a younger one exists; the promise counts from the first clock."""
+        """Lock store: write the record unless a newer one exists. The promise counts from the first clock reading."""
         rules, lock, lead = self.rules, self.scenario.lock, self.scenario.lead
         age = handler.age if rules.bound_clock_read_before else 0
         promise = max(0, lock - age)
         reply = (
-            RequestResult("held", lock, handler.token)
+            RequestResult("locked", lock, handler.token)
             if handler.verb == "receive"
             else RequestResult("renewed", promise)
         )
@@ -165,60 +167,60 @@ class ServiceModel:
 
     # ---- settle
 
-    def glance(self, state: State, handler: Handler) -> list[Transition]:
+    def read_tombstone_early(self, state: State, handler: Handler) -> list[Transition]:
         """The wrong order, for comparison: the tombstone is read in a snapshot older than the fenced statement."""
         if state.locks[handler.token - 1].outcome == handler.verb:
             return [("settle: tombstone found", state, RequestResult("settled"))]
-        return [("settle: no tombstone yet", state, handler._replace(step="first"))]
+        return [("settle: no tombstone yet", state, handler._replace(step="try_unrenewed"))]
 
-    def first(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: settle a lock that was never renewed. Of it there is no record, so there can be no evidence."""
+    def try_unrenewed(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: settle a lock that was never renewed. It has no record that could have expired."""
         row, token = state.row, handler.token
         if self.passes_fence(row, token) and (row.generation == 0 or not self.rules.settle_names_token):
             return [self._settle(state, handler)]
         if not self.passes_fence(row, token):
             return [("settle: SQL misses", state, handler._replace(step="look_up"))]
-        step = "evidence" if self.rules.settle_reads_evidence else "second"
-        return [("settle: renewed, so not yet", state, handler._replace(step=step))]
+        step = "read_record" if self.rules.settle_reads_expired_record else "try_renewed"
+        return [("settle: the lock was renewed", state, handler._replace(step=step))]
 
-    def evidence(self, state: State, handler: Handler) -> list[Transition]:
-        """Lock store: has the record of this token expired, and of which generation is it?"""
-        continued = handler._replace(step="second")
+    def read_record(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: read the generation of the record of this token if it has expired."""
+        continued = handler._replace(step="try_renewed")
         if not self.scenario.redis:
             return [("settle: no lock store", state, continued)]
         record = state.locks[handler.token - 1].record
         expired = record.generation if record and record.deadline == 0 else 0
-        label = "settle: record has expired" if expired else "settle: no evidence"
+        label = "settle: record has expired" if expired else "settle: no expired record"
         transition: Transition = (label, state, continued._replace(generation=expired))
         return [transition, *self._store_fails(state, continued, "settle: lock store does not answer")]
 
-    def second(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: settle under the fence, unless the evidence is of this generation."""
+    def try_renewed(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: settle under the fence, unless this generation has expired."""
         row = state.row
-        if self.passes_fence(row, handler.token) and not self.proves(handler.generation, row.generation):
+        if self.passes_fence(row, handler.token) and not self.has_expired(handler.generation, row.generation):
             return [self._settle(state, handler)]
         return [("settle: SQL misses", state, self._refused(handler))]
 
     # ---- refusing
 
-    def free(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL: free the row the evidence is about, so that lock-lost is final."""
+    def release(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: release the row whose generation has expired, so that lock-lost is final."""
         row, token = state.row, handler.token
-        if row.token == token and self.proves(handler.generation, row.generation):
-            return [(f"{handler.verb}: freed on evidence", released(state), RequestResult("lost"))]
-        if not self.rules.free_that_misses_looks_again:
-            return [(f"{handler.verb}: nothing to free, lock lost", state, RequestResult("lost"))]
+        if row.token == token and self.has_expired(handler.generation, row.generation):
+            return [(f"{handler.verb}: released after its record expired", released(state), RequestResult("lost"))]
+        if not self.rules.missed_release_reads_again:
+            return [(f"{handler.verb}: nothing to release, lock lost", state, RequestResult("lost"))]
         continued = handler._replace(step="look_up", generation=0)
-        return [(f"{handler.verb}: nothing to free", state, continued)]
+        return [(f"{handler.verb}: nothing to release", state, continued)]
 
     def look_up(self, state: State, handler: Handler) -> list[Transition]:
-        """SQL, one snapshot: the tombstone decides; a lock that lives after all is tried again; else it is lost."""
+        """SQL, one snapshot: the tombstone decides. A request whose lock is live tries again. Otherwise the lock is lost."""
         rules, verb = self.rules, handler.verb
         outcome = state.locks[handler.token - 1].outcome
         if outcome == verb and rules.tombstones_kept and rules.tombstone_read_last:
             return [(f"{verb}: tombstone found", state, RequestResult("settled"))]
-        if rules.refused_lock_is_gone and rules.sql_keeps_deadline and self.is_locked_by(state.row, handler.token):
-            return [(f"{verb}: lives after all", state, self.request(verb, handler.token))]
+        if rules.lock_lost_is_final and rules.sql_keeps_deadline and self.is_locked_by(state.row, handler.token):
+            return [(f"{verb}: lock is live, try again", state, self.request(verb, handler.token))]
         return [(f"{verb}: lock lost", state, RequestResult("lost"))]
 
     # ---- parts of steps
@@ -231,8 +233,8 @@ class ServiceModel:
         return (f"{handler.verb}: SQL settles", state._replace(row=row, locks=locks), RequestResult("settled"))
 
     def _refused(self, handler: Handler) -> Handler:
-        if handler.generation and self.rules.refused_lock_is_freed:
-            return handler._replace(step="free", age=UNREAD)
+        if handler.generation and self.rules.lock_lost_releases_row:
+            return handler._replace(step="release", age=UNREAD)
         return handler._replace(step="look_up", age=UNREAD, generation=0)
 
     def _store_fails(self, state: State, continued: Handler, label: str) -> list[Transition]:
@@ -246,5 +248,5 @@ class ServiceModel:
 
 
 def released(state: State) -> State:
-    """The row as available again: by expiry, by evidence, by an abandon."""
+    """Return the state with the row available again, after an expiry or an abandon."""
     return state._replace(row=Row(AVAILABLE, 0, 0))

@@ -1,8 +1,8 @@
-"""What the model remembers: one message row, the lock store, and every party that is between two steps.
+"""The state of the model: one message row, the lock store, and every participant between two steps.
 
-Time is relative: every counter says how many ticks are left (or have passed), and a tick moves all of them, so time has no end
-and the states are still finitely many. For the same end `canonical` forgets what no request can name any more, and
-renumbers tokens and generations in order: deliveries and renewals are unbounded too.
+Time is relative: every counter holds the ticks that are left or have passed, and a tick changes all of them. So time is
+unbounded and the number of states is finite. For the same reason `canonical` drops what no request can name any more,
+and renumbers tokens and generations: deliveries and renewals are unbounded too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNREAD = -1
 
 
 class Row(NamedTuple):
-    """The message in SQL: who locks it, the ticks left of `locked_until`, and the generation of the lock."""
+    """The message in SQL: the token that locks it, the ticks until `locked_until`, and the generation of the lock."""
 
     token: int
     left: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The lock store's record of one token: ticks left until its deadline, and until no renewal may pass."""
+    """The lock store's record of one token, with the ticks until its deadline and until its bound."""
 
     generation: int
     deadline: int
@@ -36,15 +36,18 @@ class Record(NamedTuple):
 
 
 class Lock(NamedTuple):
-    """What is remembered of one token: its record, and its tombstone (the verb that took effect, or '')."""
+    """One token: its record, and its tombstone (the verb that took effect, or '')."""
 
     record: Record | None
     outcome: str
 
 
 class Handler(NamedTuple):
-    """A request inside the service. `age`: ticks since it read the lock store's clock. `generation`: the one it
-    read as evidence (0: none) or, once it has renewed, the one it wrote."""
+    """A request inside the service.
+
+    `age` is the number of ticks since it read the lock store's clock. `generation` is that of the expired record which it
+    read (0: none) or, after a renewal, the one that it wrote.
+    """
 
     verb: str
     step: str
@@ -54,7 +57,7 @@ class Handler(NamedTuple):
 
 
 class Receiver(NamedTuple):
-    """A client: what it is about, for which token, the ticks left of the promise it was given, its request."""
+    """A client: its intent, its token, the ticks left of its promise, and its request."""
 
     intent: str
     token: int
@@ -66,21 +69,21 @@ IDLE = Receiver("", 0, 0, ())
 NEVER_USED = Lock(None, "")
 
 
-class Evidence(NamedTuple):
-    """What a sweeper carries from the lock store to SQL: this generation of this token has expired."""
+class ExpiredRecord(NamedTuple):
+    """What a sweeper has read in the lock store: this generation of this token has expired."""
 
     token: int
     generation: int
 
 
 class State(NamedTuple):
-    """Everything. `abandoned` are requests whose caller has gone; `faults` and `timeouts` may still happen."""
+    """The whole state. `abandoned` are requests whose caller has left; `faults` and `timeouts` can still happen."""
 
     row: Row
     locks: tuple[Lock, ...]
     receivers: tuple[Receiver, ...]
     abandoned: tuple[Handler, ...]
-    sweepers: tuple[Evidence | tuple[()], ...]
+    sweepers: tuple[ExpiredRecord | tuple[()], ...]
     faults: int
     timeouts: int
 

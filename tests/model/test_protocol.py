@@ -1,4 +1,4 @@
-"""The protocol as chosen breaks no promise, and each of its rules is needed."""
+"""The protocol breaks no promise, and each of its rules is needed."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def test_a_missing_rule_breaks_the_promise_it_guards(run: ModelRun) -> None:
 @pytest.mark.slow
 @pytest.mark.faults("all")
 @pytest.mark.parametrize("run", LONG, ids=_name)
-def test_larger_worlds(run: ModelRun) -> None:
+def test_larger_scenarios_break_what_is_documented(run: ModelRun) -> None:
     _check(run)
 
 
-def test_every_rule_is_taken_away_once() -> None:
-    taken = {rule.name for run in (*ABLATIONS, *SOUND) for rule in fields(Rules) if not getattr(run.rules, rule.name)}
-    assert taken == {rule.name for rule in fields(Rules)}
+def test_every_rule_is_removed_once() -> None:
+    removed = {rule.name for run in (*ABLATIONS, *SOUND) for rule in fields(Rules) if not getattr(run.rules, rule.name)}
+    assert removed == {rule.name for rule in fields(Rules)}
 
 
-def test_no_scenario_breaks_anything_by_itself() -> None:
-    """So what an ablation sees broken is broken by the missing rule."""
+def test_no_scenario_breaks_a_promise_under_all_rules() -> None:
+    """So the promise that an ablation breaks is broken by the missing rule."""
     sound = {run.scenario for run in (*SOUND, *LONG) if run.rules == CHOSEN_RULES and not run.breaks}
     assert {run.scenario for run in ABLATIONS} <= sound
 
 
 class CounterModel:
-    """A model whose every answer is known: from 0 by ones and twos to 5, and a step from 3 into a trap."""
+    """A model with known results: steps of one and two from 0 to 5, and a step from 3 to a state without a way out."""
 
     start = 0
 
@@ -80,7 +80,7 @@ class CounterModel:
         return state == 5
 
 
-def test_the_explorer_sees_all_and_finds_the_shortest_roads() -> None:
+def test_the_explorer_visits_all_states_and_finds_the_shortest_paths() -> None:
     seen = explore(CounterModel())
     assert seen.complete
     assert (seen.states, seen.steps) == (7, 12)
@@ -91,6 +91,6 @@ def test_the_explorer_sees_all_and_finds_the_shortest_roads() -> None:
     }
 
 
-def test_the_explorer_stops_early_only_at_what_is_enough() -> None:
+def test_the_explorer_stops_early_once_the_named_promises_are_broken() -> None:
     assert not explore(CounterModel(), frozenset({"stood on 4"})).complete
     assert explore(CounterModel(), frozenset({"never"})).complete

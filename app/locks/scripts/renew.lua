@@ -13,11 +13,11 @@ for position = 2, #KEYS do
   local first = 3 * (position - 2)
   local wanted = now + tonumber(ARGV[first + 1])
   local queue, version = tonumber(ARGV[first + 2]), tonumber(ARGV[first + 3])
-  local granted, evidence = 0, -1
+  local granted, expired_generation = 0, -1
   if record
     and record.deadline <= now -- fence: deadline
   then
-    evidence = record.generation
+    expired_generation = record.generation
   elseif record
     and wanted <= record.bound -- fence: bound
     and record.queue == queue -- fence: queue
@@ -32,7 +32,7 @@ for position = 2, #KEYS do
     end
     write(key, record, now)
   end
-  lines[#lines + 1] = string.format('%.0f %.0f %d', now, granted, evidence)
+  lines[#lines + 1] = string.format('%.0f %.0f %d', now, granted, expired_generation)
 end
 
 return table.concat(lines, '\n')
