@@ -8,25 +8,24 @@ from enum import Enum, auto
 from typing import Any, cast
 
 import httptools
-import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.http.problems import PARSE_ERROR_CODES, make_problem
 from app.api.http.request_id import request_id_from
-from app.domain.refusals import Overloaded
 from app.server.chunk_overhead import ChunkOverhead
 from app.server.declined_upgrade import head_without_upgrade, parser_after_upgrade
+from app.server.request_errors import (
+    HEAD_TOO_LARGE,
+    MALFORMED,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_URL_BYTES,
+    NO_HOST,
+    TOO_MANY_FIELDS,
+    UNKNOWN_TRANSFER_CODING,
+    URL_TOO_LONG,
+    RequestError,
+    error_response,
+)
 from app.server.sequential_reads import SequentialReads
-
-MAX_URL_BYTES = 16 << 10
-"""Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
-
-MAX_HEAD_BYTES = 64 << 10
-"""Bytes of its target, header fields and trailer fields: a raw send may carry 32 KiB of properties there."""
-
-MAX_FIELDS = 128
-"""Header fields of a request: up to 64 properties of a raw send, and as many others. Each takes 160 bytes of memory
-besides its own bytes, so the size of a head does not bound its memory."""
 
 MAX_DISCARD_BYTES = 256 << 10
 """Bytes of a body that are read and dropped after its request was answered. If the body ends within them, the
@@ -37,20 +36,6 @@ DISCARD_SECONDS = 5.0
 
 LINGER_SECONDS = 2.0
 """How long a connection stays open after a refusal, so that the client can read it."""
-
-RequestError = tuple[int, str]
-"""Status and detail of a problem."""
-
-CODES = {**PARSE_ERROR_CODES, 503: Overloaded.code}
-
-MALFORMED: RequestError = (400, "This is not HTTP/1.1 as RFC 9112 defines it, or its method is unknown.")
-NO_HOST: RequestError = (400, "A request of HTTP/1.1 has exactly one Host header.")
-UNKNOWN_TRANSFER_CODING: RequestError = (501, "This server knows no transfer coding of a request but chunked.")
-URL_TOO_LONG: RequestError = (414, f"The target of a request has at most {MAX_URL_BYTES} bytes.")
-HEAD_TOO_LARGE: RequestError = (
-    431, f"The target, header fields, trailer fields and chunk extensions of a request have about {MAX_HEAD_BYTES} bytes at most."
-)  # fmt: skip
-TOO_MANY_FIELDS: RequestError = (431, f"A request has at most {MAX_FIELDS} header fields.")
 
 
 class Stage(Enum):
@@ -223,7 +208,7 @@ class Connection(SequentialReads):
     def _refuse(self, error: RequestError) -> None:
         """Answer the newest request with a problem, after the requests ahead of it, and read no further request."""
         self._is_discarding = True
-        refusal = self._refusal(error)
+        refusal = error_response(error, self._request_id(), self.server_state.default_headers)
         if self._stage is Stage.BODY:
             if not self.pipeline:
                 self._finish(self._response_instead(refusal))
@@ -256,24 +241,10 @@ class Connection(SequentialReads):
             self._linger_timer.cancel()
             self._linger_timer = None
 
-    def _refusal(self, error: RequestError) -> bytes:
-        status, detail = error
-        tracking_id = self._tracking_id()
-        body = msgspec.json.encode(make_problem(status, CODES[status], detail, tracking_id))
-        headers = (
-            *self.server_state.default_headers,
-            (b"content-length", b"%d" % len(body)),
-            (b"content-type", b"application/problem+json"),
-            (b"x-request-id", tracking_id.encode()),
-            (b"connection", b"close"),
-            *(((b"retry-after", b"1"),) if status == 503 else ()),
-        )
-        return b"".join((STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n", body))
-
     def _is_answering(self) -> bool:
         return bool(self.cycle and not self.cycle.response_complete)
 
-    def _tracking_id(self) -> str:
+    def _request_id(self) -> str:
         if self._stage is Stage.NONE:
             return request_id_from(()).decode()
         state = self.scope.get("state", {})

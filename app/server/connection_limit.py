@@ -7,8 +7,9 @@ import asyncio
 from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
-from app.server.connection import RequestError, Stage
+from app.server.connection import Stage
 from app.server.read_timeout import TimedConnection
+from app.server.request_errors import RequestError
 
 PROBE_PATHS = (check_live.path.encode(), check_ready.path.encode())
 

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from app.server.connection import Connection, RequestError, Stage
+from app.server.connection import Connection, Stage
+from app.server.request_errors import RequestError
 
 MIN_BYTES_PER_SECOND = 8 << 10
 """Minimum speed of a body. A body reserves all the bytes that it announces, however slowly they arrive."""

@@ -58,9 +58,9 @@ INSIDE = frozenset((
 ))  # fmt: skip
 
 FIXED = {
-    "Target of a request": "{connection.MAX_URL_BYTES:size}",
-    "Target, header fields and trailer fields together": "{connection.MAX_HEAD_BYTES:size}",
-    "Header fields of a request": "{connection.MAX_FIELDS}",
+    "Target of a request": "{request_errors.MAX_URL_BYTES:size}",
+    "Target, header fields and trailer fields together": "{request_errors.MAX_HEAD_BYTES:size}",
+    "Header fields of a request": "{request_errors.MAX_FIELDS}",
     "Body that is slow": "{read_timeout.MIN_BYTES_PER_SECOND:size} a second, after the first 30 s",
     "Rest of a body that was answered already": "{connection.MAX_DISCARD_BYTES:size} in {connection.DISCARD_SECONDS:g} s",
     "Connection without a request": "{listening.KEEP_ALIVE_SECONDS} s",

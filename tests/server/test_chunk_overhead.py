@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.server.connection import LINGER_SECONDS, MAX_DISCARD_BYTES, MAX_HEAD_BYTES, Connection
+from app.server.connection import LINGER_SECONDS, MAX_DISCARD_BYTES, Connection
+from app.server.request_errors import MAX_HEAD_BYTES
 from tests.server.connections import GET, Client, EchoApplication, open_client
 from tests.virtual_clock import VirtualClock
 

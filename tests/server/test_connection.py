@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.server.connection import MAX_HEAD_BYTES, MAX_URL_BYTES, Connection
+from app.server.connection import Connection
+from app.server.request_errors import MAX_HEAD_BYTES, MAX_URL_BYTES
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client
 
 

@@ -9,7 +9,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.server.connection import MAX_FIELDS, Connection
+from app.server.connection import Connection
+from app.server.request_errors import MAX_FIELDS
 from app.server.sequential_reads import MIN_READ_BYTES
 from tests.server.connections import Client, EchoApplication, open_client
 
