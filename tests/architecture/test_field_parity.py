@@ -17,7 +17,7 @@ from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
-from app.store.records import digest_columns, json_columns, rows
+from app.store.records import digest_columns, json_columns, message_rows, rows
 from app.wire.queue_patch import QueuePatch
 from app.wire.queues import JSON_NAMES, QueueSettingsBody
 
@@ -90,17 +90,17 @@ def expected(kind: type[Any], **made_of_several: Any) -> Any:
 def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
     row = [
         ENVELOPE_COLUMNS.get(name, value)
-        for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
+        for name, value in zip(message_rows.MESSAGE_COLUMNS, stored(message_rows.MESSAGE_COLUMNS), strict=True)
     ]
-    assert rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0)
+    assert message_rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0)
 
 
 def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
     row = [
         ENVELOPE_COLUMNS.get(name, value)
-        for name, value in zip(rows.METADATA_COLUMNS, stored(rows.METADATA_COLUMNS), strict=True)
+        for name, value in zip(message_rows.METADATA_COLUMNS, stored(message_rows.METADATA_COLUMNS), strict=True)
     ]
-    assert rows.metadata(row) == expected(MessageMetadata, envelope=ENVELOPE)
+    assert message_rows.metadata(row) == expected(MessageMetadata, envelope=ENVELOPE)
 
 
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
@@ -127,13 +127,13 @@ def test_every_column_of_an_api_key_lands_in_the_field_of_its_name() -> None:
 
 def test_a_draft_keeps_every_field_that_is_stored() -> None:
     draft = Draft(1, ENVELOPE, b"body", BodyKind.BYTES, priority=7, available_at=11, delay=12, ttl=13)
-    values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
+    values = dict(zip(message_rows.DRAFT_COLUMNS, message_rows.draft_row(draft), strict=True))
     asked = {"queue_id": 1, "priority": 7, "available_at": 11, "delay": 12, "ttl": 13, "body_kind": 2, "body": b"body"}
     digest = {"content_digest": content_digest(MESSAGE_ID, GROUP_ID, HEADERS, 2, b"body")}
     assert values == asked | ENVELOPE_COLUMNS | digest
     # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
     columns = names_of(Draft) - {"envelope", "duplicate_window"} | set(ENVELOPE_COLUMNS) | set(digest)
-    assert columns == set(rows.DRAFT_COLUMNS)
+    assert columns == set(message_rows.DRAFT_COLUMNS)
 
 
 def test_headers_and_columns_together_hold_the_whole_envelope() -> None:
@@ -147,11 +147,19 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
 @pytest.mark.parametrize(
     ("read", "table", "left_out"),
     [
-        (rows.MESSAGE_COLUMNS, tables.MessageRow, {"first_delivered_at", "content_digest"}),  # for the archive only
+        (
+            message_rows.MESSAGE_COLUMNS,
+            tables.MessageRow,
+            {"first_delivered_at", "content_digest"},
+        ),  # for the archive only
         (rows.QUEUE_COLUMNS, tables.QueueRow, {"take_locks_until"}),  # for the sweeper only
         (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
         (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
-        (rows.ARCHIVED_COLUMNS, tables.ArchiveRow, {"queue", "outcome", "settled_at", "remove_at", "export_batch"}),
+        (
+            message_rows.ARCHIVED_COLUMNS,
+            tables.ArchiveRow,
+            {"queue", "outcome", "settled_at", "remove_at", "export_batch"},
+        ),
         (rows.BATCH_COLUMNS, tables.ExportBatchRow, set()),
     ],
 )
@@ -162,7 +170,7 @@ def test_every_column_of_a_table_is_read(
 
 
 def test_what_the_archive_takes_over_a_message_has() -> None:
-    assert set(rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
+    assert set(message_rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
     assert set(rows.LOCKED_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
 
 
@@ -211,7 +219,7 @@ def test_settings_of_other_versions_are_understood() -> None:
 def test_answers_of_attempts_come_back_as_they_were_written() -> None:
     receipts = [Receipt(1, "a", 2, MessageState.SCHEDULED), Receipt(3, "b", 4, MessageState.AVAILABLE, duplicate=True)]
     assert json_columns.read_receipts(json_columns.write_receipts(receipts)) == receipts
-    messages = [rows.message(stored_message(number)) for number in (5, 6)]
+    messages = [message_rows.message(stored_message(number)) for number in (5, 6)]
     assert json_columns.read_tokens(json_columns.write_tokens(messages)) == [LockToken(5, SECRET), LockToken(6, SECRET)]
 
 
@@ -219,7 +227,8 @@ def stored_message(number: int) -> list[Any]:
     """A row of a message with this number."""
     named = ENVELOPE_COLUMNS | {"sequence_number": number}
     return [
-        named.get(name, value) for name, value in zip(rows.MESSAGE_COLUMNS, stored(rows.MESSAGE_COLUMNS), strict=True)
+        named.get(name, value)
+        for name, value in zip(message_rows.MESSAGE_COLUMNS, stored(message_rows.MESSAGE_COLUMNS), strict=True)
     ]
 
 

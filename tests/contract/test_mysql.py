@@ -26,7 +26,8 @@ from app.store.mysql.session import MysqlSession
 from app.store.mysql.store import UNSAFE_SETTINGS, MysqlStore, ServerTooOld, check_version
 from app.store.mysql.templates import literal, numbers_json, rows_json, templates
 from app.store.open import open_store
-from app.store.records.rows import ARCHIVED_COLUMNS, Row
+from app.store.records.message_rows import ARCHIVED_COLUMNS
+from app.store.records.rows import Row
 from app.store.server.pool import Pool
 from tests.bounds import bounded
 from tests.contract.store_fixture import MariadbFixture, abandonment, draft, numbers

@@ -17,8 +17,9 @@ from app.runtime.coalescer import RequeueEntryError
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import Execute, MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
-from app.store.records import rows
-from app.store.records.rows import MESSAGE_COLUMNS, Row
+from app.store.records import message_rows
+from app.store.records.message_rows import MESSAGE_COLUMNS
+from app.store.records.rows import Row
 
 NEXT_STATEMENTS: Mapping[MessageState, str] = {
     MessageState.AVAILABLE: "next_available",
@@ -85,7 +86,7 @@ class Delivery:
         row[COLUMN["lock_generation"]] = 0
         row[COLUMN["receiver_id"]] = self.claim.receiver_id
         row[COLUMN["last_delivered_at"]] = self.read_at
-        return rows.message(row, self.read_started_at)
+        return message_rows.message(row, self.read_started_at)
 
 
 async def claim(
@@ -155,7 +156,7 @@ async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[Loc
         return []
     read_started_at = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.messages_locked_by(tokens, found, read_started_at)
+    return message_rows.messages_locked_by(tokens, found, read_started_at)
 
 
 async def _find(

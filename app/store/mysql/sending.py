@@ -14,7 +14,8 @@ from app.domain.refusals import MessageTooLarge
 from app.store.mysql.session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
 from app.store.mysql.templates import rows_json
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
-from app.store.records.rows import DRAFT_COLUMNS, STATES, draft_row
+from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
+from app.store.records.rows import STATES
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
 
 

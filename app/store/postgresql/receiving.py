@@ -13,13 +13,13 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
 from app.store.postgresql.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
-from app.store.records import rows
+from app.store.records import message_rows
 from app.store.records.database import SqlSession
 from app.store.records.rows import Row
 
-MESSAGE_WIDTH = len(rows.MESSAGE_COLUMNS)
+MESSAGE_WIDTH = len(message_rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(
-    rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
+    message_rows.MESSAGE_COLUMNS.index, ("queue_id", "priority", "available_at", "read_at")
 )
 SLOT, ENTRIES_READ, TRUNCATED_AT = MESSAGE_WIDTH, MESSAGE_WIDTH + 1, MESSAGE_WIDTH + 2
 """The columns after the message: its slot, how many index entries the scan has read, and the first slot whose message
@@ -158,7 +158,7 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
         found = await _fetch(session, scan, batch, slots, slot_counts)
         for row in found:
             slot: int = row[SLOT]
-            batch.serve(slots[slot - 1], rows.message(row[:MESSAGE_WIDTH], read_started_at))
+            batch.serve(slots[slot - 1], message_rows.message(row[:MESSAGE_WIDTH], read_started_at))
         truncated_at: int | None = found[-1][TRUNCATED_AT] if found else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
@@ -288,8 +288,10 @@ async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockT
     """Return the messages that these tokens still lock, in the order of the tokens."""
     read_started_at = clock.monotonic()
     found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.messages_locked_by(tokens, found, read_started_at)
+    return message_rows.messages_locked_by(tokens, found, read_started_at)
 
 
 def _in_slot_order(found: Iterable[Row], read_started_at: float) -> list[Message]:
-    return [rows.message(row[:MESSAGE_WIDTH], read_started_at) for row in sorted(found, key=lambda row: row[SLOT])]
+    return [
+        message_rows.message(row[:MESSAGE_WIDTH], read_started_at) for row in sorted(found, key=lambda row: row[SLOT])
+    ]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store.postgresql.entries import fetch_entries
-from app.store.records import rows
+from app.store.records import message_rows, rows
 from app.store.records.database import SqlSession
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
@@ -33,9 +33,9 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
-    entries = [rows.draft_row(draft) for draft in drafts]
+    entries = [message_rows.draft_row(draft) for draft in drafts]
     queue_ids = _distinct_queue_ids(drafts)
-    stored = await fetch_entries(session, "send", rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)
+    stored = await fetch_entries(session, "send", message_rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)
     if not stored:
         raise QueueGone
     return [
@@ -97,4 +97,4 @@ def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> l
 
 
 def _draft_columns(drafts: Iterable[Draft]) -> dict[str, Any]:
-    return dict(zip(rows.DRAFT_COLUMNS, zip(*map(rows.draft_row, drafts), strict=True), strict=True))
+    return dict(zip(message_rows.DRAFT_COLUMNS, zip(*map(message_rows.draft_row, drafts), strict=True), strict=True))

@@ -7,7 +7,7 @@ from app.domain.delivery import DeliveryPosition
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageMetadata, MessageState, Receipt
 from app.domain.settlement import LockedMessage, LockToken, Tombstone
-from app.store.records import rows
+from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import read_receipts
@@ -48,14 +48,17 @@ class MessageReads:
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
         """See `MaintenanceStore`."""
-        return [rows.message(row) for row in await self._fetch_in_states("browse", queue_id, states, after, limit)]
+        return [
+            message_rows.message(row) for row in await self._fetch_in_states("browse", queue_id, states, after, limit)
+        ]
 
     async def browse_metadata(
         self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> list[MessageMetadata]:
         """See `MaintenanceStore`."""
         return [
-            rows.metadata(row) for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
+            message_rows.metadata(row)
+            for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
         ]
 
     async def last_sequence_number(self) -> int:
@@ -78,21 +81,21 @@ class MessageReads:
             sequence_number=number,
             limit=limit,
         )
-        return [rows.metadata(row) for row in found]
+        return [message_rows.metadata(row) for row in found]
 
     async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
         """See `MessageStore`."""
         if not numbers:
             return []
         found = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
-        return [rows.metadata(row) for row in found]
+        return [message_rows.metadata(row) for row in found]
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
         """See `MaintenanceStore`."""
         if not numbers:
             return []
         found = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
-        return [rows.message(row) for row in found]
+        return [message_rows.message(row) for row in found]
 
     async def _fetch_in_states(
         self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
@@ -164,4 +167,4 @@ class MessageReads:
 async def read_message(session: SqlSession, queue_id: int, sequence_number: int) -> Message | None:
     """Return a message of a queue, or None."""
     found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
-    return rows.message(found[0]) if found else None
+    return message_rows.message(found[0]) if found else None

@@ -5,21 +5,22 @@
 A file is a sequence of blocks. A block begins with a line `-- name: purpose` and holds one statement. A parameter is
 written `:name`. These macros stand for text that differs between engines, or that must be the same everywhere:
 
-`@now`            the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
-`@in(:numbers)`   a test for membership in a list of integers, passed as a Python list that is not empty
-`@for_update`     lock the rows that are read; empty on SQLite, where only one writer runs at a time
-`@skip_locked`    the same, but skip rows that another transaction has locked
+`@now`                the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
+`@in(:numbers)`       a test for membership in a list of integers, passed as a Python list that is not empty
+`@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
+`@skip_locked`        the same, but skip rows that another transaction has locked
 `@message`, `@metadata`, `@locked_message`, `@tombstone`, `@batch`, `@queue`, `@api_key`
-                  the columns from which `rows.py` makes these values, in its order; `@m.message` is those of table `m`
-`@archived`       the columns that a message and the archive share
-`@row_digest`     the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
-`@inline_message`  `@message` with null for a large body and properties, followed by the weight; MySQL only
-`@m.weight`       the bytes that a message of `m` counts for, computed as `weight_of` does
-`@metadata_of(name)` the statement of this name in the same file, with `@metadata` instead of `@message`
+                      the columns from which `message_rows.py` and `rows.py` make these values, in the order of their
+                      `*_COLUMNS`; `@m.message` is those of table `m`
+`@archived`           the columns that a message and the archive share
+`@row_digest`         the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
+`@inline_message`     `@message` with null for a large body and properties, followed by the weight; MySQL only
+`@m.weight`           the bytes that a message of `m` counts for, computed as `weight_of` does
+`@metadata_of(name)`  the statement of this name in the same file, with `@metadata` instead of `@message`
 `@entries(a int, b text) AS t`
-                  the values of many callers as a table of these columns and `entry_index`, from arrays; PostgreSQL only. The
-                  block defines two statements. The second one has `_one` after its name and takes the values of a single
-                  caller as scalars.
+                      the values of many callers as a table of these columns and `entry_index`, from arrays; PostgreSQL
+                      only. The block defines two statements. The second one has `_one` after its name and takes the
+                      values of a single caller as scalars.
 """
 
 import re
@@ -29,7 +30,7 @@ from functools import cached_property
 from importlib.resources import files
 
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
-from app.store.records import rows
+from app.store.records import message_rows, rows
 from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
 
 
@@ -64,10 +65,10 @@ class Dialect:
 
 
 COLUMNS = {
-    "message": rows.MESSAGE_COLUMNS,
-    "inline_message": (*rows.INLINE_COLUMNS, "weight"),
-    "metadata": rows.METADATA_COLUMNS,
-    "archived": rows.ARCHIVED_COLUMNS,
+    "message": message_rows.MESSAGE_COLUMNS,
+    "inline_message": (*message_rows.INLINE_COLUMNS, "weight"),
+    "metadata": message_rows.METADATA_COLUMNS,
+    "archived": message_rows.ARCHIVED_COLUMNS,
     "locked_message": rows.LOCKED_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
     "batch": rows.BATCH_COLUMNS,

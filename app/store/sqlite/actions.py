@@ -8,7 +8,7 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.domain.weight import count_that_fit
-from app.store.records import rows
+from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
 from app.store.records.rows import Row
 from app.store.records.settlement_params import move_params, tombstone_params
@@ -32,7 +32,7 @@ def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
 def _store(transaction: Transaction, draft: Draft) -> Receipt:
     if draft.duplicate_window and (receipt := _first_receipt(transaction, draft)):
         return receipt
-    values = dict(zip(rows.DRAFT_COLUMNS, rows.draft_row(draft), strict=True))
+    values = dict(zip(message_rows.DRAFT_COLUMNS, message_rows.draft_row(draft), strict=True))
     ((number, enqueued_at, state),) = transaction.rows("send", **values)
     if draft.duplicate_window:
         transaction.execute(
@@ -78,7 +78,7 @@ def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[
     transaction.result_weight += sum(weights[:count])
     numbers = [number for number, _ in found[:count]]
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
-    received = (rows.message(row, transaction.started_at) for row in locked)
+    received = (message_rows.message(row, transaction.started_at) for row in locked)
     by_number = {message.sequence_number: message for message in received}
     return [by_number[number] for number in numbers]
 
@@ -86,7 +86,7 @@ def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[
 def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
     """Return the messages that these tokens still lock, in the order of the tokens."""
     found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
-    return rows.messages_locked_by(tokens, found, transaction.started_at)
+    return message_rows.messages_locked_by(tokens, found, transaction.started_at)
 
 
 def remove(transaction: Transaction, removal: Removal) -> bool:

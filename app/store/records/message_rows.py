@@ -1,0 +1,262 @@
+"""Converts rows of messages to domain values and drafts to rows.
+
+A row is read by position, in the order of its `*_COLUMNS`. Statements name those columns as `@message` and so on.
+The hot functions here run for every message, so they look values up instead of constructing them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.domain.digest import content_digest
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata
+from app.domain.settlement import LockToken
+from app.store.records.json_columns import read_headers, read_properties, write_headers, write_properties
+from app.store.records.rows import STATES, Row
+
+BODY_KINDS: Mapping[int, BodyKind] = {kind.value: kind for kind in BodyKind}
+
+MESSAGE_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "state",
+    "home_state",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "delivery_count",
+    "failure_count",
+    "lock_token",
+    "locked_until",
+    "lock_generation",
+    "receiver_id",
+    "last_delivered_at",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "dead_lettered_at",
+    "read_at",
+)
+
+
+INLINE_COLUMNS = tuple(f"inline_{name}" if name in ("body", "properties") else name for name in MESSAGE_COLUMNS)
+"""The same columns, with null for the body and properties if these are large."""
+
+
+def message(row: Row, read_after: float | None = None) -> Message:
+    """Convert a row of `MESSAGE_COLUMNS`. `read_after` is the monotonic clock before the row was requested."""
+    (
+        sequence_number,
+        queue_id,
+        state,
+        home_state,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        locked_until,
+        lock_generation,
+        receiver_id,
+        last_delivered_at,
+        last_failure,
+        message_id,
+        group_id,
+        headers,
+        properties,
+        body_kind,
+        body,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+        read_at,
+    ) = row
+    return Message(
+        sequence_number,
+        queue_id,
+        _envelope(message_id, group_id, headers, properties),
+        body,
+        BODY_KINDS[body_kind],
+        STATES[state],
+        STATES[home_state],
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        locked_until,
+        lock_generation,
+        receiver_id,
+        last_delivered_at,
+        last_failure,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+        read_at,
+        read_after,
+    )
+
+
+def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
+    """Return the messages of these rows of `MESSAGE_COLUMNS` that the tokens lock, in the order of the tokens."""
+    messages_found = (message(row, read_after) for row in found)
+    messages = {(one.sequence_number, one.lock_token): one for one in messages_found}
+    keys = ((token.sequence_number, token.secret) for token in tokens)
+    return [messages[key] for key in keys if key in messages]
+
+
+METADATA_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "state",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "delivery_count",
+    "failure_count",
+    "lock_token",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_bytes",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "dead_lettered_at",
+)
+
+
+def metadata(row: Row) -> MessageMetadata:
+    """Convert a row of `METADATA_COLUMNS`: a message without its body."""
+    (
+        sequence_number,
+        queue_id,
+        state,
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        last_failure,
+        message_id,
+        group_id,
+        headers,
+        properties,
+        body_bytes,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+    ) = row
+    return MessageMetadata(
+        sequence_number,
+        queue_id,
+        _envelope(message_id, group_id, headers, properties),
+        body_bytes,
+        STATES[state],
+        priority,
+        enqueued_at,
+        available_at,
+        expires_at,
+        delivery_count,
+        failure_count,
+        lock_token,
+        last_failure,
+        dead_letter_reason,
+        dead_letter_description,
+        dead_lettered_at,
+    )
+
+
+def _envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
+    header_fields = read_headers(headers)
+    return Envelope(
+        message_id,
+        header_fields.content_type,
+        header_fields.correlation_id,
+        header_fields.subject,
+        header_fields.reply_to,
+        header_fields.to,
+        group_id,
+        header_fields.traceparent,
+        read_properties(properties),
+    )
+
+
+DRAFT_COLUMNS = (
+    "queue_id",
+    "priority",
+    "available_at",
+    "delay",
+    "ttl",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "content_digest",
+)
+
+
+def draft_row(draft: Draft) -> tuple[Any, ...]:
+    """Return the values that a statement needs to store a draft, in the order of `DRAFT_COLUMNS`.
+
+    `available_at`, `delay` and `ttl` are as the sender gave them. The statement adds the store's clock.
+    """
+    envelope = draft.envelope
+    headers, body_kind = write_headers(envelope), draft.body_kind.value
+    return (
+        draft.queue_id,
+        draft.priority,
+        draft.available_at,
+        draft.delay,
+        draft.ttl,
+        envelope.message_id,
+        envelope.group_id,
+        headers,
+        write_properties(envelope.properties),
+        body_kind,
+        draft.body,
+        content_digest(envelope.message_id, envelope.group_id, headers, body_kind, draft.body),
+    )
+
+
+ARCHIVED_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "lock_token",
+    "receiver_id",
+    "priority",
+    "enqueued_at",
+    "available_at",
+    "expires_at",
+    "first_delivered_at",
+    "last_delivered_at",
+    "delivery_count",
+    "failure_count",
+    "last_failure",
+    "message_id",
+    "group_id",
+    "headers",
+    "properties",
+    "body_kind",
+    "body",
+    "dead_letter_reason",
+    "dead_letter_description",
+    "content_digest",
+)
+"""The columns that a message and the archive share. The archive's other columns record how the message ended."""
