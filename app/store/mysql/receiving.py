@@ -102,9 +102,9 @@ async def claim(
         requested[wanted_claim.queue_id, wanted_claim.source] += wanted_claim.max_messages
     budget = max(wanted_claim.max_bytes for wanted_claim in claims)
     read_started_at = clock.monotonic()
-    found = await _find(session, requested, budget, scan_limits)
-    allocations = _allocate(claims, found, budget, read_started_at)
-    truncated = _truncated(claims, found, allocations)
+    rows_by_source = await _find(session, requested, budget, scan_limits)
+    allocations = _allocate(claims, rows_by_source, budget, read_started_at)
+    truncated = _truncated(claims, rows_by_source, allocations)
     for source_key, fitted in truncated.items():
         if fitted:
             scan_limits.shrink(source_key, fitted)
@@ -129,17 +129,17 @@ async def claim_by_number(
     session: MysqlSession, clock: Clock, wanted_claim: Claim, numbers: Sequence[int]
 ) -> list[Message]:
     """Lock those of these messages that are in the claim's source state, in this order."""
-    wanted = list(dict.fromkeys(numbers))
+    distinct_numbers = list(dict.fromkeys(numbers))
     read_started_at = clock.monotonic()
-    found = await session.fetch(
+    found_rows = await session.fetch(
         "by_number",
-        numbers=numbers_json(wanted),
+        numbers=numbers_json(distinct_numbers),
         queue_id=wanted_claim.queue_id,
         source=wanted_claim.source.value,
         limit=wanted_claim.max_messages,
     )
-    by_number = {row[COLUMN["sequence_number"]]: row for row in found}
-    in_order = [by_number[number] for number in wanted if number in by_number]
+    by_number = {row[COLUMN["sequence_number"]]: row for row in found_rows}
+    in_order = [by_number[number] for number in distinct_numbers if number in by_number]
     allocations = _allocate(
         [wanted_claim],
         {(wanted_claim.queue_id, wanted_claim.source): in_order},
@@ -155,8 +155,8 @@ async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[Loc
     if not tokens:
         return []
     read_started_at = clock.monotonic()
-    found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return message_rows.messages_locked_by(tokens, found, read_started_at)
+    found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+    return message_rows.messages_locked_by(tokens, found_rows, read_started_at)
 
 
 async def _find(
@@ -170,44 +170,46 @@ async def _find(
             for (queue_id, source), limit in limits.items()
         ]
         answers = await session.execute(*texts)
-        found = {source_key: answer.rows for source_key, answer in zip(limits, answers, strict=True)}
+        rows_by_source = {source_key: answer.rows for source_key, answer in zip(limits, answers, strict=True)}
         incomplete = [
             source_key
-            for source_key, rows_found in found.items()
-            if len(rows_found) == limits[source_key] < requested[source_key]
-            and sum(row[WEIGHT] for row in rows_found) <= budget
+            for source_key, source_rows in rows_by_source.items()
+            if len(source_rows) == limits[source_key] < requested[source_key]
+            and sum(row[WEIGHT] for row in source_rows) <= budget
         ]
         if not incomplete:
-            return found
+            return rows_by_source
         for source_key in incomplete:
             limits[source_key] = min(requested[source_key], scan_limits.grow(source_key))
 
 
 def _allocate(
-    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], budget: int, read_started_at: float
+    claims: Sequence[Claim], rows_by_source: Mapping[SourceKey, Sequence[Row]], budget: int, read_started_at: float
 ) -> list[list[Delivery]]:
     """Return what each claim gets. Nothing follows the first message that the budget has no room for."""
-    rows_by_source = {source_key: iter(rows_found) for source_key, rows_found in found.items()}
+    remaining_rows = {source_key: iter(source_rows) for source_key, source_rows in rows_by_source.items()}
     allocations: list[list[Delivery]] = [[] for _ in claims]
-    wanted = [
+    candidates = [
         (wanted_claim, allocation, row)
         for wanted_claim, allocation in zip(claims, allocations, strict=True)
-        for row in islice(rows_by_source[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages)
+        for row in islice(remaining_rows[wanted_claim.queue_id, wanted_claim.source], wanted_claim.max_messages)
     ]
-    count = count_that_fit((row[WEIGHT] for *_, row in wanted), budget)
-    for wanted_claim, allocation, row in wanted[:count]:
+    count = count_that_fit((row[WEIGHT] for *_, row in candidates), budget)
+    for wanted_claim, allocation, row in candidates[:count]:
         allocation.append(Delivery(row[:WEIGHT], wanted_claim, secrets.token_bytes(SECRET_BYTES), read_started_at))
     return allocations
 
 
 def _truncated(
-    claims: Sequence[Claim], found: Mapping[SourceKey, Sequence[Row]], allocations: Sequence[Sequence[Delivery]]
+    claims: Sequence[Claim],
+    rows_by_source: Mapping[SourceKey, Sequence[Row]],
+    allocations: Sequence[Sequence[Delivery]],
 ) -> dict[SourceKey, int]:
     """Return each queue and source that exceeded the budget, and how many of its messages fitted."""
-    fitted = dict.fromkeys(found, 0)
+    fitted = dict.fromkeys(rows_by_source, 0)
     for wanted_claim, allocation in zip(claims, allocations, strict=True):
         fitted[wanted_claim.queue_id, wanted_claim.source] += len(allocation)
-    return {source_key: count for source_key, count in fitted.items() if count < len(found[source_key])}
+    return {source_key: count for source_key, count in fitted.items() if count < len(rows_by_source[source_key])}
 
 
 async def _deliver(

@@ -71,7 +71,7 @@ async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execu
     except StatementTooLarge as error:
         raise MessageTooLarge(f"The database accepts at most {error.largest} bytes at a time.") from error
     ((now, step),) = clock.rows
-    numbers = (one.first_number + step * row for one in [*stored, inserted] for row in range(one.changed))
+    numbers = (result.first_number + step * row for result in [*stored, inserted] for row in range(result.changed))
     return [
         Receipt(number, draft.envelope.message_id, now, _state(draft, now))
         for draft, number in zip(drafts, numbers, strict=True)

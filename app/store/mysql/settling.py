@@ -56,13 +56,13 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
     ]
     read_started_at = clock.monotonic()
     extendable = await _fetch_locked(session, "extendable", entries)
-    found = {
+    current = {
         index: Extended(generation, until, now, until, read_started_at) for index, generation, until, now in extendable
     }
     latest: dict[LockToken, Extended] = {}
     answers: list[Extended | None] = []
     for index, extension in enumerate(extensions):
-        before = latest.get(extension.token, found[index]) if index in found else None
+        before = latest.get(extension.token, current[index]) if index in current else None
         after = None if before is None else _extend_one(before, extension)
         answers.append(after)
         if after is not None:

@@ -49,7 +49,7 @@ async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:
         "begin_attempt", attempt_key=attempt.key, fingerprint=attempt.fingerprint, retention=attempt.retention
     ):
         return None
-    found = await session.fetch("earlier_attempt", attempt_key=attempt.key)
-    if not found:
+    found_rows = await session.fetch("earlier_attempt", attempt_key=attempt.key)
+    if not found_rows:
         raise AttemptInUse
-    return stored_answer(found, attempt)
+    return stored_answer(found_rows, attempt)

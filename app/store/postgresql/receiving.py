@@ -155,19 +155,19 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
         slot_counts.append(len(slots) - slots_before)
     read_started_at = batch.clock.monotonic()
     try:
-        found = await _fetch(session, scan, batch, slots, slot_counts)
-        for row in found:
+        found_rows = await _fetch(session, scan, batch, slots, slot_counts)
+        for row in found_rows:
             slot: int = row[SLOT]
             batch.serve(slots[slot - 1], message_rows.message(row[:MESSAGE_WIDTH], read_started_at))
-        truncated_at: int | None = found[-1][TRUNCATED_AT] if found else None
+        truncated_at: int | None = found_rows[-1][TRUNCATED_AT] if found_rows else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
-        if found and floors.needs_update(skipped := found[-1][ENTRIES_READ] - len(found)):
+        if found_rows and floors.needs_update(skipped := found_rows[-1][ENTRIES_READ] - len(found_rows)):
             floors.update(
                 scan,
-                _scan_results(scan, slot_counts, found, is_truncated=truncated_at is not None),
+                _scan_results(scan, slot_counts, found_rows, is_truncated=truncated_at is not None),
                 skipped,
-                found[-1][READ_AT],
+                found_rows[-1][READ_AT],
             )
     except BaseException:
         for queue_id in scan.queue_ids:
@@ -236,16 +236,16 @@ async def _serve_claimable(
 
 
 def _scan_results(
-    scan: Scan, slot_counts: Sequence[int], found: Sequence[Row], *, is_truncated: bool
+    scan: Scan, slot_counts: Sequence[int], found_rows: Sequence[Row], *, is_truncated: bool
 ) -> dict[int, ScanResult]:
     """Return the result of a scan by queue. A scan that the budget truncated exhausts no queue."""
     last: dict[int, tuple[int, ScanPosition]] = {}
-    for row in sorted(found, key=lambda row: row[SLOT]):
+    for row in sorted(found_rows, key=lambda row: row[SLOT]):
         last[row[QUEUE_ID]] = (row[PRIORITY], (row[AVAILABLE_AT], row[0]))
-    counts = Counter(row[QUEUE_ID] for row in found)
+    counts = Counter(row[QUEUE_ID] for row in found_rows)
     return {
-        queue_id: ScanResult(last.get(queue_id), is_exhausted=not is_truncated and counts[queue_id] < wanted)
-        for queue_id, wanted in zip(scan.queue_ids, slot_counts, strict=True)
+        queue_id: ScanResult(last.get(queue_id), is_exhausted=not is_truncated and counts[queue_id] < slot_count)
+        for queue_id, slot_count in zip(scan.queue_ids, slot_counts, strict=True)
     }
 
 
@@ -253,7 +253,7 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
     """Serve the next messages of dead-letter queues, by number."""
     for claim_index, claim in enumerate(batch.claims):
         read_started_at = batch.clock.monotonic()
-        found = await session.fetch(
+        found_rows = await session.fetch(
             "claim_dead_letters",
             queue_id=claim.queue_id,
             limit=claim.max_messages,
@@ -262,36 +262,37 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
             receiver_id=claim.receiver_id,
             budget=claim.max_bytes,
         )
-        for message in _in_slot_order(found, read_started_at):
+        for message in _in_slot_order(found_rows, read_started_at):
             batch.serve(claim_index, message)
 
 
 async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
     """Return those of these messages that are in the claim's source state, in this order."""
-    wanted = list(dict.fromkeys(numbers))
+    distinct_numbers = list(dict.fromkeys(numbers))
     read_started_at = clock.monotonic()
-    found = await session.fetch(
+    found_rows = await session.fetch(
         "claim_by_number",
-        numbers=wanted,
+        numbers=distinct_numbers,
         queue_id=claim.queue_id,
         source=claim.source.value,
         limit=claim.max_messages,
-        secrets=token_bytes(SECRET_BYTES * len(wanted)),
+        secrets=token_bytes(SECRET_BYTES * len(distinct_numbers)),
         lock_duration=claim.lock_duration,
         receiver_id=claim.receiver_id,
         budget=claim.max_bytes,
     )
-    return _in_slot_order(found, read_started_at)
+    return _in_slot_order(found_rows, read_started_at)
 
 
 async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
     """Return the messages that these tokens still lock, in the order of the tokens."""
     read_started_at = clock.monotonic()
-    found = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return message_rows.messages_locked_by(tokens, found, read_started_at)
+    found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+    return message_rows.messages_locked_by(tokens, found_rows, read_started_at)
 
 
-def _in_slot_order(found: Iterable[Row], read_started_at: float) -> list[Message]:
+def _in_slot_order(found_rows: Iterable[Row], read_started_at: float) -> list[Message]:
     return [
-        message_rows.message(row[:MESSAGE_WIDTH], read_started_at) for row in sorted(found, key=lambda row: row[SLOT])
+        message_rows.message(row[:MESSAGE_WIDTH], read_started_at)
+        for row in sorted(found_rows, key=lambda row: row[SLOT])
     ]

@@ -98,16 +98,16 @@ class ArchiveRecords:
 
 
 async def _first_unsealed(session: SqlSession, since: Instant) -> UnsealedMessage | None:
-    found = await session.fetch("first_unsealed", since=since)
-    return UnsealedMessage(*found[0]) if found else None
+    found_rows = await session.fetch("first_unsealed", since=since)
+    return UnsealedMessage(*found_rows[0]) if found_rows else None
 
 
 async def _seal(
     session: SqlSession, since: Instant, limits: BatchLimits, version: DigestVersion
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
-    found = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
-    chosen = found[: count_that_fit((body_bytes for *_, body_bytes in found), limits.max_body_bytes)]
+    found_rows = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
+    chosen = found_rows[: count_that_fit((body_bytes for *_, body_bytes in found_rows), limits.max_body_bytes)]
     if not chosen:
         return None
     numbers = [number for number, *_ in chosen]
@@ -123,9 +123,9 @@ async def _seal(
 async def _batch_content(session: SqlSession, number: int, version: int) -> BatchContents:
     """Count and digest the rows that a batch has in the archive now."""
     statement, digest = DIGEST_STATEMENTS[version]
-    found = await session.fetch(statement, number=number)
-    youngest = min((age for _, age in found), default=0)
-    return BatchContents(len(found), digest(value for value, _ in found), youngest)
+    found_rows = await session.fetch(statement, number=number)
+    youngest = min((age for _, age in found_rows), default=0)
+    return BatchContents(len(found_rows), digest(value for value, _ in found_rows), youngest)
 
 
 DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
@@ -137,8 +137,8 @@ DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
 
 async def _remove_expired_batch(session: SqlSession) -> int | None:
     """Remove one expired batch. Return how many messages were removed, or None if no batch has expired."""
-    found = await session.fetch("expired_batch")
-    return await _remove(session, found[0][0], RemovalCause.EXPIRED) if found else None
+    found_rows = await session.fetch("expired_batch")
+    return await _remove(session, found_rows[0][0], RemovalCause.EXPIRED) if found_rows else None
 
 
 async def _remove(session: SqlSession, number: int, cause: RemovalCause) -> int:

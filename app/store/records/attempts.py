@@ -7,9 +7,9 @@ from app.domain.refusals import KeyReused
 from app.store.records.rows import Row
 
 
-def stored_answer(found: Iterable[Row], attempt: Attempt) -> str | None:
+def stored_answer(found_rows: Iterable[Row], attempt: Attempt) -> str | None:
     """Return the answer of the first try from its row, or None without a row. Refuses with `KeyReused`."""
-    for fingerprint, answer in found:
+    for fingerprint, answer in found_rows:
         if fingerprint != attempt.fingerprint:
             raise KeyReused
         return answer

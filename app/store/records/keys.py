@@ -41,8 +41,8 @@ class KeyRecords:
 
     async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
         """See `Keys`."""
-        found = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
-        return rows.api_key(found[0]) if found else None
+        found_rows = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
+        return rows.api_key(found_rows[0]) if found_rows else None
 
     async def list_all(self) -> list[ApiKey]:
         """See `Keys`."""

@@ -73,7 +73,7 @@ class MessageReads:
         negated_priority, available_at, number = after
         if source is MessageState.DEAD_LETTERED:
             return await self.browse_metadata(queue_id, [source], number, limit)
-        found = await self._database.fetch(
+        found_rows = await self._database.fetch(
             "candidates",
             queue_id=queue_id,
             priority=-negated_priority,
@@ -81,27 +81,27 @@ class MessageReads:
             sequence_number=number,
             limit=limit,
         )
-        return [message_rows.metadata(row) for row in found]
+        return [message_rows.metadata(row) for row in found_rows]
 
     async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
         """See `MessageStore`."""
         if not numbers:
             return []
-        found = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
-        return [message_rows.metadata(row) for row in found]
+        found_rows = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
+        return [message_rows.metadata(row) for row in found_rows]
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
         """See `MaintenanceStore`."""
         if not numbers:
             return []
-        found = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
-        return [message_rows.message(row) for row in found]
+        found_rows = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
+        return [message_rows.message(row) for row in found_rows]
 
     async def _fetch_in_states(
         self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> Sequence[Row]:
-        wanted = [state.value for state in states]
-        first, second, third, fourth, fifth = wanted + [NO_STATE] * (len(MessageState) - len(wanted))
+        numbers = [state.value for state in states]
+        first, second, third, fourth, fifth = numbers + [NO_STATE] * (len(MessageState) - len(numbers))
         return await self._database.fetch(
             name,
             queue_id=queue_id,
@@ -116,14 +116,14 @@ class MessageReads:
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """See `MessageStore`."""
-        found = await self._fetch_by_tokens("locked_messages", tokens)
-        by_token = {locked.token: locked for locked in map(rows.locked_message, found)}
+        found_rows = await self._fetch_by_tokens("locked_messages", tokens)
+        by_token = {locked.token: locked for locked in map(rows.locked_message, found_rows)}
         return [by_token.get(token) for token in tokens]
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
         """See `MessageStore`."""
-        found = await self._fetch_by_tokens("tombstones", tokens)
-        by_token = {tombstone.token: tombstone for tombstone in map(rows.tombstone, found)}
+        found_rows = await self._fetch_by_tokens("tombstones", tokens)
+        by_token = {tombstone.token: tombstone for tombstone in map(rows.tombstone, found_rows)}
         return [by_token.get(token) for token in tokens]
 
     async def delivered_since(self, tombstone: Tombstone) -> bool:
@@ -149,15 +149,15 @@ class MessageReads:
 
     async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
         """See `MaintenanceStore`."""
-        found = await self._database.fetch(
+        found_rows = await self._database.fetch(
             "locks_of_queue", queue_id=queue_id, granted_until=granted_until, limit=limit
         )
-        return [rows.locked_message(row) for row in found]
+        return [rows.locked_message(row) for row in found_rows]
 
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
         """See `MaintenanceStore`."""
-        found = await self._database.fetch("expired_messages", limit=limit)
-        return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found]
+        found_rows = await self._database.fetch("expired_messages", limit=limit)
+        return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found_rows]
 
     async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
         numbers = sorted({token.sequence_number for token in tokens})
@@ -166,5 +166,5 @@ class MessageReads:
 
 async def read_message(session: SqlSession, queue_id: int, sequence_number: int) -> Message | None:
     """Return a message of a queue, or None."""
-    found = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
-    return message_rows.message(found[0]) if found else None
+    found_rows = await session.fetch("read", queue_id=queue_id, sequence_number=sequence_number)
+    return message_rows.message(found_rows[0]) if found_rows else None

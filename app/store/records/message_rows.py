@@ -107,10 +107,10 @@ def message(row: Row, read_after: float | None = None) -> Message:
     )
 
 
-def messages_locked_by(tokens: Iterable[LockToken], found: Iterable[Row], read_after: float) -> list[Message]:
+def messages_locked_by(tokens: Iterable[LockToken], found_rows: Iterable[Row], read_after: float) -> list[Message]:
     """Return the messages of these rows of `MESSAGE_COLUMNS` that the tokens lock, in the order of the tokens."""
-    messages_found = (message(row, read_after) for row in found)
-    messages = {(one.sequence_number, one.lock_token): one for one in messages_found}
+    all_messages = (message(row, read_after) for row in found_rows)
+    messages = {(message.sequence_number, message.lock_token): message for message in all_messages}
     keys = ((token.sequence_number, token.secret) for token in tokens)
     return [messages[key] for key in keys if key in messages]
 

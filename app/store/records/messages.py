@@ -62,13 +62,14 @@ class MessageRecords(MessageReads):
 
         async def work(session: SqlSession) -> list[bool]:
             queue_names = await _existing_queue_names(
-                session, {queue for one in redrives for queue in (one.row.queue_id, one.to_queue_id)}
+                session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
             )
             if not all(redrive.to_queue_id in queue_names for redrive in redrives):
                 raise QueueGone
             locked = await _lock_rows(session, "unlocked_for_update", expected)
             effective = [
-                is_locked and one.row.queue_id in queue_names for one, is_locked in zip(redrives, locked, strict=True)
+                is_locked and redrive.row.queue_id in queue_names
+                for redrive, is_locked in zip(redrives, locked, strict=True)
             ]
             groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
             for redrive in compress(redrives, effective):
@@ -138,11 +139,11 @@ class MessageRecords(MessageReads):
         async def work(session: SqlSession) -> int:
             if await session.fetch("queue_by_id", id=queue_id):
                 return 0
-            found = await session.fetch("orphans", queue_id=queue_id, limit=limit)
-            count = count_that_fit((body_bytes for _, body_bytes in found), DEFAULT_BATCH_LIMITS.max_body_bytes)
+            found_rows = await session.fetch("orphans", queue_id=queue_id, limit=limit)
+            count = count_that_fit((body_bytes for _, body_bytes in found_rows), DEFAULT_BATCH_LIMITS.max_body_bytes)
             if count:
                 deleted_queue = await last_known(session, queue_id)
-                numbers = [number for number, _ in found[:count]]
+                numbers = [number for number, _ in found_rows[:count]]
                 await _archive_and_delete(
                     session, numbers, deleted_queue.name, Outcome.PURGED, deleted_queue.archive_retention
                 )
@@ -157,8 +158,8 @@ def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
 
 async def _existing_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
     """Return the names of the queues that exist, by id."""
-    found = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
-    return {queue.id: queue.name for queue in map(rows.queue, found)}
+    found_rows = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
+    return {queue.id: queue.name for queue in map(rows.queue, found_rows)}
 
 
 async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
@@ -169,8 +170,8 @@ async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[Unl
         groups[row.queue_id, row.state].append(row.sequence_number)
     locked: set[UnlockedRow] = set()
     for (queue_id, state), numbers in groups.items():
-        found = await session.fetch(statement, numbers=numbers, queue_id=queue_id, state=state.value)
-        locked.update(UnlockedRow(number, queue_id, state) for (number,) in found)
+        found_rows = await session.fetch(statement, numbers=numbers, queue_id=queue_id, state=state.value)
+        locked.update(UnlockedRow(number, queue_id, state) for (number,) in found_rows)
     effective: list[bool] = []
     for row in expected:
         effective.append(row in locked)

@@ -110,15 +110,15 @@ class QueueRecords:
         """See `Queues`."""
         if not queue_ids:
             return {}
-        wanted = list(queue_ids)
+        ids = list(queue_ids)
         counted: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=wanted):
+        for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=ids):
             counted[queue_id][MessageState(state).label] = count
-        oldest = await self._database.fetch("oldest_available", queue_ids=wanted)
+        oldest = await self._database.fetch("oldest_available", queue_ids=ids)
         waits: dict[int, Duration | None] = {row[0]: row[1] for row in oldest}
         return {
             queue_id: QueueCounts(**counted[queue_id], oldest_available=_clamped(waits.get(queue_id)))
-            for queue_id in wanted
+            for queue_id in ids
         }
 
     async def total(self, queue_id: int) -> int:
@@ -146,8 +146,8 @@ async def _check_queue_limit(session: SqlSession, limit: int) -> None:
 
 
 async def _fetch_queue(session: SqlSession, statement: str, /, **values: str | int) -> Queue | None:
-    found = await session.fetch(statement, **values)
-    return rows.queue(found[0]) if found else None
+    found_rows = await session.fetch(statement, **values)
+    return rows.queue(found_rows[0]) if found_rows else None
 
 
 def _clamped(wait: Duration | None) -> Duration | None:

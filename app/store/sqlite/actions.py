@@ -55,28 +55,30 @@ def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
     return None
 
 
-def claim(transaction: Transaction, wanted: Claim) -> list[Message]:
+def claim(transaction: Transaction, wanted_claim: Claim) -> list[Message]:
     """Lock the next messages of a queue for a receiver."""
-    found = transaction.rows(NEXT_STATEMENTS[wanted.source], queue_id=wanted.queue_id, limit=wanted.max_messages)
-    return _lock(transaction, wanted, found)
+    found_rows = transaction.rows(
+        NEXT_STATEMENTS[wanted_claim.source], queue_id=wanted_claim.queue_id, limit=wanted_claim.max_messages
+    )
+    return _lock(transaction, wanted_claim, found_rows)
 
 
 def claim_by_number(transaction: Transaction, claim: Claim, numbers: list[int]) -> list[Message]:
     """Lock those of these messages that are in the claim's source state, in this order."""
-    found = transaction.rows("by_number", numbers=numbers, queue_id=claim.queue_id, source=claim.source.value)
-    by_number = {row[0]: row for row in found}
-    wanted = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
-    return _lock(transaction, claim, wanted[: claim.max_messages])
+    found_rows = transaction.rows("by_number", numbers=numbers, queue_id=claim.queue_id, source=claim.source.value)
+    by_number = {row[0]: row for row in found_rows}
+    in_order = [by_number[number] for number in dict.fromkeys(numbers) if number in by_number]
+    return _lock(transaction, claim, in_order[: claim.max_messages])
 
 
-def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[Message]:
+def _lock(transaction: Transaction, claim: Claim, found_rows: Sequence[Row]) -> list[Message]:
     """Lock these messages for the receiver, in this order, up to its budget."""
-    if not found:
+    if not found_rows:
         return []
-    weights = [weight for _, weight in found]
+    weights = [weight for _, weight in found_rows]
     count = count_that_fit(weights, claim.max_bytes)
     transaction.result_weight += sum(weights[:count])
-    numbers = [number for number, _ in found[:count]]
+    numbers = [number for number, _ in found_rows[:count]]
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
     received = (message_rows.message(row, transaction.started_at) for row in locked)
     by_number = {message.sequence_number: message for message in received}
@@ -85,8 +87,8 @@ def _lock(transaction: Transaction, claim: Claim, found: Sequence[Row]) -> list[
 
 def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
     """Return the messages that these tokens still lock, in the order of the tokens."""
-    found = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
-    return message_rows.messages_locked_by(tokens, found, transaction.started_at)
+    found_rows = transaction.rows("still_locked", numbers=[token.sequence_number for token in tokens])
+    return message_rows.messages_locked_by(tokens, found_rows, transaction.started_at)
 
 
 def remove(transaction: Transaction, removal: Removal) -> bool:
@@ -158,7 +160,7 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
     """Extend a lock, or return None if the fence did not hold."""
     number = extension.token.sequence_number
     before = transaction.rows("locked_until", sequence_number=number)
-    found = transaction.rows(
+    extended = transaction.rows(
         "extend",
         sequence_number=number,
         lock_token=extension.token.secret,
@@ -166,7 +168,7 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
         duration=extension.duration,
         expired_generation=extension.expired_generation,
     )
-    return Extended(*found[0], *before[0], read_started_at=transaction.started_at) if found else None
+    return Extended(*extended[0], *before[0], read_started_at=transaction.started_at) if extended else None
 
 
 def fold_accepted(transaction: Transaction) -> None:

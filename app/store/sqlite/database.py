@@ -252,12 +252,12 @@ class SqliteDatabase:
         with translate_errors():
             reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
             try:
-                found = self._read_with(reader, name, values)
+                found_rows = self._read_with(reader, name, values)
             except BaseException:
                 reader.close()
                 raise
             self._idle_readers.append(reader)
-            return found
+            return found_rows
 
     def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
         return Transaction(connection, self._statements, self._clock).rows(name, **values)

@@ -61,7 +61,11 @@ class SqliteStore(MessageRecords):
     async def claim(self, claim: Claim) -> list[Message]:
         """See `MessageStore`."""
         return await self.database.write(
-            Step(partial(actions.claim, wanted=claim), self._release_orphaned_step, CLAIM_WEIGHT * claim.max_messages)
+            Step(
+                partial(actions.claim, wanted_claim=claim),
+                self._release_orphaned_step,
+                CLAIM_WEIGHT * claim.max_messages,
+            )
         )
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
