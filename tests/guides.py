@@ -71,7 +71,7 @@ def table(guide: str, heading: str, first: str) -> list[list[str]]:
 
 def after_each(kind: str, section: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the block after each block of a kind, and an empty one after the last block."""
-    return [after for (one, _), after in pairwise([*section, ("", "")]) if one == kind]
+    return [after for (block_kind, _), after in pairwise([*section, ("", "")]) if block_kind == kind]
 
 
 def check_shown(answer: Any, shown: str) -> None:

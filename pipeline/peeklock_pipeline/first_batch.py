@@ -38,7 +38,7 @@ def first_batch_of(table: DeltaTable) -> FirstBatch:
     if not first.file_uris():
         return FirstBatch(last + 1, False)
     # If the files are gone, the commit still has the number of its last batch.
-    lowest = [number for one in (first, table) for number in _lowest(one.file_uris())[:1]]
+    lowest = [number for version in (first, table) for number in _lowest(version.file_uris())[:1]]
     return FirstBatch(min([*lowest, last]), False)
 
 

@@ -204,8 +204,8 @@ class Lake:
 
         Refuses with `BadLake`. If the first export does not commit, its next attempt records it again.
         """
-        rows = {"queue": [one.queue for one in gone], "date": [one.day for one in gone]}
-        missing = [one.accepted - one.held for one in gone]
+        rows = {"queue": [account.queue for account in gone], "date": [account.day for account in gone]}
+        missing = [account.accepted - account.held for account in gone]
         table = pa.table({**rows, "messages": missing}, schema=OPENING.schema)
         self.replace(OPENING, list(write(table, self.directory(OPENING), OPENING)))
 

@@ -81,8 +81,8 @@ def _ranges_at(ranges: Sequence[Range], indexes: Iterable[pa.RecordBatch]) -> It
 
 def _listed(files: Iterable[DataFile]) -> pa.RecordBatch:
     rows = [
-        {"path": one.path, "partition": list(one.partition.items()), "rows": one.rows, "size": one.size}
-        for one in files
+        {"path": file.path, "partition": list(file.partition.items()), "rows": file.rows, "size": file.size}
+        for file in files
     ]
     return pa.RecordBatch.from_pylist(rows, schema=FILES_SCHEMA)
 

@@ -51,8 +51,8 @@ def _merge_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iter
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)
-        if sum(one.num_rows for one in some) >= FILE_ROWS:
+        if sum(batch.num_rows for batch in some) >= FILE_ROWS:
             yield pa.Table.from_batches(some).cast(schema)
             some = []
-    if sum(one.num_rows for one in some):
+    if sum(batch.num_rows for batch in some):
         yield pa.Table.from_batches(some).cast(schema)

@@ -31,10 +31,10 @@ async def batches(api: ApiServer, **query: Any) -> list[Any]:
 
 async def trim(api: ApiServer, *copies: Any) -> list[str]:
     """Trim these batches and return the results."""
-    named = [{name: one[name] for name in ("number", "row_count", "digest")} for one in copies]
+    named = [{name: copy[name] for name in ("number", "row_count", "digest")} for copy in copies]
     answer = await api.request_json("POST", "/archive/trim", {"batches": named})
-    assert [one["number"] for one in answer["batches"]] == [one["number"] for one in copies]
-    return [one["result"] for one in answer["batches"]]
+    assert [batch["number"] for batch in answer["batches"]] == [copy["number"] for copy in copies]
+    return [batch["result"] for batch in answer["batches"]]
 
 
 async def test_a_batch_is_listed_with_its_count_and_digest(api: ApiServer) -> None:
@@ -92,7 +92,7 @@ async def test_batches_not_reached_in_time_are_left_for_another_request(api: Api
     for _ in range(3):
         await seal_batch(api)
     await api.clock.advance(3600)
-    copies = [CopiedBatch(one["number"], one["row_count"], one["digest"]) for one in await batches(api)]
+    copies = [CopiedBatch(batch["number"], batch["row_count"], batch["digest"]) for batch in await batches(api)]
     assert await verbs.trim(api.broker.trimming, copies, timeout_seconds=0) == [TrimResult.TRIMMED]
     assert await verbs.trim(api.broker.trimming, copies) == [TrimResult.ALREADY_REMOVED, *[TrimResult.TRIMMED] * 2]
 

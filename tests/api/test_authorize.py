@@ -31,7 +31,7 @@ def test_every_route_of_the_application_is_in_the_table_of_rights(api: ApiServer
     routes = Application(api.context).routes
     operations = [route.handler.operation for route in routes if isinstance(route, OperationRoute)]
     assert len(operations) == len(routes)
-    assert sorted((one.method, one.path) for one in operations) == sorted(RIGHTS)
+    assert sorted((operation.method, operation.path) for operation in operations) == sorted(RIGHTS)
 
 
 def test_the_document_names_the_right_of_each_operation() -> None:

@@ -44,8 +44,8 @@ async def test_the_policy_allows_this_server_alone(api: ApiServer) -> None:
     policy = (await api.http.get("/docs")).headers["content-security-policy"]
     sources = dict(directive.split(" ", 1) for directive in policy.split("; "))
     assert sources.pop("default-src") == "'none'"
-    assert {source for one in sources.values() for source in one.split()} <= {"'self'", "'none'", "data:"}
-    assert [name for name, one in sources.items() if "data:" in one] == ["img-src"]
+    assert {source for values in sources.values() for source in values.split()} <= {"'self'", "'none'", "data:"}
+    assert [name for name, values in sources.items() if "data:" in values] == ["img-src"]
 
 
 async def test_the_page_refers_only_to_files_of_this_server(api: ApiServer) -> None:

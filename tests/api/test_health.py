@@ -73,4 +73,4 @@ async def test_every_queue_is_counted(api: ApiServer) -> None:
     listed = (await statistics.snapshot()).queues
     await statistics.close()
     assert listed is not None
-    assert [one.queue.name for one in listed] == [f"q{n}" for n in range(5)]
+    assert [item.queue.name for item in listed] == [f"q{n}" for n in range(5)]

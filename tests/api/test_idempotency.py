@@ -97,7 +97,7 @@ async def test_the_results_of_a_mixed_batch_are_in_the_order_of_its_settlements(
         {"action": "defer", "lock_token": tokens[5]},
     ]
     results = (await api.request_json("POST", "/queues/orders/settle", {"settlements": asked}))["results"]
-    assert [result["lock_token"] for result in results] == [one["lock_token"] for one in asked]
+    assert [result["lock_token"] for result in results] == [message["lock_token"] for message in asked]
     assert [result.get("lock_remaining_ms", result.get("outcome")) for result in results] == [
         100_000, "completed", 200_000, "dead_lettered", "abandoned", None, "deferred",
     ]  # fmt: skip
@@ -123,7 +123,7 @@ async def test_a_duplicate_wakes_no_receiver(api: ApiServer, path: str, body: An
     await api.send(message_id="m")
     with api.broker.wait_queue.waiter(queue.id) as waiter:
         answer = await api.request_json("POST", path, body, headers=headers)
-        assert {one["duplicate"] for one in answer.get("results", [answer])} == {True}
+        assert {result["duplicate"] for result in answer.get("results", [answer])} == {True}
         assert not await waiter.woken(0)
         await api.send(message_id="another")
         assert await waiter.woken(0)

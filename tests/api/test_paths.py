@@ -51,7 +51,7 @@ def integers_of_bodies() -> Iterator[tuple[str, str, str]]:
 
 
 def is_integer(schema: dict[str, Any]) -> bool:
-    return any(one.get("type") == "integer" for one in (schema, *schema.get("anyOf", ())))
+    return any(option.get("type") == "integer" for option in (schema, *schema.get("anyOf", ())))
 
 
 IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")], [*integers_of_bodies()]

@@ -340,7 +340,7 @@ class TestBatch:
     async def test_a_refused_settlement_does_not_affect_the_others(self, api: ApiServer) -> None:
         first, second = await locked(api), await locked(api)
         await api.settle(first, "abandon")
-        settlements = [{"action": "complete", "lock_token": one["lock_token"]} for one in (first, second)]
+        settlements = [{"action": "complete", "lock_token": message["lock_token"]} for message in (first, second)]
         settlements.append({"action": "renew", "lock_token": f"7.{'0' * 32}"})
         results = (await api.request_json("POST", "/queues/orders/settle", {"settlements": settlements}))["results"]
         assert [result["result"] for result in results] == ["refused", "settled", "refused"]

@@ -296,13 +296,15 @@ def parts(info: inspect.Type, seen: set[int]) -> Iterator[inspect.Type]:
             inner = [info.key_type, info.value_type]
         case _:
             pass
-    for one in inner:
-        yield from parts(one, seen)
+    for part in inner:
+        yield from parts(part, seen)
 
 
 def requested() -> list[inspect.Type]:
     """Every type that a request can carry."""
-    shapes = [shape for one in OPERATIONS for shape in (one.body, one.query) if shape not in (None, bytes)]
+    shapes = [
+        shape for operation in OPERATIONS for shape in (operation.body, operation.query) if shape not in (None, bytes)
+    ]
     return [part for shape in [*shapes, SendMessage] for part in parts(inspect.type_info(shape), set())]
 
 
@@ -332,8 +334,8 @@ WITHOUT_A_LIMIT = {"LiteralType", "EnumType"}
 
 def test_every_list_of_a_request_has_a_limit() -> None:
     lists = [part for part in requested() if isinstance(part, inspect.ListType)]
-    unlimited = [one for one in lists if one.max_length is None]
-    assert {type(one.item_type).__name__ for one in unlimited} <= WITHOUT_A_LIMIT
+    unlimited = [shape for shape in lists if shape.max_length is None]
+    assert {type(shape.item_type).__name__ for shape in unlimited} <= WITHOUT_A_LIMIT
     assert len(lists) > len(unlimited)
 
 
@@ -354,7 +356,7 @@ def ignoring_refusals(read: Callable[[Any], object]) -> Callable[[Any], None]:
 
 def body_of(name: str) -> Callable[[Any], None]:
     """What reads the body of this operation."""
-    (found,) = [one for one in OPERATIONS if one.name == name]
+    (found,) = [operation for operation in OPERATIONS if operation.name == name]
     return ignoring_refusals(body_decoder(found.body))
 
 
@@ -582,7 +584,7 @@ LARGE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "properties of an edit": ("edit_message", lambda: b'{"properties":{' + numbered_members(BODY_BYTES // 11) + b"}}"),
     "attributes": ("send_raw", lambda: with_members(BODY_BYTES // 11)),
 }
-PATHS = {one.name: (one.method, one.path) for one in OPERATIONS}
+PATHS = {operation.name: (operation.method, operation.path) for operation in OPERATIONS}
 
 
 @pytest.mark.parametrize("large", LARGE)
@@ -607,7 +609,7 @@ async def test_millions_of_entries_are_refused_before_they_are_built(api: ApiSer
 
 
 def test_a_body_that_is_no_json_is_refused_in_little_memory() -> None:
-    read = body_decoder(next(one.body for one in OPERATIONS if one.name == "send_message"))
+    read = body_decoder(next(operation.body for operation in OPERATIONS if operation.name == "send_message"))
     body = b'{"message_id":"' + b"\\\\" * (1 << 20) + b'\\q"}'
     tracemalloc.start()
     try:
@@ -620,7 +622,7 @@ def test_a_body_that_is_no_json_is_refused_in_little_memory() -> None:
 
 
 def test_a_list_at_its_limit_is_read_however_large_the_body_is() -> None:
-    read = body_decoder(next(one.body for one in OPERATIONS if one.name == "send_batch"))
+    read = body_decoder(next(operation.body for operation in OPERATIONS if operation.name == "send_batch"))
     body = b"[" + b"1," * 20 + b"1]"
     given = read(b'{"messages":[' + b",".join([b'{"body":%s}' % body] * 1000) + b"]}")
     assert len(given.messages) == 1000

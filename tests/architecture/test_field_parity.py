@@ -235,7 +235,7 @@ def stored_message(number: int) -> list[Any]:
 def types_of_fields(form: type[msgspec.Struct]) -> dict[str, list[Any]]:
     """Return the types of each field, without those of a missing value."""
     return {
-        field.name: [one for one in get_args(field.type | NoneType) if one not in (UnsetType, NoneType)]
+        field.name: [member for member in get_args(field.type | NoneType) if member not in (UnsetType, NoneType)]
         for field in msgspec.structs.fields(form)
     }
 

@@ -383,7 +383,7 @@ class VerbHistories(RuleBasedStateMachine):
 
 
 def _attempt(verb: str, key: int, payload: object) -> Attempt:
-    key_digest, payload_digest = (hashlib.sha256(repr(one).encode()).digest() for one in ((verb, key), payload))
+    key_digest, payload_digest = (hashlib.sha256(repr(value).encode()).digest() for value in ((verb, key), payload))
     return Attempt(key_digest, payload_digest, ATTEMPT_RETENTION)
 
 

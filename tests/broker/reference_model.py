@@ -88,19 +88,23 @@ class Model:
     def deferred(self) -> list[int]:
         """Return the numbers of deferred messages that can be received."""
         return [
-            one.number
-            for one in self.messages.values()
-            if one.state is MessageState.DEFERRED and self._is_unexpired(one)
+            message.number
+            for message in self.messages.values()
+            if message.state is MessageState.DEFERRED and self._is_unexpired(message)
         ]
 
     def dead(self) -> list[int]:
         """Return the numbers of dead-lettered messages, in the order of delivery."""
-        return sorted(one.number for one in self.messages.values() if one.state is MessageState.DEAD_LETTERED)
+        return sorted(
+            message.number for message in self.messages.values() if message.state is MessageState.DEAD_LETTERED
+        )
 
     def next(self, most: int, lowest_priority: int = 0) -> list[int]:
         """Return the numbers of the messages that a receiver gets now, with a filter on their priority."""
         ready = [
-            one for one in self.messages.values() if one.state is MessageState.AVAILABLE and self._is_unexpired(one)
+            candidate
+            for candidate in self.messages.values()
+            if candidate.state is MessageState.AVAILABLE and self._is_unexpired(candidate)
         ]
         ready.sort(key=lambda message: (-message.priority, message.available_at, message.number))
         return [message.number for message in ready if message.priority >= lowest_priority][:most]
@@ -181,7 +185,11 @@ class Model:
 
     def select(self, states: Collection[MessageState], lowest_priority: int, limit: int | None) -> list[ModelMessage]:
         """Return the first messages by number that are in these states and match the filter."""
-        passing = [one for one in self.messages.values() if one.state in states and one.priority >= lowest_priority]
+        passing = [
+            candidate
+            for candidate in self.messages.values()
+            if candidate.state in states and candidate.priority >= lowest_priority
+        ]
         return sorted(passing, key=lambda message: message.number)[:limit]
 
     def purge(self, chosen: Sequence[ModelMessage]) -> int:

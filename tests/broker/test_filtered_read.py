@@ -45,7 +45,9 @@ class CountingStore:
         return partial(self._read, found) if name in ("browse_metadata", "read_metadata", "candidates") else found
 
     async def _count(self, method: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        self.max_in_memory = max(self.max_in_memory, sum(isinstance(one, MessageMetadata) for one in gc.get_objects()))
+        self.max_in_memory = max(
+            self.max_in_memory, sum(isinstance(tracked, MessageMetadata) for tracked in gc.get_objects())
+        )
         return await method(*arguments)
 
     async def _read(

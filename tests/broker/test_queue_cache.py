@@ -143,4 +143,4 @@ async def test_close_cancels_lookups_in_progress() -> None:
     await run_ready_tasks()
     await queue_cache.close()
     await run_ready_tasks()
-    assert [one.cancelled() for one in lookups] == [True, True]
+    assert [lookup.cancelled() for lookup in lookups] == [True, True]

@@ -247,6 +247,6 @@ async def test_queues_are_listed_with_their_counts(broker: OpenBroker, queue: Qu
     other, _ = await put_queue(broker.queues, "repairs", SETTINGS)
     await send(broker.sending, other, [NewMessage(Envelope(""))] * 2)
     listed = await list_queues(broker.queues.queues, "", 10)
-    assert [(one.queue, one.counts.available) for one in listed] == [(queue, 0), (other, 2)]
+    assert [(item.queue, item.counts.available) for item in listed] == [(queue, 0), (other, 2)]
     assert await get_queue(broker.queues, "repairs") == listed[1]
     assert await list_queues(broker.queues.queues, "orders", 10) == listed[1:]

@@ -73,7 +73,9 @@ async def test_a_receive_of_deferred_messages_does_not_wait(broker: OpenBroker, 
     (message,) = await receive(broker.receiving, queue, ReceiveRequest())
     await settle_one(broker.settling, queue, defer(queue, token_of(message)))
     request = ReceiveRequest(sequence_numbers=[message.sequence_number], wait_seconds=50)
-    assert [one.sequence_number for one in await receive(broker.receiving, queue, request)] == [message.sequence_number]
+    assert [received.sequence_number for received in await receive(broker.receiving, queue, request)] == [
+        message.sequence_number
+    ]
     assert await receive(broker.receiving, queue, request) == [], "the clock stands still"
 
 

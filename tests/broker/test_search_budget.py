@@ -556,7 +556,8 @@ async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Sc
     await scene.fill(200)
     receive_requests = [structs.replace(receive_request("wanted", 3000), max_messages=most)] * 5
     scene.waiting += [
-        asyncio.create_task(receive(scene.broker.receiving, scene.queue, one)) for one in receive_requests
+        asyncio.create_task(receive(scene.broker.receiving, scene.queue, receive_request))
+        for receive_request in receive_requests
     ]
     await scene.clock.advance(20)
     await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)] * 5 * most)

@@ -134,7 +134,7 @@ async def test_the_listener_is_called_with_stored_drafts() -> None:
     store: Any = RefusingStore()
     buffer = VolatileBuffer(store, no_queue, VirtualClock(), lambda _error, _count: None)
     buffer.on_stored = lambda drafts, receipts: stored.append(
-        ([one.envelope.message_id for one in drafts], [one.message_id for one in receipts])
+        ([draft.envelope.message_id for draft in drafts], [receipt.message_id for receipt in receipts])
     )
     for name in ("a", "bad", "b"):
         buffer.put(draft(name), "orders")

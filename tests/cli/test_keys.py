@@ -13,7 +13,7 @@ from tests.peeklock_process import PeeklockProcess, run_peeklock
 def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     made = key(tmp_path, "create", "--principal", "admin", "--days", "1")
     assert made["secret"].startswith("pk_")
-    assert [one["id"] for one in listed(tmp_path)] == [made["id"]]
+    assert [item["id"] for item in listed(tmp_path)] == [made["id"]]
 
     server = serve()
     assert "Authorization: Bearer" in server.output()

@@ -50,7 +50,7 @@ def test_options_with_lines_apply_to_every_line(command_line: CommandLine) -> No
         "send", "lines-with-options", "--lines", "--priority", "9", "--delay", "3600", stdin=b"one\ntwo"
     )
     found = command_line.read_json("browse", "lines-with-options")
-    assert [(b64decode(one["body_base64"]), one["priority"], one["state"]) for one in found] == [
+    assert [(b64decode(message["body_base64"]), message["priority"], message["state"]) for message in found] == [
         (b"one", 9, "scheduled"),
         (b"two", 9, "scheduled"),
     ]
@@ -139,12 +139,15 @@ def test_dead_letters_are_received(command_line: CommandLine) -> None:
 
 def test_messages_are_browsed_by_state_filter_and_limit(command_line: CommandLine) -> None:
     command_line.run_ok("send", "seen", "--lines", stdin=b"a\nbb\ncc\n")
-    assert [b64decode(one["body_base64"]) for one in command_line.read_json("browse", "seen", "--limit", "2")] == [
+    assert [b64decode(item["body_base64"]) for item in command_line.read_json("browse", "seen", "--limit", "2")] == [
         b"a",
         b"bb",
     ]
     long = ("--filter", "message.body_bytes == 2")
-    assert [b64decode(one["body_base64"]) for one in command_line.read_json("browse", "seen", *long)] == [b"bb", b"cc"]
+    assert [b64decode(item["body_base64"]) for item in command_line.read_json("browse", "seen", *long)] == [
+        b"bb",
+        b"cc",
+    ]
     assert command_line.read_json("browse", "seen", "--state", "locked") == []
     assert "sequence_number" in command_line.run_ok("browse", "seen")
     assert command_line.run_refused("browse", "seen", "--filter", "message.").startswith("invalid-request: ")

@@ -21,7 +21,7 @@ def test_a_queue_is_created_shown_changed_listed_and_deleted(command_line: Comma
 
     (shown,) = command_line.read_json("queue", "show", "life")
     assert shown["counts"]["available"] == 0
-    assert "life" in [one["name"] for one in command_line.read_json("queue", "list")]
+    assert "life" in [item["name"] for item in command_line.read_json("queue", "list")]
     assert "lock_duration_seconds" in command_line.run_ok("queue", "show", "life")
     assert "dead_lettered" in command_line.run_ok("queue", "list")
 
@@ -83,7 +83,7 @@ def test_dead_letters_are_listed_and_redriven(command_line: CommandLine) -> None
     command_line.run_ok("send", "dead", "--lines", stdin=b"a\nbb\n")
     command_line.run_ok("receive", "dead", "--max", "2", "--then", "dead-letter", "--reason", "no-such-article")
     listed = command_line.read_json("dead-letter", "list", "dead")
-    assert [one["dead_letter_reason"] for one in listed] == ["no-such-article"] * 2
+    assert [item["dead_letter_reason"] for item in listed] == ["no-such-article"] * 2
     assert "no-such-article" in command_line.run_ok(
         "dead-letter", "list", "dead", "--filter", "message.body_bytes == 1"
     )

@@ -24,8 +24,8 @@ def test_the_tour_works_as_shown(serve: Callable[[], PeeklockProcess]) -> None:
         if kind == "json":
             check_shown(answers[-1], shown)
     dead_letters = next(answer for answers in answered for answer in answers if "items" in answer)
-    assert [one["dead_letter_reason"] for one in dead_letters["items"]] == ["no-such-article"]
-    assert [one["outcome"] for one in answered[-1][-1]["settled"]] == ["completed"]
+    assert [message["dead_letter_reason"] for message in dead_letters["items"]] == ["no-such-article"]
+    assert [settlement["outcome"] for settlement in answered[-1][-1]["settled"]] == ["completed"]
     assert len(answered[-1][-1]["messages"]) == 1
 
 

@@ -179,7 +179,7 @@ async def test_counts_are_exact_during_concurrent_sends_settlements_and_folds(
 
     def drafts(index: int) -> list[Draft]:
         window = MINUTE if index % 2 else 0
-        queue_counts = [draft(one, message_id=f"{index % 5}", duplicate_window=window) for one in (queue, other)]
+        queue_counts = [draft(target, message_id=f"{index % 5}", duplicate_window=window) for target in (queue, other)]
         return queue_counts if index % 3 else queue_counts[::-1]
 
     async def work(index: int) -> None:

@@ -174,7 +174,7 @@ async def test_messages_that_complete_during_sealing_are_in_exactly_one_batch(
             batches += [batch] if (batch := await seal(store, BatchLimits(17))) else []
             await asyncio.sleep(0)  # a database in memory never waits
             known = await store.archive.list_batches(0, 1000)
-            assert [one.number for one in known] == list(range(1, len(known) + 1))
+            assert [sealed.number for sealed in known] == list(range(1, len(known) + 1))
         return batches
 
     writing = [asyncio.create_task(write(stores[index % 2])) for index in range(writers)]

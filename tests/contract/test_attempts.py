@@ -58,11 +58,11 @@ async def test_a_repeated_send_gets_the_first_answer_and_stores_nothing(
 ) -> None:
     drafts = [draft(queue, b"a"), draft(queue, b"b", delay=HOUR), draft(queue, b"c", "id", duplicate_window=MINUTE)]
     drafts.append(drafts[2])
-    one = attempt()
-    first = await store_fixture.store.send_once(drafts, one)
+    this_attempt = attempt()
+    first = await store_fixture.store.send_once(drafts, this_attempt)
     assert not first.replayed
     assert [receipt.duplicate for receipt in first.result] == [False, False, False, True]
-    again = await store_fixture.store.send_once(drafts, one)
+    again = await store_fixture.store.send_once(drafts, this_attempt)
     assert again.replayed
     assert again.result == first.result
     assert len(await store_fixture.store.browse(queue.id, list(MessageState), 0, 10)) == 3
@@ -77,71 +77,73 @@ async def test_different_attempts_are_different_sends(store_fixture: StoreFixtur
 async def test_a_key_with_another_payload_is_refused_and_stores_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
-    one = attempt()
-    await store_fixture.store.send_once([draft(queue)], one)
+    this_attempt = attempt()
+    await store_fixture.store.send_once([draft(queue)], this_attempt)
     with pytest.raises(KeyReused):
-        await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(one))
+        await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))
     with pytest.raises(KeyReused):
-        await store_fixture.store.claim_once(claim(queue), with_other_fingerprint(one))
+        await store_fixture.store.claim_once(claim(queue), with_other_fingerprint(this_attempt))
     assert len(await store_fixture.claim(queue)) == 1
 
 
 async def test_a_check_of_a_key_refuses_another_payload_and_changes_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
-    one = attempt()
-    await store_fixture.store.check_attempt(one)
-    await store_fixture.store.check_attempt(with_other_fingerprint(one))
+    this_attempt = attempt()
+    await store_fixture.store.check_attempt(this_attempt)
+    await store_fixture.store.check_attempt(with_other_fingerprint(this_attempt))
     await store_fixture.send(queue, b"body")
-    assert not (await store_fixture.store.claim_once(claim(queue), one)).replayed
-    await store_fixture.store.check_attempt(one)
+    assert not (await store_fixture.store.claim_once(claim(queue), this_attempt)).replayed
+    await store_fixture.store.check_attempt(this_attempt)
     with pytest.raises(KeyReused):
-        await store_fixture.store.check_attempt(with_other_fingerprint(one))
+        await store_fixture.store.check_attempt(with_other_fingerprint(this_attempt))
     await store_fixture.advance_time(HOUR // SECOND + 1)
-    await store_fixture.store.check_attempt(with_other_fingerprint(one))
+    await store_fixture.store.check_attempt(with_other_fingerprint(this_attempt))
 
 
 async def test_the_answer_of_a_send_can_be_read_until_it_expires(store_fixture: StoreFixture, queue: Queue) -> None:
-    one = attempt()
-    assert await store_fixture.store.find_send_result(one) is None
-    once = await store_fixture.store.send_once([draft(queue), draft(queue, delay=HOUR)], one)
-    assert await store_fixture.store.find_send_result(one) == once.result
+    this_attempt = attempt()
+    assert await store_fixture.store.find_send_result(this_attempt) is None
+    once = await store_fixture.store.send_once([draft(queue), draft(queue, delay=HOUR)], this_attempt)
+    assert await store_fixture.store.find_send_result(this_attempt) == once.result
     with pytest.raises(KeyReused):
-        await store_fixture.store.find_send_result(with_other_fingerprint(one))
+        await store_fixture.store.find_send_result(with_other_fingerprint(this_attempt))
     await store_fixture.advance_time(HOUR // SECOND + 1)
-    assert await store_fixture.store.find_send_result(one) is None
+    assert await store_fixture.store.find_send_result(this_attempt) is None
 
 
 async def test_a_refused_attempt_affects_no_other_request(store_fixture: StoreFixture, queue: Queue) -> None:
-    one = attempt()
-    await store_fixture.store.send_once([draft(queue)], one)
+    this_attempt = attempt()
+    await store_fixture.store.send_once([draft(queue)], this_attempt)
     sends = [store_fixture.store.send([draft(queue)]) for _ in range(4)]
     outcomes = await asyncio.gather(
-        *sends, store_fixture.store.send_once([draft(queue)], with_other_fingerprint(one)), return_exceptions=True
+        *sends,
+        store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt)),
+        return_exceptions=True,
     )
     assert isinstance(outcomes[-1], KeyReused)
     assert len(await store_fixture.claim(queue)) == 5
 
 
 async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, queue: Queue) -> None:
-    one = attempt()
+    this_attempt = attempt()
     without_id = Envelope(cast("str", None))
     bad = replace(draft(queue), envelope=without_id)
     with pytest.raises(Exception, match=r".") as failure:
-        await store_fixture.store.send_once([draft(queue), bad], one)
+        await store_fixture.store.send_once([draft(queue), bad], this_attempt)
     assert not isinstance(failure.value, KeyReused)
-    once = await store_fixture.store.send_once([draft(queue, b"good")], one)
+    once = await store_fixture.store.send_once([draft(queue, b"good")], this_attempt)
     assert not once.replayed
     assert [message.body for message in await store_fixture.claim(queue)] == [b"good"]
 
 
 async def test_an_attempt_is_forgotten_after_its_time(store_fixture: StoreFixture, queue: Queue) -> None:
-    one = attempt(keep=MINUTE)
-    first = await store_fixture.store.send_once([draft(queue)], one)
+    this_attempt = attempt(keep=MINUTE)
+    first = await store_fixture.store.send_once([draft(queue)], this_attempt)
     await store_fixture.advance_time(59)
-    assert (await store_fixture.store.send_once([draft(queue)], one)).replayed
+    assert (await store_fixture.store.send_once([draft(queue)], this_attempt)).replayed
     await store_fixture.advance_time(2)
-    second = await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(one))
+    second = await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))
     assert not second.replayed
     assert second.result[0].sequence_number > first.result[0].sequence_number
     assert len(await store_fixture.claim(queue)) == 2
@@ -151,8 +153,8 @@ async def test_of_concurrent_tries_of_one_send_one_takes_effect(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     for _ in range(5):
-        one = attempt()
-        sends = (partial(stores[index % 2].send_once, [draft(queue)], one) for index in range(12))
+        this_attempt = attempt()
+        sends = (partial(stores[index % 2].send_once, [draft(queue)], this_attempt) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, sends)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({once.result[0].sequence_number for once in answers}) == 1
@@ -167,10 +169,10 @@ async def test_a_repeated_receive_gets_the_same_messages_with_the_same_tokens(
 ) -> None:
     await store_fixture.send(queue, b"low", b"second", priority=1)
     await store_fixture.send(queue, b"high", b"left", priority=5)
-    one = attempt()
-    first = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), one)
+    this_attempt = attempt()
+    first = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), this_attempt)
     await store_fixture.advance_time(5)
-    again = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), one)
+    again = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), this_attempt)
     assert (first.replayed, again.replayed) == (False, True)
     assert [message.body for message in first.result] == [b"high", b"left", b"low"]
     assert [token(message) for message in again.result] == [token(message) for message in first.result]
@@ -185,26 +187,26 @@ async def test_a_repeated_receive_gets_only_messages_that_its_locks_still_hold(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"done", b"given back", b"held")
-    one = attempt()
-    first = await store_fixture.store.claim_once(claim(queue), one)
+    this_attempt = attempt()
+    first = await store_fixture.store.claim_once(claim(queue), this_attempt)
     done, back, held = first.result
     await store_fixture.store.remove([completion(queue, done)])
     await store_fixture.store.move([abandonment(back, outcome=Outcome.RELEASED, failures=0)])
     (other,) = await store_fixture.claim(queue)
     assert other.sequence_number == back.sequence_number
-    assert numbers((await store_fixture.store.claim_once(claim(queue), one)).result) == [held.sequence_number]
+    assert numbers((await store_fixture.store.claim_once(claim(queue), this_attempt)).result) == [held.sequence_number]
     await store_fixture.advance_time(LOCK_DURATION // SECOND + 1)
-    late = await store_fixture.store.claim_once(claim(queue), one)
+    late = await store_fixture.store.claim_once(claim(queue), this_attempt)
     assert late.replayed
     assert late.result == []
 
 
 async def test_a_repeat_of_an_empty_receive_may_find_messages(store_fixture: StoreFixture, queue: Queue) -> None:
-    one = attempt()
-    empty = await store_fixture.store.claim_once(claim(queue), one)
+    this_attempt = attempt()
+    empty = await store_fixture.store.claim_once(claim(queue), this_attempt)
     assert (empty.result, empty.replayed) == ([], False)
     await store_fixture.send(queue, b"body")
-    found = await store_fixture.store.claim_once(claim(queue), one)
+    found = await store_fixture.store.claim_once(claim(queue), this_attempt)
     assert not found.replayed
     assert [message.body for message in found.result] == [b"body"]
 
@@ -213,10 +215,10 @@ async def test_a_receive_with_the_key_of_another_is_refused_and_locks_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     await store_fixture.send(queue, b"a", b"b")
-    one = attempt()
-    await store_fixture.store.claim_once(claim(queue, 1), one)
+    this_attempt = attempt()
+    await store_fixture.store.claim_once(claim(queue, 1), this_attempt)
     with pytest.raises(KeyReused):
-        await store_fixture.store.claim_once(claim(queue, 1), with_other_fingerprint(one))
+        await store_fixture.store.claim_once(claim(queue, 1), with_other_fingerprint(this_attempt))
     assert len(await store_fixture.claim(queue)) == 1
 
 
@@ -225,8 +227,8 @@ async def test_concurrent_tries_of_one_receive_get_the_same_messages(
 ) -> None:
     for _ in range(5):
         await store_fixture.send(queue, *[b"body"] * 6)
-        one = attempt()
-        claims = (partial(stores[index % 2].claim_once, claim(queue, 3), one) for index in range(12))
+        this_attempt = attempt()
+        claims = (partial(stores[index % 2].claim_once, claim(queue, 3), this_attempt) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, claims)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({tuple(token(message) for message in once.result) for once in answers}) == 1

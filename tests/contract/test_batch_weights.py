@@ -73,6 +73,6 @@ async def test_a_claim_of_an_empty_queue_waits_for_no_later_claim(
         return len(messages)
 
     store_fixture.batch_sizes.clear()
-    assert await asyncio.gather(*map(claim_one, queues)) == [int(one is queue) for one in queues]
+    assert await asyncio.gather(*map(claim_one, queues)) == [int(target is queue) for target in queues]
     assert answered_after[queue.id] == 6
     assert answered_after[empty.id] <= index + 1

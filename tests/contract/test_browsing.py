@@ -38,14 +38,15 @@ async def test_metadata_has_every_field_except_the_body(store_fixture: StoreFixt
     )
     shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
     metadata = await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
-    assert [(one.sequence_number, one.envelope, one.body_bytes, one.state, one.lock_token) for one in metadata] == [
-        (one.sequence_number, one.envelope, len(one.body), one.state, one.lock_token) for one in shown
+    assert [(row.sequence_number, row.envelope, row.body_bytes, row.state, row.lock_token) for row in metadata] == [
+        (message.sequence_number, message.envelope, len(message.body), message.state, message.lock_token)
+        for message in shown
     ]
     assert metadata[-1].body_bytes == 100_000
     half = await store_fixture.store.browse_metadata(
         queue.id, [MessageState.AVAILABLE], metadata[-2].sequence_number, 1
     )
-    assert [one.sequence_number for one in half] == [long]
+    assert [message.sequence_number for message in half] == [long]
 
 
 async def test_messages_still_in_the_queue_are_read_by_number(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -64,7 +65,7 @@ async def test_metadata_of_messages_still_in_the_queue_is_read_by_number(
     requested = [*sorted(by_state.values(), reverse=True), elsewhere, 10**15]
     found = await store_fixture.store.read_metadata(queue.id, requested)
     assert found == await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)
-    assert {one.state: one.sequence_number for one in found} == by_state
+    assert {message.state: message.sequence_number for message in found} == by_state
     assert await store_fixture.store.read_metadata(queue.id, []) == []
 
 
@@ -134,7 +135,7 @@ async def test_counts_are_exact_and_per_queue(store_fixture: StoreFixture, queue
     assert counts[other.id] == QueueCounts(scheduled=1)
     assert counts[empty.id] == QueueCounts()
     assert await store_fixture.store.queues.counts([]) == {}
-    assert [await store_fixture.store.queues.total(one.id) for one in (queue, other, empty)] == [7, 1, 0]
+    assert [await store_fixture.store.queues.total(counted.id) for counted in (queue, other, empty)] == [7, 1, 0]
 
 
 async def test_the_waiting_time_of_the_oldest_available_message_is_reported(

@@ -84,7 +84,9 @@ async def test_concurrent_claims_share_one_budget_and_each_gets_a_message(
 ) -> None:
     other = await store_fixture.queue()
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 10) + await store_fixture.send(other, *[b"x" * BODY] * 10)
-    claims = [store_fixture.store.claim(claim(one, 2, max_bytes=THREE)) for _ in range(5) for one in (queue, other)]
+    claims = [
+        store_fixture.store.claim(claim(source, 2, max_bytes=THREE)) for _ in range(5) for source in (queue, other)
+    ]
     answers = await asyncio.gather(*claims)
     assert all(answers), "a claim that the others left no room for is served after them"
     assert all(sum(map(weight_of, answer)) <= THREE for answer in answers)

@@ -99,7 +99,7 @@ async def test_a_clock_that_is_set_back_hides_no_available_message(
             found = (await store.claim_once(one_claim, Attempt(b"k" * 32, b"f" * 32, HOUR))).result
         case _:
             listed = await store.candidates(queue.id, MessageState.AVAILABLE, START_POSITION, 10)
-            found = await store.claim_by_number(one_claim, [one.sequence_number for one in listed])
+            found = await store.claim_by_number(one_claim, [item.sequence_number for item in listed])
     assert bodies(found) == [b"body"]
 
 

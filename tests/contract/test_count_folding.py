@@ -39,7 +39,7 @@ async def test_one_pass_folds_all_changes_of_depths(store_fixture: StoreFixture,
         await store_fixture.send(queue, b"body")
         await store_fixture.send(other, b"body")
     await store_fixture.store.delete_expired(10)
-    assert [await store_fixture.store.queues.total(one.id) for one in (queue, other)] == [CHANGES, CHANGES]
+    assert [await store_fixture.store.queues.total(counted.id) for counted in (queue, other)] == [CHANGES, CHANGES]
     if isinstance(store_fixture, PostgresqlFixture):
         assert await store_fixture.execute("SELECT total FROM depth") == [(CHANGES,), (CHANGES,)]
 

@@ -66,7 +66,9 @@ async def test_a_deleted_queue_fails_no_other_send_of_the_statement(
     store_fixture: StoreFixture, queue: Queue, deleted_queue: Queue, window: int
 ) -> None:
     """Callers at the same moment share a statement."""
-    sends = [store_fixture.store.send([draft(one, duplicate_window=window)]) for one in (queue, deleted_queue) * 10]
+    sends = [
+        store_fixture.store.send([draft(target, duplicate_window=window)]) for target in (queue, deleted_queue) * 10
+    ]
     answers = await asyncio.gather(*sends, return_exceptions=True)
     assert [isinstance(answer, QueueGone) for answer in answers] == [False, True] * 10
     assert len(await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 100)) == 10

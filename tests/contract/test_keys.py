@@ -31,9 +31,9 @@ async def test_a_key_is_found_by_the_digest_of_its_secret(store_fixture: StoreFi
 async def test_every_key_is_listed_oldest_first(store_fixture: StoreFixture) -> None:
     first, second, third = [await key(store_fixture, name, name) for name in ("c", "a", "b")]
     first, third = replace(first, created_at=1), replace(third, created_at=2**40)
-    for one in (third, second, first):
-        await store_fixture.store.keys.add(one, 1)
-    assert [one.id for one in await store_fixture.store.keys.list_all()] == ["c", "b", "a"]
+    for added in (third, second, first):
+        await store_fixture.store.keys.add(added, 1)
+    assert [key.id for key in await store_fixture.store.keys.list_all()] == ["c", "b", "a"]
 
 
 async def test_a_principal_has_a_limited_number_of_live_keys(store_fixture: StoreFixture) -> None:
@@ -60,24 +60,24 @@ async def test_of_concurrently_added_keys_only_the_limit_is_stored(
     keys_to_add = [await key(store_fixture, f"{index}") for index in range(10)]
     stored = await asyncio.gather(*(stores[p % 2].keys.add(key_to_add, 2) for p, key_to_add in enumerate(keys_to_add)))
     assert sum(stored) == 2
-    assert {one.id for one in await store_fixture.store.keys.list_all()} == {
+    assert {key.id for key in await store_fixture.store.keys.list_all()} == {
         key_to_add.id for key_to_add, was_stored in zip(keys_to_add, stored, strict=True) if was_stored
     }
 
 
 async def test_a_revoked_key_is_kept_and_not_live(store_fixture: StoreFixture) -> None:
     keys = store_fixture.store.keys
-    one = await key(store_fixture, "1")
-    await keys.add(one, 2)
+    added = await key(store_fixture, "1")
+    await keys.add(added, 2)
     assert await keys.revoke("1")
-    revoked = await keys.by_hash(one.secret_hash)
+    revoked = await keys.by_hash(added.secret_hash)
     assert revoked is not None
     now = await store_fixture.store.now()
     assert is_close(revoked.revoked_at, now)
     assert not revoked.is_live(now)
     assert not await keys.revoke("1")
     assert not await keys.revoke("nobody")
-    assert (await keys.by_hash(one.secret_hash)) == revoked
+    assert (await keys.by_hash(added.secret_hash)) == revoked
 
 
 async def test_an_expired_key_cannot_be_revoked(store_fixture: StoreFixture) -> None:
@@ -92,7 +92,7 @@ async def test_the_last_use_is_recorded(store_fixture: StoreFixture) -> None:
         await keys.add(await key(store_fixture, name, name), 2)
     await keys.record_use(["3", "1", "nobody"])
     now = await store_fixture.store.now()
-    by_id = {one.id: one.last_used_at for one in await keys.list_all()}
+    by_id = {key.id: key.last_used_at for key in await keys.list_all()}
     assert is_close(by_id["1"], now)
     assert is_close(by_id["3"], now)
     assert by_id["2"] is None

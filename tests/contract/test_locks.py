@@ -291,7 +291,7 @@ async def test_the_locks_of_one_queue_are_revoked(store_fixture: StoreFixture, q
     await store_fixture.advance_time(ENDED)
     now = await store_fixture.store.now()
     locked = await store_fixture.store.locks_of_queue(queue.id, now, 10)
-    assert [one.token for one in locked] == [token(living), token(ended)]
+    assert [locked_message.token for locked_message in locked] == [token(living), token(ended)]
     assert len(await store_fixture.store.locks_of_queue(queue.id, now, 1)) == 1
     assert await store_fixture.store.locks_of_queue(queue.id, now - (ENDED + 60) * SECOND, 10) == []
     fence = fence_above(NO_EXPIRED_GENERATION)

@@ -162,7 +162,7 @@ async def test_an_idempotency_key_is_compared_byte_by_byte(api: ApiServer, heade
 
 async def test_ids_that_differ_in_a_blank_are_not_duplicates(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {"duplicate_detection_window_seconds": 60})
-    answers = [await api.send(message_id=one) for one in ("m", "m ", "m  ", "m")]
+    answers = [await api.send(message_id=message_id) for message_id in ("m", "m ", "m  ", "m")]
     assert [answer["duplicate"] for answer in answers] == [False, False, False, True]
 
 

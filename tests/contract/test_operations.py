@@ -350,7 +350,7 @@ async def test_a_purge_of_locked_messages_includes_expired_unswept_locks(
     )
     assert await broker_fixture.state(queue, token) is MessageState.LOCKED
     assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 2
-    assert [await broker_fixture.state(queue, one) for one in (token, live)] == [None, None]
+    assert [await broker_fixture.state(queue, lock_token) for lock_token in (token, live)] == [None, None]
     await expire_locks(broker_fixture.broker.sweeping)
     assert await broker_fixture.broker.store.browse(queue.id, list(MessageState), 0, 2) == []
     with pytest.raises(LockLost) as lost:
@@ -390,7 +390,7 @@ async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
     await renew(broker_fixture.broker.renewing, queue, token_of(message))
     again = await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
     assert again.replayed
-    assert [token_of(one) for one in again.result] == [token_of(message)]
+    assert [token_of(received) for received in again.result] == [token_of(message)]
     assert again.result[0].lock_remaining(broker_fixture.clock.monotonic()) == LOCK_SECONDS * SECOND
     await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
     assert (await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []

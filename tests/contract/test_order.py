@@ -87,7 +87,7 @@ async def candidates(store_fixture: StoreFixture, queue: Queue, batch: int) -> l
         assert len(page) <= batch
         if not page:
             break
-        found += [one.sequence_number for one in page]
+        found += [message.sequence_number for message in page]
         after = delivery_position(page[-1])
     return found
 

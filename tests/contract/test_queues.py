@@ -124,13 +124,13 @@ async def test_a_change_that_revokes_locks_is_recorded_until_they_are_revoked(st
     await store_fixture.advance_time(1)
     changed = await queues.change(second, QueueSettings(max_delivery_count=3))
     assert changed is not None
-    one, other = await queues.revocations(10)
-    assert (one.queue_id, other.queue_id) == (first.id, second.id)
-    assert await queues.revocations(1) == [one]
-    await queues.end_revocation(one)
+    revocation, later_revocation = await queues.revocations(10)
+    assert (revocation.queue_id, later_revocation.queue_id) == (first.id, second.id)
+    assert await queues.revocations(1) == [revocation]
+    await queues.end_revocation(revocation)
     await store_fixture.advance_time(1)
     await queues.change(changed, QueueSettings(max_delivery_count=4))
-    await queues.end_revocation(other)  # which is outdated now
+    await queues.end_revocation(later_revocation)  # which is outdated now
     (last,) = await queues.revocations(10)
     assert last.queue_id == second.id
     assert is_close(last.granted_until, await store_fixture.store.now())

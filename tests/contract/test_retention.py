@@ -106,9 +106,9 @@ async def test_deletion_of_expired_rows_blocks_no_send(
         for receipt in receipts or ():
             if not receipt.duplicate:
                 stored[receipt.message_id].append(receipt.enqueued_at)
-    times = [sorted(one) for one in stored.values()]
-    assert all(later - earlier >= window for one in times for earlier, later in pairwise(one))
-    assert any(len(one) > 1 for one in times), "no id outlived its window"
+    times = [sorted(sequence) for sequence in stored.values()]
+    assert all(later - earlier >= window for time in times for earlier, later in pairwise(time))
+    assert any(len(time) > 1 for time in times), "no id outlived its window"
     sent = [receipt for receipts in answers[: len(sends)] for receipt in receipts or ()]
     assert any(receipt.duplicate for receipt in sent), "no id came twice within its window"
 

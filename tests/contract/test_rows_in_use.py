@@ -105,7 +105,7 @@ async def test_background_loops_skip_a_locked_row_and_process_all_others(
     held_late, free_late = await store_fixture.send(queue, b"", b"", ttl=SECOND)
     await store_fixture.advance_time(MINUTE / SECOND)
     async with store_fixture.open_transaction(lock_row(locked.sequence_number), lock_row(held_late)):
-        assert [one.token for one in await store_fixture.store.expired_locks(10)] == [token(free)]
+        assert [expired.token for expired in await store_fixture.store.expired_locks(10)] == [token(free)]
         overdue = await store_fixture.store.expired_messages(10)
         assert [row.sequence_number for row in overdue] == [free_late]
         rows = [UnlockedRow(number, queue.id, MessageState.AVAILABLE) for number in (held_late, free_late)]
@@ -113,7 +113,7 @@ async def test_background_loops_skip_a_locked_row_and_process_all_others(
         withdrawal = Withdrawal(rows[0], queue.name, Outcome.EXPIRED, HOUR)
         assert await store_fixture.store.withdraw([withdrawal]) == [False]
         assert await store_fixture.store.expire([withdrawal]) == [False]
-    assert {one.token for one in await store_fixture.store.expired_locks(10)} == {token(locked), token(free)}
+    assert {expired.token for expired in await store_fixture.store.expired_locks(10)} == {token(locked), token(free)}
     assert await store_fixture.store.withdraw([withdrawal]) == [True]
 
 
@@ -165,10 +165,12 @@ async def test_message_ids_locked_by_a_stopped_send_delay_no_other_send(
 ) -> None:
     """Clients of the stopped process retry elsewhere, beside senders of other ids and of none."""
     ids = [f"locked-{index}" for index in range(10)]
-    locking = [f"INSERT INTO recent_id VALUES ({queue.id}, '{one}', 0, 0, 0, 0)" for one in ids]
+    locking = [f"INSERT INTO recent_id VALUES ({queue.id}, '{message_id}', 0, 0, 0, 0)" for message_id in ids]
     ids += ["free-0", "free-1"]
     async with store_fixture.open_transaction(*locking):
-        repeats = [store_fixture.store.send([draft(queue, message_id=one, duplicate_window=HOUR)]) for one in ids]
+        repeats = [
+            store_fixture.store.send([draft(queue, message_id=message_id, duplicate_window=HOUR)]) for message_id in ids
+        ]
         repeating = asyncio.ensure_future(asyncio.gather(*repeats, return_exceptions=True))
         async with asyncio.timeout(MIN_LOCK_WAIT):
             await store_fixture.send(queue, b"body")
@@ -232,8 +234,8 @@ async def test_a_repeat_of_an_answered_attempt_waits_for_no_other_repeat(
         again = await store_fixture.store.send_once([draft(queue)], sent)
         assert (again.result, again.replayed) == (first.result, True)
         retaken = await store_fixture.store.claim_once(claim(queue), received)
-        assert ([token(one) for one in retaken.result], retaken.replayed) == (
-            [token(one) for one in taken.result],
+        assert ([token(message) for message in retaken.result], retaken.replayed) == (
+            [token(message) for message in taken.result],
             True,
         )
 
@@ -246,7 +248,7 @@ async def test_a_stopped_change_of_a_queue_delays_no_send(store_fixture: ServerF
             for one in (queue, other):
                 await store_fixture.send(one, b"body")
                 await store_fixture.store.send_once([draft(one)], Attempt(secrets.token_bytes(32), b"f" * 32, HOUR))
-    assert [len(await store_fixture.claim(one)) for one in (queue, other)] == [2, 2]
+    assert [len(await store_fixture.claim(source)) for source in (queue, other)] == [2, 2]
 
 
 # ---- verbs -----------------------------------------------------------------------------------------------------------

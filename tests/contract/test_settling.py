@@ -283,7 +283,7 @@ async def test_a_settled_token_is_no_longer_locked(store_fixture: StoreFixture, 
     await store_fixture.store.move([abandonment(first)])
     tokens = [token(message) for message in (first, second, with_wrong_token(second), first)]
     held = await store_fixture.store.locked_messages(tokens)
-    assert [one and one.token for one in held] == [None, token(second), None, None]
+    assert [message and message.token for message in held] == [None, token(second), None, None]
 
 
 async def test_the_lock_of_an_ended_delivery_is_removed_from_the_message(

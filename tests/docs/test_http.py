@@ -181,7 +181,7 @@ def test_the_document_is_as_makers_of_clients_are_told() -> None:
         "Settlement": "action",
         "RetrySettings": "kind",
     }
-    problems = [one["content"] for one in DOCUMENT["components"]["responses"].values()]
+    problems = [response["content"] for response in DOCUMENT["components"]["responses"].values()]
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     assert problems == [problem] * len(problems)
 

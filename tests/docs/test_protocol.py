@@ -94,7 +94,7 @@ def names_in_document() -> set[str]:
     schemas = document["components"]["schemas"].values()
     members = {name for schema in schemas for name in schema.get("properties", {})}
     operations = [operation for path in document["paths"].values() for operation in path.values()]
-    parameters = {one["name"] for operation in operations for one in operation.get("parameters", ())}
+    parameters = {parameter["name"] for operation in operations for parameter in operation.get("parameters", ())}
     return members | parameters | set(document["components"]["headers"])
 
 
@@ -150,13 +150,15 @@ def functions_in(spans: Iterable[str]) -> set[str]:
     """The names of the tests in these files."""
     files = [ROOT / span for span in spans if span.startswith("tests/") and span.endswith(".py")]
     trees = [ast.parse(file.read_text()) for file in files]
-    return {one.name for tree in trees for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {
+        node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def test_statements_are_statements() -> None:
-    listed = [" ".join(one.split()) for one in PROSE.split("\n\n") if one.startswith("Statements: ")]
+    listed = [" ".join(part.split()) for part in PROSE.split("\n\n") if part.startswith("Statements: ")]
     assert len(listed) >= 3
-    names = {name for one in listed for name in SPAN.findall(one.partition("Tests: ")[0])}
+    names = {name for item in listed for name in SPAN.findall(item.partition("Tests: ")[0])}
     names |= {name for row in table(PAGE, "Background loops", "loop") for name in SPAN.findall(row[2])}
     assert names - statements() == set()
 

@@ -138,7 +138,7 @@ def test_a_delay_of_zero_is_no_delay() -> None:
 
 def test_a_draft_carries_the_duplicate_window_of_its_queue() -> None:
     windows = [queue(QueueSettings(duplicate_detection_window=window)) for window in (MINUTE, None)]
-    assert [create_draft(NewMessage(Envelope("m")), one, "made").duplicate_window for one in windows] == [MINUTE, 0]
+    assert [create_draft(NewMessage(Envelope("m")), queue, "made").duplicate_window for queue in windows] == [MINUTE, 0]
 
 
 def test_the_detail_of_a_refusal_defaults_to_its_first_error_or_docstring() -> None:
@@ -162,7 +162,7 @@ def test_lock_version_grows_with_each_change_and_each_locked_purge() -> None:
         replace(orders, lock_purges=1),
         replace(orders, version=2, lock_purges=1),
     ]
-    assert [one.lock_version for one in grown] == [1, 2, 2, 3]
+    assert [queue.lock_version for queue in grown] == [1, 2, 2, 3]
 
 
 def test_the_label_of_a_state_is_its_lower_case_name() -> None:

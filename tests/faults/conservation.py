@@ -85,7 +85,7 @@ class History:
     def by_message(self) -> dict[str, list[Delivery]]:
         """The deliveries of each message, first one first."""
         groups: defaultdict[str, list[Delivery]] = defaultdict(list)
-        for delivery in sorted(self.deliveries, key=lambda one: (one.claimed, one.heard_at)):
+        for delivery in sorted(self.deliveries, key=lambda delivery: (delivery.claimed, delivery.heard_at)):
             groups[delivery.message_id].append(delivery)
         return groups
 

@@ -90,7 +90,7 @@ async def check_crash(setup: CrashSetup, step: CrashPoint, workload: Workload) -
     async with client_of_crashing_server(setup, step) as (client, queue):
         expected = await workload(client, setup)
     left = remaining_messages(setup.database, queue)
-    broken = [one for one in check(read([setup.directory / queue]), left) if one.kind not in EARLY]
+    broken = [finding for finding in check(read([setup.directory / queue]), left) if finding.kind not in EARLY]
     assert not broken, "\n".join(map(str, broken))
     final_states = Counter(remaining.state for remaining in left)
     assert final_states == expected, f"they have ended as {final_states}, not as {expected}"

@@ -39,9 +39,11 @@ def removed_fences(engine: Engine) -> list[RemovedFence]:
             weak = _load(engine, texts | {name: without_fence})
             # One text may be two statements. Each of them must be noticed.
             found += [
-                RemovedFence(f"{name}.sql:{number + 1} {one}: {condition}", one, whole | {one: weak[one]})
-                for one in whole
-                if weak[one] != whole[one]
+                RemovedFence(
+                    f"{name}.sql:{number + 1} {statement}: {condition}", statement, whole | {statement: weak[statement]}
+                )
+                for statement in whole
+                if weak[statement] != whole[statement]
             ]
     return found
 

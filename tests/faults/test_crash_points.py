@@ -26,7 +26,7 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
     """Send four messages, settle each differently, repeat what may be repeated, and return how they end."""
     for number in range(4):
         await client.send(f"m{number}", b"body", with_key=number > 0)
-    held = {one["message_id"]: one for one in await receive_all(client, setup)}
+    held = {message["message_id"]: message for message in await receive_all(client, setup)}
     tokens = [held[f"m{number}"]["lock_token"] for number in range(4)]
     assert (await client.settle("renew", tokens[0], lock_seconds=60))[0] == 200
     assert (await client.settle("complete", tokens[0]))[0] == 200

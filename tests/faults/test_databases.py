@@ -164,7 +164,7 @@ async def behind_proxy(
 
 def contains(*wanted: bytes) -> Callable[[bytes], bool]:
     """Whether a piece on the wire contains one of these."""
-    return lambda piece: any(one in piece for one in wanted)
+    return lambda piece: any(batch in piece for batch in wanted)
 
 
 def token_spellings(token: str) -> tuple[bytes, bytes]:
@@ -193,12 +193,15 @@ async def test_the_connection_is_lost_inside_commit(
         proxy.drop_answer_to(contains(b"unmistakable"))
         await retrying_client.send("m1", b"unmistakable", with_key=False)
         proxy.drop_answer_to(contains(b"COMMIT"))
-        held = {one["message_id"]: one["lock_token"] for one in await retrying_client.receive_until_any(max_messages=2)}
+        held = {
+            message["message_id"]: message["lock_token"]
+            for message in await retrying_client.receive_until_any(max_messages=2)
+        }
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(held) < 2:
                 held |= {
-                    one["message_id"]: one["lock_token"]
-                    for one in await retrying_client.receive_until_any(max_messages=2)
+                    message["message_id"]: message["lock_token"]
+                    for message in await retrying_client.receive_until_any(max_messages=2)
                 }
         for verb, message_id in (("renew", "m0"), ("complete", "m0"), ("dead_letter", "m1")):
             proxy.drop_answer_to(contains(*token_spellings(held[message_id])))

@@ -179,7 +179,7 @@ async def test_with_every_condition(redis_url: str, scenario: Callable[[LockStor
         await scenario(setup)
 
 
-@pytest.mark.parametrize(("where", "scripts"), [pytest.param(*one, id=one[0]) for one in removed_fences()])
+@pytest.mark.parametrize(("where", "scripts"), [pytest.param(*case, id=case[0]) for case in removed_fences()])
 async def test_without_one_condition_some_scenario_fails(
     redis_url: str, where: str, scripts: ScriptReplacements
 ) -> None:

@@ -51,9 +51,9 @@ async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
                 # The lock of the held row ends, and the locks of the other queue end with it.
                 first = await beside.receive_until_any(wait_seconds=5, max_messages=2, lock_seconds=1)
                 again = [await beside.receive_until_any(wait_seconds=5, lock_seconds=600) for _ in first]
-                assert [one["delivery_count"] for (one,) in again] == [2] * len(first)
-                for (one,) in again:
-                    assert (await beside.settle("complete", one["lock_token"]))[0] == 200
+                assert [message["delivery_count"] for (message,) in again] == [2] * len(first)
+                for (message,) in again:
+                    assert (await beside.settle("complete", message["lock_token"]))[0] == 200
                 free = await asyncio.to_thread(execute, mariadb_url, IF_FREE, number=held["sequence_number"])
                 assert free == [], "the row was held all the while"
 

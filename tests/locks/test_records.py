@@ -222,7 +222,7 @@ async def test_only_expired_records_are_returned_each_with_its_own_generation(
     expected = [NO_EXPIRED_GENERATION if position % 3 else position for position in range(len(tokens))]
     assert await redis_locks.expired_generations(tokens) == expected
     assert await asyncio.gather(*(redis_locks.expired_generations([token]) for token in tokens)) == [
-        [one] for one in expected
+        [token] for token in expected
     ]
 
 

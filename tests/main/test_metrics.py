@@ -51,7 +51,9 @@ def test_a_dead_process_keeps_its_counts_but_not_its_waiting_receivers(two_proce
 
 def workers(service: PeeklockProcess) -> list[psutil.Process]:
     """The processes that answer requests."""
-    return [one for one in psutil.Process(service.pid).children() if "spawn_main" in " ".join(one.cmdline())]
+    return [
+        process for process in psutil.Process(service.pid).children() if "spawn_main" in " ".join(process.cmdline())
+    ]
 
 
 @contextlib.contextmanager

@@ -131,7 +131,7 @@ def test_replicas_on_one_store_deliver_each_message_once(replicas: list[Peeklock
 
     with ThreadPoolExecutor(4) as threads:
         drained = [threads.submit(drain, service) for service in (*replicas, *replicas)]
-        taken = [number for one in drained for number in one.result()]
+        taken = [number for task in drained for number in task.result()]
     assert sorted(taken) == numbers
     assert request_json(replicas[1], "GET", QUEUE)["counts"]["locked"] == 40
 

@@ -30,7 +30,7 @@ def test_a_stop_answers_waiting_receivers_at_once(
         waiting = [threads.submit(send_request, service, *receive_request) for _ in range(RECEIVERS)]
         wait_until(lambda: metric_value(service, WAITING) == RECEIVERS, "all receivers wait")
         service.terminate()
-        answers = [one.result() for one in waiting]
+        answers = [task.result() for task in waiting]
     assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})] * RECEIVERS
     assert {answer.headers["connection"] for answer in answers} == {"close"}
     assert service.wait() == 0

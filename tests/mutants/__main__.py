@@ -40,7 +40,7 @@ OPTIONS = (
 def select_mutants(paths: Sequence[str], sample: int | None) -> list[Mutant]:
     """Every mutant of these modules and folders, or a sample of them, the same in each run."""
     files = [file for path in paths for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
-    found = [one for file in files for one in mutants(_module(file), file.read_text(), str(file))]
+    found = [mutant for file in files for mutant in mutants(_module(file), file.read_text(), str(file))]
     return found if sample is None or sample >= len(found) else random.Random(0).sample(found, sample)
 
 

@@ -81,7 +81,9 @@ class MutationRun:
     def report(self) -> bool:
         """Print what became of all. False where a survivor is not listed, a listed mutant is killed, or one is broken."""
         outcomes, counts = self.outcomes, Counter(self.outcomes.values())
-        idle = Counter(one.function_id for one in self.mutants if outcomes.get(str(one)) is TrialOutcome.NOT_REACHED)
+        idle = Counter(
+            mutant.function_id for mutant in self.mutants if outcomes.get(str(mutant)) is TrialOutcome.NOT_REACHED
+        )
         unlisted = [name for name in outcomes if outcomes[name] is TrialOutcome.SURVIVED and name not in self.listed]
         outdated = [name for name in self.listed if outcomes.get(name) is TrialOutcome.KILLED]
         print("".join(f"not reached: {function} ({number})\n" for function, number in idle.items()), end="")

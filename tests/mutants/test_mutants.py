@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def mutations_of(step: str) -> list[str]:
     """The mistakes that are made in a function of these steps."""
     source = "def function(a, b):\n" + textwrap.indent(step, "    ")
-    return [one.mutation for one in mutants("one", source)]
+    return [mutant.mutation for mutant in mutants("one", source)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_no_step_depends_on_is_left_alone(step: str) -> None:
 
 def test_a_mutant_is_named_by_its_method_and_carries_the_code_of_it() -> None:
     source = "class A:\n    @property\n    def b(self):\n        return [c for c in self.d if c < 2]\n"
-    found = {str(one): one.code for one in mutants("one", source)}
+    found = {str(mutant): mutant.code for mutant in mutants("one", source)}
     assert list(found) == [
         "one: A.b: return [c for c in self.d if c < 2] -> return None",
         "one: A.b: c < 2 -> c <= 2",
@@ -65,12 +65,12 @@ def test_what_is_outside_of_functions_is_left_alone() -> None:
 
 def test_a_method_keeps_its_only_super() -> None:
     source = "class A(B):\n    def c(self):\n        super().c()\n        d()\n"
-    assert [one.mutation for one in mutants("one", source)] == ["d() -> pass"]
+    assert [mutant.mutation for mutant in mutants("one", source)] == ["d() -> pass"]
 
 
 def test_every_survivor_in_the_list_is_still_a_mistake_that_is_made() -> None:
     modules = {name.partition(":")[0].replace(".", "/") + ".py" for name in read_survivors()}
-    assert read_survivors().keys() <= {str(one) for one in select_mutants(sorted(modules), None)}
+    assert read_survivors().keys() <= {str(mutant) for mutant in select_mutants(sorted(modules), None)}
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------

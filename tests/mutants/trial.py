@@ -72,9 +72,9 @@ def function_id_of(code: CodeType) -> str:
 def loaded_functions() -> Mapping[str, Sequence[FunctionType]]:
     """Every function of `app` that is loaded, by place."""
     found = defaultdict[str, list[FunctionType]](list)
-    for one in gc.get_objects():
-        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(APP_PREFIX):
-            found[function_id_of(one.__code__)].append(one)
+    for tracked in gc.get_objects():
+        if isinstance(tracked, FunctionType) and tracked.__code__.co_filename.startswith(APP_PREFIX):
+            found[function_id_of(tracked.__code__)].append(tracked)
     return found
 
 
@@ -150,7 +150,9 @@ class Recorder:
         seconds = time.process_time() - begun
         codes = (entry.code for profile in self._profiles for entry in profile.getstats())
         function_ids = {
-            function_id_of(one) for one in codes if isinstance(one, CodeType) and one.co_filename.startswith(APP_PREFIX)
+            function_id_of(code)
+            for code in codes
+            if isinstance(code, CodeType) and code.co_filename.startswith(APP_PREFIX)
         }
         return passes, seconds, sorted(function_ids)
 

@@ -126,14 +126,14 @@ class PlantedFault:
 
     def is_named(self, findings: Iterable[Finding]) -> bool:
         """Whether one of these names the fault."""
-        return any(self._is_it(one) for one in findings)
+        return any(self._matches(finding) for finding in findings)
 
-    def _is_it(self, one: Finding) -> bool:
-        if self.queue is not None and one.day is not None:
-            return one.queue == self.queue
-        if one.message_id is None:
-            return self.batch is not None and one.batch == self.batch
-        return one.sequence_number in {*self.pair, self.first + PHANTOM_OFFSET}
+    def _matches(self, finding: Finding) -> bool:
+        if self.queue is not None and finding.day is not None:
+            return finding.queue == self.queue
+        if finding.message_id is None:
+            return self.batch is not None and finding.batch == self.batch
+        return finding.sequence_number in {*self.pair, self.first + PHANTOM_OFFSET}
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,10 +208,10 @@ def test_a_lake_without_messages_is_compared_from_its_first_batch(
         Finding("has 0 messages in the lake, but was sealed with 20", 1),
         Finding("has 0 messages in the lake, but was sealed with 20", 2),
     ]
-    assert [(one.what, one.sequence_number) for one in done.findings[2:] if one.day is None] == [
+    assert [(finding.what, finding.sequence_number) for finding in done.findings[2:] if finding.day is None] == [
         ("is not in the lake", number) for number in range(21, 41)
     ]
-    assert {one.day for one in done.findings if one.day} == {date(2026, 9, 21)}
+    assert {finding.day for finding in done.findings if finding.day} == {date(2026, 9, 21)}
 
 
 def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
@@ -258,11 +258,11 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
     done = audit(spark, database, lake)
     what = "is missing from the lake or cannot be read; it held 20 messages"
     names = [str(file.relative_to(lake.directory(ARCHIVE))) for file in (gone, torn)]
-    assert [(one.file, one.what) for one in done.findings[:2]] == [(name, what) for name in names]
-    assert [(one.batch, one.what) for one in done.findings[2:4]] == [
+    assert [(finding.file, finding.what) for finding in done.findings[:2]] == [(name, what) for name in names]
+    assert [(finding.batch, finding.what) for finding in done.findings[2:4]] == [
         (number, "has 0 messages in the lake, but was sealed with 20") for number in (1, 2)
     ]
-    assert [one.sequence_number for one in done.findings[4:] if one.day is None] == list(range(1, 41))
+    assert [finding.sequence_number for finding in done.findings[4:] if finding.day is None] == list(range(1, 41))
     with pytest.raises(BadLake, match="is missing or cannot be read, and holds 20 messages"):
         lake.read(spark)
 
@@ -280,7 +280,9 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
     fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
     done = audit(spark, database, lake)
-    assert [(one.batch, one.what) for one in done.findings if one.message_id is None and one.day is None] == [
+    assert [
+        (finding.batch, finding.what) for finding in done.findings if finding.message_id is None and finding.day is None
+    ] == [
         (1, "has 21 messages in the lake, but was sealed with 20"),
         (8, "has 1 message in the lake, which ends with batch 3"),
         (2, "has 19 messages in the archive, but was sealed with 20"),
@@ -288,7 +290,7 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
         (4, "has 1 message in the archive, but was sealed with 2"),
         (9, "has 1 message in the archive, but was never sealed"),
     ]
-    assert [(one.sequence_number, one.what) for one in done.findings if one.message_id is not None] == [
+    assert [(finding.sequence_number, finding.what) for finding in done.findings if finding.message_id is not None] == [
         (30, "is not in the archive"),
         (70, "is in the archive, but was not sealed in this batch"),
         (71, "is in the archive, but was not sealed in this batch"),

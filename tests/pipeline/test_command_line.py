@@ -179,7 +179,7 @@ def test_a_trim_shows_its_key_and_ends_with_1_where_a_batch_differs(
 
     stays = [f"Batch {number} stays: lake and server do not have the messages that were sealed." for number in (2, 3)]
     assert done == (1, "\n".join([*stays, "Removed 3 messages in 1 batch from the server.\n"]), "")
-    assert (again[0], [one["result"] for one in json.loads(again[1])["batches"]]) == (1, ["differs", "differs"])
+    assert (again[0], [batch["result"] for batch in json.loads(again[1])["batches"]]) == (1, ["differs", "differs"])
     assert given == (1, "\n".join([*stays, "Removed 0 messages in 0 batches from the server.\n"]), "")
     assert small_archive.numbers() == {21, 22, 30, 31, 32}
 

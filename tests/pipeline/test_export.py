@@ -99,7 +99,7 @@ def test_tasks_are_neighbouring_batches_up_to_a_number_of_rows() -> None:
 
 def test_a_commit_takes_a_bounded_number_of_messages() -> None:
     many = [batch(number, rows=3_000_000) for number in range(1, 6)]
-    assert [[one.number for one in portion] for portion in portions(many)] == [[1, 2], [3, 4], [5]]
+    assert [[batch.number for batch in portion] for portion in portions(many)] == [[1, 2], [3, 4], [5]]
     assert list(portions([])) == []
 
 
@@ -109,7 +109,7 @@ def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
     database = Database.from_url(small_archive.url)
     small_archive.seal_numbers(1, [archived(1), archived(2)])
     before = TableSpec(
-        "archive", pa.schema([one for one in ARCHIVE.schema if one.name != "content_digest"]), ARCHIVE.partitions
+        "archive", pa.schema([field for field in ARCHIVE.schema if field.name != "content_digest"]), ARCHIVE.partitions
     )
     with monkeypatch.context() as older:
         older.setattr(module, "FORMAT", 1)

@@ -202,7 +202,7 @@ LOST = ("lake, trimmed batch", "archive, not exported", "archive, not sealed", "
 
 @pytest.mark.parametrize(
     ("scene", "plant"),
-    [one for one in PLANTED if isinstance(one.values[1], PlantedFault) and one.values[1].fault == "delete"],
+    [case for case in PLANTED if isinstance(case.values[1], PlantedFault) and case.values[1].fault == "delete"],
 )
 def test_a_deleted_message_that_the_senders_log_has_is_named_by_its_id(
     run_scene: RunScene, scene: str, plant: PlantedFault

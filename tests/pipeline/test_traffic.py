@@ -114,16 +114,16 @@ def test_the_server_removes_what_the_lake_proves_to_have(
     export(spark, database, lake)
     sealed = len(lake_batches(database, lake))
     young = trimmed(spark, service.url, lake, timedelta(0))
-    assert [one.result for one in young.batches] == ["too_young"] * sealed
+    assert [batch.result for batch in young.batches] == ["too_young"] * sealed
     assert trimmed(spark, service.url, lake, timedelta(days=1)).batches == []
     archive.move_back(2 * HOUR)
-    assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
+    assert {batch.result for batch in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
     aged = Lake(tmp_path / "aged")
     export(spark, database, aged)
     write(service.url, 2, rounds=range(1))
     wait_until_sealed(archive)
     done = trimmed(spark, service.url, aged, timedelta(0))
-    assert [one.result for one in done.batches] == ["trimmed"] * sealed
+    assert [batch.result for batch in done.batches] == ["trimmed"] * sealed
     assert len(archive.numbers()) == MESSAGES
     assert trimmed(spark, service.url, aged, timedelta(0)).batches == []
     assert audit(spark, database, aged).findings == []
@@ -143,7 +143,7 @@ def test_a_batch_that_differs_stays(spark: SparkSession, small_archive: Archive,
         results = trimmed(spark, service.url, lake, timedelta(0)).batches
         assert results[0].result == "differs"
         execute(small_archive.url, "UPDATE export_batch SET digest = :other", other="0" * 64)
-        assert {one.result for one in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
+        assert {batch.result for batch in trimmed(spark, service.url, lake, timedelta(0)).batches} == {"differs"}
         with pytest.raises(ServerUnavailable, match="refuses GET /v1/archive/batches: 404"):
             trimmed(spark, f"{service.url}/nowhere", lake, timedelta(0))
     finally:

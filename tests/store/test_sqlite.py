@@ -469,7 +469,7 @@ async def test_all_work_on_the_writer_runs_in_one_thread(store: SqliteStore) -> 
         return threading.get_ident()
 
     work = (first, lambda _writer: threading.get_ident())
-    running = [asyncio.ensure_future(store.database.call_on_writer(one)) for one in work]
+    running = [asyncio.ensure_future(store.database.call_on_writer(action)) for action in work]
     await run_ready_tasks()
     first_may_end.set()
     assert len(set(await asyncio.gather(*running))) == 1

@@ -55,7 +55,7 @@ def export(spark: SparkSession, database: Database, lake: Lake, progress: Progre
     begun = _first_batch(lake, sealed)
     if sealed and (after.number == 0 or lake.table(OPENING) is None):
         lake.record_opening(
-            [one for one in database.accounts(max(after.number, begun - 1)) if one.accepted != one.held]
+            [account for account in database.accounts(max(after.number, begun - 1)) if account.accepted != account.held]
         )
     total = sum(batch.rows for batch in sealed)
     done = files = 0

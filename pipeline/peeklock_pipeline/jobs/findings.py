@@ -125,7 +125,9 @@ class BatchComparison:
     def unexported(self) -> int:
         """The number of messages that the archive removed before an export."""
         later = {
-            one.number: one.rows for one in self.known if one.removed_at is not None and one.number > self.exported
+            batch.number: batch.rows
+            for batch in self.known
+            if batch.removed_at is not None and batch.number > self.exported
         }
         return sum({**later, **self.missed}.values())
 
@@ -186,12 +188,14 @@ def batch_findings(
     batches, unnamed = limit_findings([*wrong["lake"], *wrong["archive"]])
     if not batches:
         return [], 0
-    numbers = {place: {one.batch for one in found if one.batch is not None} for place, found in wrong.items()}
+    numbers = {
+        place: {finding.batch for finding in found if finding.batch is not None} for place, found in wrong.items()
+    }
     both = sorted(number for number in numbers["lake"] | numbers["archive"] if contents.is_comparable(number))[
         :MAX_NAMED
     ]
     unexpected = {
-        place: [one for one in found if contents.is_unexpected(one, place)] for place, found in numbers.items()
+        place: [number for number in found if contents.is_unexpected(number, place)] for place, found in numbers.items()
     }
     alone, more = limit_rows(ask.in_one_place_only(placed, both, unexpected), _row_namer(numbers))
     changed, others = limit_rows(pairs(both), _batch_namer(numbers)) if both else ([], 0)

@@ -52,7 +52,7 @@ class LedgerInputs:
         """Return how many messages are in neither the database nor the lake, for days where this is not 0."""
         if self.opening is None:
             return {}
-        left = Counter({(one.queue, one.day): one.accepted - one.held for one in self.accounts})
+        left = Counter({(account.queue, account.day): account.accepted - account.held for account in self.accounts})
         for part in (of_lake, self.removed, self.opening):
             left.subtract(part)
         return {day: count for day, count in left.items() if count}

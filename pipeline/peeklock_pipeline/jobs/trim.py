@@ -57,8 +57,10 @@ class TrimResult:
 
     def sentences(self) -> str:
         """Return a sentence about each batch that stays, and the number of those removed."""
-        stay = [f"Batch {one.number} stays: {REASONS[one.result]}." for one in self.batches if one.result in REASONS]
-        gone = sum(one.messages for one in self.batches if one.result == "trimmed")
+        stay = [
+            f"Batch {batch.number} stays: {REASONS[batch.result]}." for batch in self.batches if batch.result in REASONS
+        ]
+        gone = sum(batch.messages for batch in self.batches if batch.result == "trimmed")
         return "\n".join([*stay, f"Removed {messages(gone)} in {batches(self.count('trimmed'))} from the server."])
 
 
@@ -114,17 +116,23 @@ def trim(
     if mark not in [ExportPosition(batch.number, batch.sealed_at) for batch in known]:
         raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
     until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
-    wanted = [one for one in known if one.removed_at is None and one.number <= mark.number and one.sealed_at <= until]
+    wanted = [
+        batch
+        for batch in known
+        if batch.removed_at is None and batch.number <= mark.number and batch.sealed_at <= until
+    ]
     with task_refusals():
         found = ask.batches(ask.archived_rows(lake.read_version(spark, table))).collect()
         gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
     here = {row.number: BatchContents(row.messages, row.numbers, row.rows) for row in found if not row.changed}
-    results = {one.number: REMOVED if one.number in gone else DIFFERS for one in wanted}
-    proven = [one for one in wanted if one.number not in gone and here.get(one.number, NO_CONTENTS).proves(one)]
+    results = {batch.number: REMOVED if batch.number in gone else DIFFERS for batch in wanted}
+    proven = [
+        batch for batch in wanted if batch.number not in gone and here.get(batch.number, NO_CONTENTS).proves(batch)
+    ]
     for start in range(0, len(proven), REQUEST_BATCHES):
         progress(start, len(proven))
         results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
-    return TrimResult([TrimmedBatch(one.number, one.rows, results[one.number]) for one in wanted])
+    return TrimResult([TrimmedBatch(batch.number, batch.rows, results[batch.number]) for batch in wanted])
 
 
 def _trimmed(server: Server, copies: Sequence[Batch]) -> Mapping[int, str]:

@@ -103,7 +103,7 @@ class FilteringReader(ArchiveReader):
         return filters
 
     def _wants(self, batch: Batch) -> bool:
-        return all(may_match(one, batch) for one in self._filters)
+        return all(may_match(condition, batch) for condition in self._filters)
 
 
 def may_match(one: Filter, batch: Batch) -> bool:
