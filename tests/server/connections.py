@@ -24,7 +24,8 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Reques
 class EchoApplication:
     """An application that answers a request with its path after its body; some paths behave differently.
 
-    `/echo` answers with the body, `/fields` with the names of the header fields.
+    `/echo` answers with the body, `/fields` with the names of the header fields. `/early` and `/begun` answer without
+    the body; `/begun` sends half of its answer and then waits.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class EchoApplication:
         if scope["path"] == "/late":
             await self.may_read.wait()
         content = b""
-        if scope["path"] != "/early":
+        if scope["path"] not in ("/early", "/begun"):
             while (event := await receive()).get("more_body", False):
                 content += event["body"]
             if event["type"] == "http.disconnect":
@@ -51,6 +52,9 @@ class EchoApplication:
         body = answers.get(scope["path"], scope["path"].encode())
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+            await self.may_answer.wait()
         await send({"type": "http.response.body", "body": body})
 
 
@@ -103,10 +107,20 @@ class Client:
     async def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """Return the next answer."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = dict(line.split(": ", 1) for line in head[1:] if line)
+            status, headers = await self.read_head()
             body = await self._reader.readexactly(int(headers.get("content-length", 0)))
-        return int(head[0].split()[1]), headers, body
+        return status, headers, body
+
+    async def read_head(self) -> tuple[int, dict[str, str]]:
+        """Return the status and the headers of the next answer."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:] if line)
+
+    async def read_rest(self) -> bytes:
+        """Return what the server sends before it closes the connection."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await self._reader.read()
 
     async def problem(self) -> tuple[int, str]:
         """Return status and code of the next answer. It must be a problem document, and the last answer."""

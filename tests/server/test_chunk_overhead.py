@@ -33,6 +33,15 @@ async def client(service: EchoApplication, clock: VirtualClock) -> AsyncIterator
         yield client
 
 
+async def test_the_content_of_chunks_is_no_overhead(client: Client) -> None:
+    size = MAX_HEAD_BYTES // 2
+    await client.send_and_wait(ECHO)
+    for _ in range(4):
+        await client.send_and_wait(b"%x\r\n%s\r\n" % (size, b"x" * size))
+    client.send(b"0\r\n\r\n")
+    assert (await client.read_response())[2] == b"x" * size * 4
+
+
 @pytest.mark.parametrize("pieces", [1, 2])
 async def test_trailers_are_dropped(client: Client, service: EchoApplication, pieces: int) -> None:
     trailers = b"Authorization: Bearer x\r\nHost: y\r\nExpect: 100-continue\r\nPeeklock-Subject: z\r\n\r\n"

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.server.connection import Connection
+from app.server.connection import MAX_DISCARD_BYTES, Connection
 from app.server.request_errors import MAX_HEAD_BYTES, MAX_URL_BYTES
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client
+from tests.virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def service() -> EchoApplication:
 
 @pytest.fixture
 async def client(service: EchoApplication) -> AsyncIterator[Client]:
-    async with open_client(service, Connection) as client:
+    """A client of a server whose time stands still, so that no timeout ends a connection."""
+    async with open_client(service, Connection, VirtualClock()) as client:
         yield client
 
 
@@ -106,6 +108,22 @@ async def test_a_head_split_after_a_large_body_is_read(client: Client) -> None:
     assert (await client.read_response())[0] == 200
 
 
+async def test_heads_in_pieces_may_be_larger_together_than_one_may_be(client: Client) -> None:
+    for _ in range(3):
+        await client.send_and_wait(b"GET / HTTP/1.1\r\nHost: x\r\nA: ")
+        await client.send_and_wait(b"b" * (MAX_HEAD_BYTES // 2))
+        client.send(b"\r\n\r\n")
+        assert (await client.read_response())[0] == 200
+
+
+@pytest.mark.parametrize("expected", [b"100-continue", b"100-Continue"])
+async def test_a_client_that_expects_100_continue_gets_it(client: Client, expected: bytes) -> None:
+    client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: " + expected + b"\r\n\r\n")
+    assert (await client.read_response())[0] == 100
+    client.send(b"hello")
+    assert (await client.read_response())[2] == b"hello"
+
+
 async def test_the_request_id_of_the_caller_is_returned(client: Client) -> None:
     client.send(CHUNKED + b"zz\r\n")
     assert (await client.read_response())[1]["x-request-id"] == "mine"
@@ -132,7 +150,25 @@ async def test_an_invalid_request_is_answered_after_the_requests_ahead_of_it(
     assert await client.problem() == (400, "malformed-request")
 
 
-async def test_an_answer_before_the_body_closes_the_connection(client: Client) -> None:
+async def test_a_refusal_is_not_written_into_an_answer_that_has_begun(client: Client) -> None:
+    client.send(CHUNKED.replace(b"/ ", b"/begun "))
+    await client.read_head()
+    client.send(b"zz\r\n")
+    assert await client.read_rest() == b"/be"
+
+
+async def test_bodies_that_no_operation_reads_are_limited_one_at_a_time(client: Client) -> None:
+    body = b"x" * (MAX_DISCARD_BYTES // 2)
+    for _ in range(3):
+        await client.send_and_wait(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        assert (await client.read_response())[2] == b"/early"
+        await client.send_and_wait(body[:-1])
+        await client.send_and_wait(body[-1:])
+    client.send(GET)
+    assert (await client.read_response())[2] == b"/"
+
+
+async def test_an_answer_before_100_continue_closes_the_connection(client: Client) -> None:
     client.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.read_response())[2] == b"/early"
     assert await client.is_closed()

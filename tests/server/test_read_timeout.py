@@ -47,6 +47,17 @@ async def test_half_a_head_is_refused(client: Client, clock: VirtualClock, half:
     assert await client.problem() == (408, "request-timeout")
 
 
+@pytest.mark.parametrize("rest", [GET[9:], GET[9:] + GET], ids=["the rest", "another request behind it"])
+async def test_the_rest_of_a_refused_request_is_dropped(
+    client: Client, clock: VirtualClock, service: EchoApplication, rest: bytes
+) -> None:
+    await client.send_and_wait(GET[:9])
+    await clock.advance(TIMEOUT)
+    await client.send_and_wait(rest)
+    assert await client.problem() == (408, "request-timeout")
+    assert not service.begun.is_set()
+
+
 async def test_a_slow_head_is_refused(client: Client, clock: VirtualClock) -> None:
     await client.send_and_wait(b"GET / HTTP/1.1\r\nHost: ")
     for _ in range(int(TIMEOUT)):
