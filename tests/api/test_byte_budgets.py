@@ -152,12 +152,14 @@ async def test_an_answer_counts_until_its_client_has_taken_it(api: ApiServer) ->
 
 
 async def test_a_page_that_every_client_shares_is_not_counted(api: ApiServer) -> None:
-    exchange = Exchange(api, {}, path="/docs/swagger-ui-bundle.js", method="GET")
-    running = asyncio.create_task(exchange.run())
+    first, second = [Exchange(api, {}, path="/docs/swagger-ui-bundle.js", method="GET") for _ in range(2)]
+    running = [asyncio.create_task(exchange.run()) for exchange in (first, second)]
     await run_ready_tasks()
     assert api.broker.response_limits.budget.held == 0
-    exchange.taken.set()
-    assert await running == 200
+    for exchange in (first, second):
+        exchange.taken.set()
+    assert await asyncio.gather(*running) == [200, 200]
+    assert first.said[1]["body"] is second.said[1]["body"], "the server holds its bytes once"
 
 
 async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) -> None:

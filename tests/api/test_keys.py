@@ -78,6 +78,8 @@ async def test_keys_are_listed_in_pages(api_with_keys: ApiServer, admin: dict[st
     )
     principals = [key["principal"] for key in (*first["items"], *rest["items"])]
     assert (principals, rest["next_cursor"]) == (["admin", "p0", "p1", "p2", "p3"], None)
+    full = await api_with_keys.request_json("GET", "/keys", params={"limit": 5}, **admin)
+    assert (len(full["items"]), full["next_cursor"]) == (5, None)
     assert pointers(await api_with_keys.request("GET", "/keys?cursor=none", **admin)) == ["#/query/cursor"]
 
 

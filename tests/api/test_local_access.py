@@ -170,6 +170,17 @@ async def test_no_operation_is_open_to_a_web_page(
     assert "make an API key" in problem(answer, 403, "forbidden")["detail"]
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}], ids=str
+)
+async def test_the_metrics_name_no_queue_to_a_web_page(loopback: httpx.AsyncClient, headers: dict[str, str]) -> None:
+    assert (await loopback.put("/v1/queues/orders", json={})).status_code == 201
+    assert 'queue="orders"' in (await loopback.get("/metrics")).text
+    seen = await loopback.get("/metrics", headers=headers)
+    assert "peeklock_queues 1.0" in seen.text
+    assert "orders" not in seen.text
+
+
 CREATE = {"principal": "mallory", "rights": ["manage"]}
 
 

@@ -82,8 +82,10 @@ async def test_a_key_without_the_right_to_browse_every_queue_sees_totals(api_wit
         assert "orders" not in "".join(lines), number
 
 
-async def test_an_unknown_key_is_refused(api_with_keys: ApiServer) -> None:
-    problem(await api_with_keys.http.get("/metrics", headers={"authorization": "Bearer wrong"}), 401, "unauthenticated")
+@pytest.mark.parametrize("key", ["wrong", "", METRICS_KEY[:-1], f"{METRICS_KEY}x", METRICS_KEY.upper()])
+async def test_an_unknown_key_is_refused(api_with_keys: ApiServer, key: str) -> None:
+    answer = await api_with_keys.http.get("/metrics", headers={"authorization": f"Bearer {key}"})
+    problem(answer, 401, "unauthenticated")
 
 
 async def test_series_of_queues_can_be_switched_off_and_are_bounded(
