@@ -7,30 +7,38 @@ from dataclasses import replace
 import pytest
 
 from app.assembly import assemble_loops
+from app.broker.complete import complete
+from app.broker.keys import Authenticator, create_key
 from app.broker.ports import Store
+from app.broker.settle import settle_one
+from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
+from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.maintenance.background_loops import BackgroundLoops, Intervals
 from tests.maintenance.harness import BrokerHarness
 
 ACTING = {"expiry", "schedule", "retention"}
 PASSES = {*ACTING, "forget", "seal", "look"}
+SEAL_SECONDS = 10.0
 POLLS, POLL_SECONDS = 1000, 0.01  # for events that take only moments unless the machine is very busy
 
 
 class LoopRecorder:
     """Background loops, and the results of their passes."""
 
-    def __init__(self, harness: BrokerHarness, store: Store | None = None) -> None:
+    def __init__(
+        self, harness: BrokerHarness, store: Store | None = None, authenticator: Authenticator | None = None
+    ) -> None:
         self.harness = harness
         self.results: list[tuple[str, str]] = []
         self.failures: list[BaseException] = []
         components = replace(harness.broker, store=store or harness.broker.store)
         self.background_loops = BackgroundLoops(
             assemble_loops(components),
-            None,
-            Intervals(1.0, 10.0),
+            authenticator,
+            Intervals(1.0, SEAL_SECONDS),
             lambda _, error: self.failures.append(error),
             lambda *result: self.results.append(result),
         )
@@ -113,6 +121,55 @@ async def test_a_woken_schedule_runs_at_once(harness: BrokerHarness) -> None:
     await loops.wait_for_result("ok", "schedule")
     assert len(loops.results) == 1
     await loops.background_loops.stop()
+
+
+async def test_the_use_of_keys_is_recorded(harness: BrokerHarness) -> None:
+    keys = harness.broker.store.keys
+    created = await create_key(keys, "shop", Grant(ALL_RIGHTS), harness.clock.now())
+    authenticator = Authenticator(keys, harness.clock, anonymous_without_keys=False)
+    await authenticator.authenticate(created.secret)
+    loops = LoopRecorder(harness, authenticator=authenticator)
+    loops.background_loops.start()
+    await loops.wait_for_result("ok", "key use")
+    await loops.background_loops.stop()
+    await authenticator.close()
+    (key,) = await keys.list_all()
+    assert key.last_used_at == harness.clock.now()
+
+
+async def end_message(harness: BrokerHarness, queue: Queue) -> None:
+    """Complete a message, so that it is archived."""
+    await settle_one(harness.broker.settling, queue, complete(queue, await harness.send_and_lock(queue)))
+
+
+async def sealed_batches(harness: BrokerHarness) -> int:
+    """Return the number of sealed batches."""
+    return len(await harness.broker.store.archive.list_batches(0, 10))
+
+
+async def test_ended_messages_gather_for_the_seal_interval(harness: BrokerHarness) -> None:
+    await end_message(harness, await harness.queue())
+    loops = LoopRecorder(harness)
+    for seconds, batches in ((SEAL_SECONDS - 1, 0), (1, 1)):
+        await harness.clock.advance(seconds)
+        del loops.results[:]
+        loops.background_loops.start()
+        await loops.wait_for_result("ok", "seal")
+        await loops.background_loops.stop()
+        assert await sealed_batches(harness) == batches
+
+
+async def test_a_pass_that_leaves_work_runs_again_at_once(harness: BrokerHarness) -> None:
+    """Each pass seals one batch at most, and messages that ended two minutes apart are not in one."""
+    queue = await harness.queue()
+    for _ in range(3):
+        await end_message(harness, queue)
+        await harness.clock.advance(120)
+    loops = LoopRecorder(harness)
+    loops.background_loops.start()
+    await loops.wait_until(lambda: loops.results.count(("seal", "ok")) > 3)
+    await loops.background_loops.stop()
+    assert await sealed_batches(harness) == 3
 
 
 class UnavailableStore:

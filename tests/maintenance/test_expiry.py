@@ -17,6 +17,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import LockLost, StoreUnavailable
 from app.domain.retry import FixedDelay
 from app.domain.settlement import LockToken
+from app.locks.memory_lock_store import MemoryLockStore
 from app.maintenance.expiry import BATCH_SIZE, expire_locks
 from tests.locks.lock_records import EDITION, PROMISED_UNTIL, LockRecords, open_redis_locks, unique_keys
 from tests.maintenance.harness import LOCK_DURATION, BrokerHarness, token_of
@@ -87,6 +88,35 @@ async def test_the_sweeper_does_not_rest_after_a_full_batch(harness: BrokerHarne
     assert await expire_locks(harness.broker.sweeping) == 0.0
     assert await expire_locks(harness.broker.sweeping) is None
     assert harness.counters["locks_expired"] == BATCH_SIZE + 1
+
+
+# ---- all parts -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_sweeper_completes_a_revocation(harness: BrokerHarness) -> None:
+    """The process that changed the settings has died before it revoked the locks."""
+    queue = await harness.queue()
+    token = await harness.send_and_lock(queue)
+    assert await harness.broker.store.queues.change(queue, replace(queue.settings, lock_duration=SECOND))
+    await expire_locks(harness.broker.sweeping)
+    message = await harness.read(queue, token.sequence_number)
+    assert (message.state, message.failure_count) == (AVAILABLE, 0)
+
+
+async def test_a_failing_part_is_reported_when_the_others_are_done(harness: BrokerHarness) -> None:
+    await harness.send_and_lock(await harness.queue())
+    await harness.clock.advance(30)
+    harness.broker = replace(harness.broker, lock_store=FailingLockStore())
+    with pytest.raises(StoreUnavailable):
+        await expire_locks(harness.broker.sweeping)
+    assert harness.counters["locks_expired"] == 1
+
+
+class FailingLockStore(MemoryLockStore):
+    """A lock store that cannot list its expired records."""
+
+    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
+        raise StoreUnavailable
 
 
 # ---- by expired records ----------------------------------------------------------------------------------------------

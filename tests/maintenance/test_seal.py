@@ -1,11 +1,17 @@
 """Ended messages gather for some seconds and are then sealed, independently of the retention of their queue."""
 
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
 from app.broker.complete import complete
 from app.broker.settle import settle_one
+from app.domain.archive import ArchiveBatch, BatchLimits, UnsealedMessage
 from app.domain.instant import DAY, HOUR
 from app.domain.queue import Queue
 from app.maintenance.seal import MIN_REST_SECONDS, ArchiveSealer
 from tests.bounds import bounded
+from tests.brokers import ChangedStore
 from tests.maintenance.harness import BrokerHarness
 
 SEAL_SECONDS = 10.0
@@ -67,6 +73,42 @@ async def test_a_scan_shortly_before_the_minimum_age_rests(harness: BrokerHarnes
     await complete_messages(harness, queue)
     await harness.clock.advance(9.999)
     assert await seal_all(sealing) == MIN_REST_SECONDS
+
+
+async def test_a_scan_rests_until_the_first_of_several_messages_is_old_enough(harness: BrokerHarness) -> None:
+    late = await harness.queue("late", archive_retention=DAY)
+    early = await harness.queue("early", archive_retention=HOUR)
+    sealing = ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
+    await complete_messages(harness, early)
+    await harness.clock.advance(4)
+    await complete_messages(harness, late)
+    assert await seal_all(sealing) == SEAL_SECONDS - 4
+
+
+async def test_the_rest_of_a_full_batch_is_sealed_in_the_same_scan(harness: BrokerHarness) -> None:
+    await complete_messages(harness, await harness.queue(), 5)
+    await harness.clock.advance(SEAL_SECONDS)
+    archive = harness.broker.store.archive
+    pairs = ChangedStore(archive, seal=partial(archive.seal, limits=BatchLimits(max_messages=2)))
+    await seal_all(ArchiveSealer(replace(harness.broker.sealing, archive=pairs), SEAL_SECONDS))
+    assert await batch_sizes(harness) == [2, 2, 1]
+
+
+async def test_messages_that_another_process_is_sealing_are_passed_over(harness: BrokerHarness) -> None:
+    queue = await harness.queue()
+    await complete_messages(harness, queue)
+    await harness.clock.advance(120)
+    await complete_messages(harness, queue)
+    await harness.clock.advance(SEAL_SECONDS)
+    archive, asked = harness.broker.store.archive, count(1)
+
+    async def seal(first: UnsealedMessage) -> ArchiveBatch | None:
+        return None if next(asked) == 1 else await archive.seal(first)
+
+    sealing = ArchiveSealer(replace(harness.broker.sealing, archive=ChangedStore(archive, seal=seal)), SEAL_SECONDS)
+    assert await seal_all(sealing) == SEAL_SECONDS
+    assert await batch_sizes(harness) == [1]
+    assert harness.counters["messages_sealed"] == 1
 
 
 async def test_a_backlog_is_sealed_in_one_scan(harness: BrokerHarness) -> None:
