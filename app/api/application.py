@@ -18,7 +18,7 @@ from app.api.http.operation_handler import OperationHandler
 from app.api.http.operation_index import OperationIndex, path_segments
 from app.api.http.operation_route import OperationRoute
 from app.api.http.problems import make_problem
-from app.api.http.response import PROBLEM, encode, problem_response, refusal_response, respond, without_body
+from app.api.http.response import PROBLEM, encode, problem_response, refusal_response, respond
 from app.api.openapi.document import openapi_document
 from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
@@ -51,12 +51,10 @@ class Application(FastAPI):
         self._default_authorization = Authorization(context.authenticator, DEFAULT_RIGHT, policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. HEAD is answered as GET, without the body."""
+        """Answer one HTTP request. HEAD is answered as GET; the server sends no body then."""
         if scope["type"] != "http":
             raise NotImplementedError(f"This application does not speak {scope['type']}.")
-        method: str = scope["method"]
-        if method == "HEAD":
-            method, send = "GET", without_body(send)
+        method: str = "GET" if scope["method"] == "HEAD" else scope["method"]
         segments = path_segments(scope)
         methods = self._index.methods(segments)
         if route := methods.get(method):

@@ -63,15 +63,6 @@ async def send_until_taken(send: Send, response: Response, content: bytes) -> No
     await send({"type": "http.response.body", "body": b""})
 
 
-def without_body(send: Send) -> Send:
-    """Return a `send` that leaves out the body of a response, as HEAD requires."""
-
-    async def send_head(event: Event) -> None:
-        await send({**event, "body": b""} if event["type"] == "http.response.body" else event)
-
-    return send_head
-
-
 def _head(response: Response, content: bytes) -> Event:
     headers = [*response.headers]
     if response.status not in WITHOUT_BODY:
