@@ -16,7 +16,17 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written: list[bytes] = []
-        self.closed = False
+        self.closed = self.ended = False
+        self.is_reading = True
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written.append(bytes(data))
@@ -84,3 +94,49 @@ def test_close_writes_the_kept_head(fake_transport: FakeTransport, buffered_tran
     buffered_transport.close()
     assert fake_transport.written == [HEAD]
     assert fake_transport.closed
+
+
+def test_the_end_is_written_after_the_kept_head(
+    fake_transport: FakeTransport, buffered_transport: BufferedTransport
+) -> None:
+    buffered_transport.write(HEAD)
+    buffered_transport.write_and_end(b"end")
+    assert fake_transport.written == [HEAD, b"end"]
+    assert fake_transport.ended
+
+
+def test_a_request_that_resumes_reading_does_not_end_a_hold(
+    fake_transport: FakeTransport, buffered_transport: BufferedTransport
+) -> None:
+    buffered_transport.hold_reading()
+    assert not fake_transport.is_reading
+    buffered_transport.pause_reading()
+    buffered_transport.resume_reading()
+    assert not fake_transport.is_reading
+    buffered_transport.release_reading()
+    assert fake_transport.is_reading
+
+
+def test_the_end_of_a_hold_does_not_end_a_pause(
+    fake_transport: FakeTransport, buffered_transport: BufferedTransport
+) -> None:
+    buffered_transport.pause_reading()
+    buffered_transport.hold_reading()
+    buffered_transport.release_reading()
+    assert not fake_transport.is_reading
+    buffered_transport.resume_reading()
+    assert fake_transport.is_reading
+
+
+def test_the_time_of_a_client_starts_again_when_its_bytes_are_read(fake_transport: FakeTransport) -> None:
+    times = iter((1.0, 2.0, 3.0, 4.0))
+    transport = BufferedTransport(fake_transport, lambda: next(times))
+    assert transport.reading_since == 1.0
+    transport.pause_reading()
+    transport.resume_reading()
+    assert transport.reading_since == 2.0
+    transport.hold_reading()
+    transport.release_reading()
+    assert transport.reading_since == 3.0
+    transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert transport.reading_since == 4.0

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.server.chunk_overhead import BYTES_PER_CHUNK
 from app.server.connection import LINGER_SECONDS, MAX_DISCARD_BYTES, Connection
 from app.server.request_errors import MAX_HEAD_BYTES
 from tests.server.connections import GET, Client, EchoApplication, open_client
@@ -82,8 +83,15 @@ async def test_endless_trailers_are_refused_while_they_arrive(client: Client, pi
 
 
 @pytest.mark.parametrize(
-    "piece", [b"1;" + b"a" * PIECE + b"\r\nx\r\n", b"0" * PIECE + b"1\r\nx\r\n", b"1;" + b"a" * PIECE], ids=["extensions", "zeros", "endless"]
-)  # fmt: skip
+    "piece",
+    [
+        b"1;" + b"a" * PIECE + b"\r\nx\r\n",
+        (b"1;" + b"a" * 3 * BYTES_PER_CHUNK + b"\r\nx\r\n") * (PIECE // (4 * BYTES_PER_CHUNK)),
+        b"0" * PIECE + b"1\r\nx\r\n",
+        b"1;" + b"a" * PIECE,
+    ],
+    ids=["extensions", "short extensions", "zeros", "endless"],
+)
 async def test_chunks_with_more_framing_than_content_are_refused(client: Client, piece: bytes) -> None:
     client.send(ECHO)
     for _ in range(MAX_HEAD_BYTES // PIECE * 16):

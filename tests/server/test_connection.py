@@ -51,6 +51,11 @@ async def test_blanks_around_a_field_value_are_stripped(client: Client) -> None:
     assert (await client.read_response())[0] == 200
 
 
+async def test_a_transfer_coding_may_be_written_in_any_case(client: Client) -> None:
+    client.send(CHUNKED.replace(b"chunked", b"Chunked") + b"0\r\n\r\n")
+    assert (await client.read_response())[0] == 200
+
+
 async def test_a_request_of_http_1_0_needs_no_host(client: Client) -> None:
     client.send(b"GET / HTTP/1.0\r\n\r\n")
     assert (await client.read_response())[0] == 200
@@ -122,6 +127,14 @@ async def test_a_client_that_expects_100_continue_gets_it(client: Client, expect
     assert (await client.read_response())[0] == 100
     client.send(b"hello")
     assert (await client.read_response())[2] == b"hello"
+
+
+async def test_an_answer_to_head_has_no_body(client: Client) -> None:
+    client.send(GET.replace(b"GET", b"HEAD"))
+    status, headers = await client.read_head()
+    assert (status, headers["content-length"]) == (200, "1")
+    client.send(GET.replace(b"/ ", b"/next "))
+    assert (await client.read_response())[2] == b"/next"
 
 
 async def test_the_request_id_of_the_caller_is_returned(client: Client) -> None:

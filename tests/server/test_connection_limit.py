@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from app.api.http.asgi import Receive, Scope, Send
 from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
 from tests.virtual_clock import VirtualClock
@@ -19,7 +20,8 @@ LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 class ClientGroup:
     """Clients of one server."""
 
-    def __init__(self, port: int, arrived: ReceivedBytes, closing: AsyncExitStack) -> None:
+    def __init__(self, port: int, arrived: ReceivedBytes, closing: AsyncExitStack, may_answer: asyncio.Event) -> None:
+        self.may_answer = may_answer
         self._port = port
         self._arrived = arrived
         self._closing = closing
@@ -43,11 +45,19 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
+    """The server answers every request at once, unless a test clears `may_answer`."""
+    echo, may_answer = EchoApplication(), asyncio.Event()
+    may_answer.set()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await may_answer.wait()
+        await echo(scope, receive, send)
+
     async with (
-        open_server(EchoApplication(), LimitedConnection, clock, LIMIT) as (port, arrived),
+        open_server(application, LimitedConnection, clock, LIMIT) as (port, arrived),
         AsyncExitStack() as closing,
     ):
-        yield ClientGroup(port, arrived, closing)
+        yield ClientGroup(port, arrived, closing, may_answer)
 
 
 async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(client_group: ClientGroup) -> None:
@@ -102,6 +112,25 @@ async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
     for asking in (client, others[0]):
         asking.send(LIVEZ)
         assert (await asking.read_response())[2] == b"/livez"
+
+
+async def test_every_probe_on_a_spare_connection_is_answered(client_group: ClientGroup) -> None:
+    await client_group.clients(LIMIT)
+    for client in await client_group.clients(SPARE_CONNECTIONS):
+        client.send(LIVEZ)
+        assert (await client.read_response())[2] == b"/livez"
+
+
+async def test_far_above_the_limit_a_probe_that_waits_for_its_answer_is_not_replaced(client_group: ClientGroup) -> None:
+    await client_group.clients(LIMIT)
+    client_group.may_answer.clear()
+    probes = await client_group.clients(SPARE_CONNECTIONS)
+    for probe in probes:
+        await probe.send_and_wait(LIVEZ)
+    client = await client_group.client()
+    assert await client.problem() == (503, "overloaded")
+    client_group.may_answer.set()
+    assert [(await probe.read_response())[0] for probe in probes] == [200] * SPARE_CONNECTIONS
 
 
 async def test_far_above_the_limit_a_begun_request_is_not_replaced(

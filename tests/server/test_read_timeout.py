@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from app.server.connection import DISCARD_SECONDS
 from app.server.read_timeout import MIN_BYTES_PER_SECOND, TimedConnection
@@ -64,6 +65,15 @@ async def test_a_slow_head_is_refused(client: Client, clock: VirtualClock) -> No
         await client.send_and_wait(b"x")
         await clock.advance(1)
     assert await client.problem() == (408, "request-timeout")
+
+
+async def test_a_body_has_its_full_time_after_a_slow_head(client: Client, clock: VirtualClock) -> None:
+    await client.send_and_wait(POST[:9])
+    await clock.advance(TIMEOUT - 1)
+    await client.send_and_wait(POST[9:])
+    await clock.advance(TIMEOUT - 1)
+    client.send(b"x" * 50)
+    assert (await client.read_response())[0] == 200
 
 
 async def test_a_body_that_stops_is_refused_and_disconnects_its_operation(
@@ -147,15 +157,35 @@ async def test_a_request_behind_an_answer_gets_its_full_timeout_afterwards(
     assert (await client.read_response())[2] == b"/"
 
 
-@pytest.mark.parametrize("behind", [b"", b"GET / HT", POST + b"ab"], ids=["alone", "half a head", "half a body"])
+@pytest.mark.parametrize(
+    ("behind", "rest"),
+    [(b"", GET), (GET[:8], GET[8:]), (POST + b"ab", b"x" * 48)],
+    ids=["alone", "half a head", "half a body"],
+)
+@pytest.mark.parametrize("ahead", [b"", GET], ids=["first", "second"])
 async def test_no_timeout_runs_while_a_client_waits_for_an_answer(
-    client: Client, clock: VirtualClock, service: EchoApplication, behind: bytes
+    client: Client, clock: VirtualClock, service: EchoApplication, ahead: bytes, behind: bytes, rest: bytes
 ) -> None:
-    await client.send_and_wait(WAIT_REQUEST + behind)
+    await client.send_and_wait(ahead + WAIT_REQUEST + behind)
+    if ahead:
+        assert (await client.read_response())[2] == b"/"
     await service.begun.wait()
     await clock.advance(TIMEOUT * 3)
     service.may_answer.set()
     assert (await client.read_response())[2] == b"/wait"
+    client.send(rest)
+    assert (await client.read_response())[2] == b"/"
+
+
+async def test_no_timeout_runs_while_the_server_does_not_read(
+    client: Client, clock: VirtualClock, service: EchoApplication
+) -> None:
+    body = b"x" * (HIGH_WATER_LIMIT + 1)
+    await client.send_and_wait(POST.replace(b"/ ", b"/late ").replace(b"50", b"%d" % (len(body) + 1)) + body)
+    await clock.advance(TIMEOUT * 3)
+    service.may_read.set()
+    client.send(b"x")
+    assert (await client.read_response())[2] == b"/late"
 
 
 async def test_no_timeout_runs_while_a_client_waits_for_100_continue(
