@@ -44,6 +44,17 @@ async def test_callers_are_served_in_order_of_arrival() -> None:
     assert budget.held == 0
 
 
+async def test_bytes_released_beside_a_cancellation_go_to_the_next_caller() -> None:
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(10)
+    first, second = [asyncio.ensure_future(budget.wait_and_acquire(10)) for _ in range(2)]
+    await run_ready_tasks()
+    first.cancel()
+    budget.release(10)
+    await second
+    assert (first.cancelled(), budget.held) == (True, 10)
+
+
 async def test_more_bytes_than_the_limit_wait_until_nothing_is_held() -> None:
     budget = ByteBudget(10, BudgetExceededError)
     budget.acquire(1)

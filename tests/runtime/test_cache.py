@@ -1,6 +1,8 @@
 """Concurrent callers share one load; values are kept for a while, and forgotten on request."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -156,3 +158,20 @@ async def test_close_cancels_loads_under_way(cache: Values, loader: CountingLoad
     await cache.close()
     with pytest.raises(asyncio.CancelledError):
         await getting
+
+
+async def test_a_forgotten_value_is_freed(clock: VirtualClock) -> None:
+    class Value:
+        pass
+
+    async def load(_: str) -> Value:
+        return Value()
+
+    cache = Cache(load, clock, ttl_seconds=10, max_size=10)
+    value = weakref.ref(await cache.get("a"))
+    assert value() is not None
+    cache.forget("a")
+    await run_ready_tasks()
+    gc.collect()
+    assert value() is None
+    await cache.close()

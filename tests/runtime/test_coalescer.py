@@ -214,6 +214,21 @@ async def test_an_entry_above_the_maximum_waiting_weight_waits_alone() -> None:
     assert await outcomes(callers) == list("999")
 
 
+async def test_a_requeued_entry_counts_as_waiting_again() -> None:
+    batches = weighted_coalescer(max_waiting_weight=12)
+    callers = [*await batches.callers("9"), *await batches.callers("3")]
+    await batches.finish(0, RequeueEntryError())
+    assert batches.batches == ["9", "3", "9"]
+    callers += await batches.callers("9")
+    (refused,) = await batches.callers("4")
+    assert refused.done()
+    with pytest.raises(CoalescerFullError):
+        await refused
+    for number in (1, 2, 3):
+        await batches.finish(number)
+    assert await outcomes(callers) == list("939")
+
+
 async def test_a_requeued_entry_goes_first_in_the_next_run(batches: BatchRunner) -> None:
     callers = [*await batches.callers("z"), *await batches.callers("abc"), *await batches.callers("d")]
     assert batches.batches == ["z", "abc"]
@@ -368,6 +383,21 @@ async def test_a_caller_cancelled_before_it_reads_its_result_is_orphaned(
     with pytest.raises(asyncio.CancelledError):
         await second
     assert batches.orphans == [("b", "B")]
+
+
+async def test_a_caller_cancelled_before_it_reads_its_failure_is_cancelled(batches: BatchRunner) -> None:
+    async def first_cancels_second() -> None:
+        await batches.coalescer.submit("a")
+        second.cancel()
+
+    first = asyncio.create_task(first_cancels_second())
+    second = asyncio.create_task(batches.coalescer.submit("b"))
+    await run_ready_tasks()
+    await batches.finish(0, "A", BadEntryError())
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert batches.orphans == []
 
 
 async def test_a_failure_is_not_orphaned(batches: BatchRunner) -> None:
