@@ -1,6 +1,7 @@
 """Every error is a problem document with a stable code, and a refused request changes nothing."""
 
 import gzip
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import structlog
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.operation import Operation
 from app.api.http.problems import status_of
+from app.broker.search_state import SearchRegistry
 from app.domain.refusals import Refusal, StoreUnavailable
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import headers_of, path_of
@@ -33,6 +35,14 @@ async def test_a_problem_names_the_fault_its_place_and_whether_to_retry(api: Api
         "tracking_id": "req-17",
         "retryable": False,
     }
+
+
+async def test_a_request_that_may_be_repeated_later_is_told_when(api: ApiServer) -> None:
+    busy = ApiServer(replace(api.broker, searches=SearchRegistry(api.clock, 0)), api.clock, None)
+    await busy.request_json("PUT", "/queues/orders", {})
+    refused = await busy.request("POST", "/queues/orders/messages/receive", {"filter": "message.priority == 4"})
+    assert problem(refused, 429, "rate-limited")["retryable"]
+    assert refused.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ümlaut"])

@@ -1,6 +1,7 @@
 """Settling: a delivery ends once, and later settlements of it get its outcome."""
 
 import asyncio
+import sys
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -448,3 +449,15 @@ async def test_renewals_do_not_wait_for_the_settlements_beside_them(api: ApiServ
     async with slow.http, asyncio.timeout(10):
         answer = await slow.request("POST", "/queues/orders/settle", {"settlements": settlements})
     problem(answer, 503, "store-unavailable")
+
+
+async def test_a_settlement_nested_almost_too_deeply_is_refused_as_any_invalid_one(api: ApiServer) -> None:
+    """The decoder of the batch allows a few levels more than the decoder of the settlement."""
+    await api.request_json("PUT", "/queues/orders", {})
+    for depth in range(sys.getrecursionlimit() - 300, sys.getrecursionlimit()):
+        settlement = b'{"action": "complete", "lock_token": "x", "more": ' + b"[" * depth + b"]" * depth + b"}"
+        answer = await api.http.post("/v1/queues/orders/settle", content=b'{"settlements": [%s]}' % settlement)
+        if answer.status_code != 200:
+            break
+        assert answer.json()["results"][0]["problem"]["code"] == "invalid-request"
+    assert pointers(answer) == [""]
