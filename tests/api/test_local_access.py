@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.application import build_application
+from app.api.application import Application, build_application
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.local_access import (
     CROSS_SITE,
@@ -179,6 +179,21 @@ async def test_the_metrics_name_no_queue_to_a_web_page(loopback: httpx.AsyncClie
     seen = await loopback.get("/metrics", headers=headers)
     assert "peeklock_queues 1.0" in seen.text
     assert "orders" not in seen.text
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}], ids=str)
+async def test_a_route_that_is_no_operation_is_not_open_to_a_web_page(headers: dict[str, str]) -> None:
+    async with open_api_server() as api:
+        application = Application(replace(api.context, is_loopback=True))
+
+        @application.get("/added")
+        async def read_added() -> str:
+            return "added"
+
+        transport = httpx.ASGITransport(RequestIdMiddleware(application))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as http:
+            assert (await http.get("/added")).json() == "added"
+            problem(await http.get("/added", headers=headers), 403, "forbidden")
 
 
 CREATE = {"principal": "mallory", "rights": ["manage"]}
