@@ -59,6 +59,12 @@ async def test_the_metrics_count_requests_by_operation_and_outcome(api: ApiServe
         assert f"\n{line}\n" in answer.text
 
 
+async def test_a_server_without_queues_has_metrics(api: ApiServer) -> None:
+    answer = await api.http.get("/metrics")
+    assert answer.status_code == 200
+    assert {"peeklock_queues 0.0", "peeklock_oldest_seconds 0.0"} <= set(answer.text.splitlines())
+
+
 async def test_the_age_of_the_oldest_message_is_shown(api: ApiServer) -> None:
     await api.send()
     await api.clock.advance(90)

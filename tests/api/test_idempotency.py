@@ -26,6 +26,22 @@ async def test_a_key_counts_for_one_principal(api_with_keys: ApiServer) -> None:
     problem(other, 422, "idempotency-key-reused")
 
 
+RAW_HEADERS = {
+    **KEY, "Content-Type": "text/plain", "Peeklock-Subject": "one",
+    "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/shop", "ce-type": "order",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", ["Content-Type", "Peeklock-Subject", "ce-source"])
+async def test_a_key_of_a_raw_send_counts_for_its_headers(api: ApiServer, changed: str) -> None:
+    path = f"/v1{SEND}/raw"
+    first = await api.http.post(path, content=b"x", headers=RAW_HEADERS)
+    again = await api.http.post(path, content=b"x", headers=[*RAW_HEADERS.items()][::-1])
+    assert (first.status_code, again.json()) == (201, first.json())
+    other = await api.http.post(path, content=b"x", headers={**RAW_HEADERS, changed: "text/html"})
+    problem(other, 422, "idempotency-key-reused")
+
+
 async def test_a_key_of_another_principal_receives_other_messages(api_with_keys: ApiServer) -> None:
     every = [Right.SEND, Right.LISTEN]
     first, second = [

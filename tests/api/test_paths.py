@@ -30,6 +30,14 @@ async def test_an_escaped_slash_does_not_separate_segments(api: ApiServer, opera
     assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v1/queues/"), ("POST", "/v1/queues//messages"), ("DELETE", "/v1/keys/"), ("GET", "/livez/")],
+)
+async def test_an_empty_segment_is_no_parameter(api: ApiServer, method: str, path: str) -> None:
+    problem(await api.http.request(method, path), 404, "not-found")
+
+
 def integers(where: str) -> Iterator[tuple[str, str, str]]:
     """Return the method, path and name of each integer parameter in this location."""
     for path, methods in DOCUMENT["paths"].items():

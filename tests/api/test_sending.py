@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from app.api.http.list_limits import UNCHECKED_COMMAS
 from app.api.openapi.document import openapi_document
+from app.domain.message import MAX_BATCH_COUNT
 from app.domain.queue import QueueSettings
 from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 
@@ -406,3 +408,13 @@ async def test_an_unknown_queue_is_not_created_without_auto_create(api: ApiServe
     api.broker.queue_cache._auto_create = False
     problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
     assert (await api.request_json("GET", "/queues"))["items"] == []
+
+
+async def test_the_largest_batch_is_stored_also_of_long_messages(api: ApiServer) -> None:
+    """A list is counted ahead where a body has many commas."""
+    batch = [{"body": [0] * (2 * UNCHECKED_COMMAS // MAX_BATCH_COUNT)}] * MAX_BATCH_COUNT
+    stored = await api.request_json("POST", "/queues/orders/messages/batch", {"messages": batch})
+    assert len(stored["results"]) == MAX_BATCH_COUNT
+    problem(
+        await api.request("POST", "/queues/orders/messages/batch", {"messages": [*batch, {}]}), 422, "invalid-request"
+    )
