@@ -22,9 +22,9 @@ class ClaimRecorder:
         self.skipped = 0
         self._pool = store_fixture.store._pool
 
-    async def claim(self, queue: Queue, most: int) -> list[bytes]:
+    async def claim(self, queue: Queue, most: int, **fields: Any) -> list[bytes]:
         """Return the bodies of the next messages."""
-        (messages,) = await receiving.claim(self, self.scan_floors, SystemClock(), [claim(queue, most)])
+        (messages,) = await receiving.claim(self, self.scan_floors, SystemClock(), [claim(queue, most, **fields)])
         return bodies(messages)
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:

@@ -108,7 +108,18 @@ async def test_a_message_of_another_process_below_the_floor_is_found_after_a_sec
     assert await claims.claim(queue, 1) == [b"first"]
 
 
-async def test_an_incomplete_claim_scans_below_the_floor_if_that_is_cheap(
+async def test_scans_above_and_below_the_floor_share_one_budget(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+    claims = ClaimRecorder(store_fixture)
+    await store_fixture.send(queue, b"first", b"second", b"third")
+    (first,) = await store_fixture.claim(queue, 1)
+    assert await claims.claim(queue, 1) == [b"second"]
+    await store_fixture.store.move([abandonment(first)])
+    claims.seconds = 0.5
+    for body in (b"third", b"first"):
+        assert await claims.claim(queue, 2, max_bytes=1) == [body]
+
+
+async def test_a_claim_that_got_nothing_scans_below_the_floor_if_that_is_cheap(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)

@@ -151,7 +151,7 @@ def test_scans_below_take_at_most_a_tenth_of_the_time() -> None:
     assert floors.scan([QUEUE]).from_start == {QUEUE}
 
 
-def test_an_incomplete_claim_scans_below_once_as_soon_as_that_is_cheap() -> None:
+def test_a_claim_that_got_nothing_scans_below_once_as_soon_as_that_is_cheap() -> None:
     clock = ManualClock()
     floors = floors_after_costly_scan(clock, skipped=10_000)  # two milliseconds of scanning
     scan_started = clock.seconds

@@ -77,10 +77,6 @@ class ClaimBatch:
         """Return every queue that has a claim."""
         return list(self._by_queue)
 
-    def incomplete(self) -> list[int]:
-        """Return the queues that have a claim with fewer messages than requested."""
-        return [queue_id for queue_id, claim_indexes in self._by_queue.items() if any(map(self.missing, claim_indexes))]
-
     def unserved(self) -> list[int]:
         """Return the queues that were scanned to the end and have a claim that got nothing."""
         answered = [bool(served) or claim_index in self._requeued for claim_index, served in enumerate(self._served)]
@@ -100,8 +96,11 @@ class ClaimBatch:
         return self._by_queue[queue_id]
 
     def missing(self, claim_index: int) -> int:
-        """Return how many messages a claim still lacks."""
-        return self.claims[claim_index].max_messages - len(self._served[claim_index])
+        """Return how many messages a claim may still get.
+
+        None after its first statement with a message, because the next one would exceed the budget by its first message.
+        """
+        return 0 if self._served[claim_index] else self.claims[claim_index].max_messages
 
     def serve(self, claim_index: int, message: Message) -> None:
         """Give a message to a claim."""
@@ -111,17 +110,12 @@ class ClaimBatch:
         """Record that the budget was spent before these claims were served."""
         self._requeued.update(claim_indexes)
 
-    @property
-    def is_truncated(self) -> bool:
-        """Whether the budget left a message out."""
-        return bool(self._requeued)
-
     def results(self) -> list[list[Message] | Exception]:
         """Return what each claim got, in order of delivery, or `RequeueEntryError` if the budget left it nothing."""
         for served in self._served:
             if len(served) > 1:
                 served.sort(key=_delivery_position)
-        if not self.is_truncated:
+        if not self._requeued:
             return [*self._served]
         return [
             RequeueEntryError() if not served and claim_index in self._requeued else served
@@ -208,12 +202,10 @@ async def _fetch(
 
 
 async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
-    """Serve incomplete claims again: below their `ScanFloor` if that is cheap, and if a message is available after all.
-
-    Once the budget is spent, only claims that got nothing from a queue that was scanned to the end are served again.
-    """
-    incomplete = batch.unserved() if batch.is_truncated else batch.incomplete()
-    if cheap := floors.cheap_to_scan_below([queue_id for queue_id in incomplete if queue_id not in scan.from_start]):
+    """Serve claims again that got nothing: below their `ScanFloor` if that is cheap, and if a message is available after
+    all."""
+    above_floor = [queue_id for queue_id in batch.unserved() if queue_id not in scan.from_start]
+    if cheap := floors.cheap_to_scan_below(above_floor):
         await _serve(session, floors, floors.scan_below(cheap), batch)
     if unserved := [queue_id for queue_id in batch.unserved() if queue_id in scan.from_start]:
         await _serve_claimable(session, floors, unserved, batch)

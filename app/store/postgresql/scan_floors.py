@@ -6,8 +6,8 @@ costly, this process keeps a `ScanFloor` for the queue: for each priority, a pos
 available. Claims begin there.
 
 When this process stores a message below that position, it lowers the position, so its own order is exact. A message
-that another process stores there is found by the next scan from the start: after a second, or sooner if a claim is
-incomplete and the scan is cheap.
+that another process stores there is found by the next scan from the start: after a second, or sooner if a claim gets
+nothing and the scan is cheap.
 """
 
 import time
@@ -36,7 +36,7 @@ MAX_SHARE = 1 / 10
 """A `ScanFloor` is trusted for a second, or longer if scans below it would take more than `MAX_SHARE` of the time."""
 
 MAX_SHARE_WHEN_SHORT = 1 / 50
-"""An incomplete claim scans below it sooner, if that takes no more than this share of the time."""
+"""A claim that got nothing scans below it sooner, if that takes no more than this share of the time."""
 
 COMMIT_LAG = SECOND
 """How long another process's transaction may take to commit a message that a scan then does not see."""
@@ -62,7 +62,7 @@ class ScanFloor:
         self.scan_below(scanned_at)
 
     def scan_below(self, now: float) -> None:
-        """Record that a claim scans below now, so that the next incomplete claim need not."""
+        """Record that a claim scans below now, so that the next claim that gets nothing need not."""
         self._cheap_at = min(now + self._cost_seconds / MAX_SHARE_WHEN_SHORT, self._stale_at)
 
     def is_stale(self, now: float) -> bool:
@@ -70,7 +70,7 @@ class ScanFloor:
         return now >= self._stale_at
 
     def is_cheap_to_scan_below(self, now: float) -> bool:
-        """Return whether an incomplete claim may scan from the start already."""
+        """Return whether a claim that got nothing may scan from the start already."""
         return now >= self._cheap_at
 
     def raise_to(self, result: ScanResult, read_at: Instant) -> None:
@@ -168,7 +168,7 @@ class ScanFloors:
         return self._begin(Scan(queue_ids, {}))
 
     def cheap_to_scan_below(self, queue_ids: Sequence[int]) -> list[int]:
-        """Return those of these queues that an incomplete claim may scan from the start."""
+        """Return those of these queues that a claim which got nothing may scan from the start."""
         now = self._monotonic()
         return [
             queue_id
