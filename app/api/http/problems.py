@@ -106,7 +106,7 @@ def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem
     status = status_of(type(error))
     problem = make_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
-        problem.retryable = error.retryable or status in RETRYABLE
+        problem.retryable = error.retryable
         problem.errors = [
             ProblemFault(_truncate_pointer(fault.pointer), _truncate(fault.detail)) for fault in error.field_errors
         ] or None
