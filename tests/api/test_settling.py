@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -461,3 +462,23 @@ async def test_a_settlement_nested_almost_too_deeply_is_refused_as_any_invalid_o
             break
         assert answer.json()["results"][0]["problem"]["code"] == "invalid-request"
     assert pointers(answer) == [""]
+
+
+async def test_a_renewal_that_meets_a_busy_message_fails_alone(api: ApiServer) -> None:
+    for body in (1, 2):
+        await api.send(body=body)
+    done, busy = await api.receive(max_messages=2)
+
+    async def extend_none(extensions: Sequence[object]) -> list[None]:
+        return [None for _ in extensions]
+
+    server = api.with_store(extend=extend_none)
+    settlements = [
+        {"action": "renew", "lock_token": busy["lock_token"]},
+        {"action": "complete", "lock_token": done["lock_token"]},
+    ]
+    answer = asyncio.create_task(server.request_json("POST", "/queues/orders/settle", {"settlements": settlements}))
+    await api.clock.advance(10)
+    renewed, completed = (await answer)["results"]
+    assert (renewed["problem"]["status"], renewed["problem"]["retryable"]) == (503, True)
+    assert completed["outcome"] == "completed"
