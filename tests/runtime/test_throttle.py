@@ -48,3 +48,21 @@ async def test_a_cancelled_piece_lets_the_next_one_run() -> None:
     await clock.advance(10)
     await asyncio.wait([first, second, third])
     assert (first.cancelled(), second.cancelled(), third.cancelled()) == (True, True, False)
+
+
+async def test_a_caller_cancelled_in_its_pause_lets_the_next_one_in() -> None:
+    clock = VirtualClock()
+    throttle = Throttle(clock, 0.5)
+    async with throttle:
+        await clock.advance(1)
+
+    async def enter() -> None:
+        async with throttle:
+            pass
+
+    first, second = asyncio.create_task(enter()), asyncio.create_task(enter())
+    await run_ready_tasks()
+    first.cancel()
+    await clock.advance(1)
+    await run_ready_tasks()
+    assert (first.cancelled(), second.done()) == (True, True)
