@@ -29,7 +29,7 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # It lists its plugins at every start, which is no news.
+    # It logs its plugins at every start.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.ERROR)
 
 

@@ -2,7 +2,7 @@
 
 A broker is the processes of one database, and has that database's identity. Two brokers under one prefix would drop each
 other's lock records, which delays redeliveries, and wake each other's receivers. So the prefix belongs to the broker that
-took it, until a day after its last process has ended. A process of another broker refuses to start. If Redis was away at
+took it, until a day after its last process has ended. A process of another broker refuses to start. If Redis was unavailable at
 its start, it runs, and works without Redis once Redis shows the other owner.
 """
 

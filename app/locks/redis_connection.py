@@ -14,7 +14,7 @@ from app.runtime.clock import Clock
 
 FAILURES_TO_OPEN = 3
 COOL_DOWN_SECONDS = 1.0
-"""While Redis is away every renewal writes SQL. One trial a second costs next to nothing."""
+"""While Redis is unavailable every renewal writes SQL. One trial a second costs next to nothing."""
 
 RedisCommand = Sequence[str | bytes | int]
 
@@ -73,7 +73,7 @@ class RedisConnection:
     async def publish(self, messages: Mapping[str, bytes]) -> dict[str, int]:
         """Publish a message on each channel. Return the number of subscribers reached, 0 if unknown.
 
-        The messages are lost while Redis is away.
+        The messages are lost while Redis is unavailable.
         """
         replies = await self._execute([("PUBLISH", channel, message) for channel, message in messages.items()])
         return {

@@ -1,1 +1,1 @@
-"""The room of background work: one pass per file; a pass returns how long to rest, None for the usual."""
+"""Background work: one pass per file. A pass returns the seconds until the next one, None for the usual interval."""

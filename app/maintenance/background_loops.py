@@ -81,14 +81,14 @@ class BackgroundLoops:
         await asyncio.gather(*(loop.stop() for loop in self._loops))
 
     def wake_schedule(self) -> None:
-        """Start the next schedule pass: a message may be due before its rest is over."""
+        """Start the next schedule pass: a message may be due before the delay is over."""
         self._schedule.wake()
 
     def _loop(self, name: str, run_pass: Callable[[], Awaitable[float | None]], seconds: float) -> BackgroundLoop:
         async def counted() -> float | None:
-            rest = await run_pass()
+            delay = await run_pass()
             self._on_pass_end(name, "ok")
-            return rest
+            return delay
 
         return BackgroundLoop(name, counted, self._clock, report=self._failed, delays=LoopDelays(idle_seconds=seconds))
 

@@ -8,7 +8,7 @@ from app.broker.ports import ArchiveStore, Counters, RetentionStore
 BATCH_SIZE = 500
 """Messages expired, or rows deleted, per statement."""
 
-DELETE_REST_SECONDS = 10.0
+DELETE_DELAY_SECONDS = 10.0
 """Nothing depends on how soon old rows are deleted."""
 
 
@@ -32,4 +32,4 @@ async def delete_expired(ports: DeletePorts) -> float | None:
     """Delete tombstones, attempts, duplicate records and sealed archive batches past their retention."""
     deleted = await ports.messages.delete_expired(BATCH_SIZE) + await ports.archive.delete_expired(BATCH_SIZE)
     ports.counters.count("rows_forgotten", deleted)
-    return 0.0 if deleted >= BATCH_SIZE else DELETE_REST_SECONDS
+    return 0.0 if deleted >= BATCH_SIZE else DELETE_DELAY_SECONDS

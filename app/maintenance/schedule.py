@@ -10,11 +10,11 @@ from app.domain.message import MessageState
 BATCH_SIZE = 1000
 """Messages made available per statement."""
 
-MAX_REST_SECONDS = 1.0
+MAX_DELAY_SECONDS = 1.0
 """Another replica may have scheduled a message whose notification was lost."""
 
-MIN_REST_SECONDS = 0.005
-"""Messages that become due shortly after each other are promoted together. Jitter does not split the last rest."""
+MIN_DELAY_SECONDS = 0.005
+"""Messages that become due shortly after each other are promoted together. Jitter does not split the last delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +39,5 @@ async def promote_scheduled(ports: SchedulePorts) -> float | None:
     if total >= BATCH_SIZE:
         return 0.0
     if promoted.next_due_in is None:
-        return MAX_REST_SECONDS
-    return min(max(to_seconds(promoted.next_due_in), MIN_REST_SECONDS), MAX_REST_SECONDS)
+        return MAX_DELAY_SECONDS
+    return min(max(to_seconds(promoted.next_due_in), MIN_DELAY_SECONDS), MAX_DELAY_SECONDS)

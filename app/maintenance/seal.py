@@ -8,7 +8,7 @@ from app.domain.instant import from_seconds, to_seconds
 
 START = 0
 
-MIN_REST_SECONDS = 0.1
+MIN_DELAY_SECONDS = 0.1
 """Messages that reach the minimum age shortly after each other are sealed together."""
 
 
@@ -33,18 +33,18 @@ class ArchiveSealer:
 
     def _restart(self) -> None:
         self._since = START
-        self._rest = self._min_age
+        self._delay = self._min_age
 
     async def step(self) -> float | None:
-        """Seal the messages in the next span once they are old enough; return a rest at the end of the scan."""
+        """Seal the messages in the next span once they are old enough; return a delay at the end of the scan."""
         first = await self._ports.archive.first_unsealed(self._since)
         if first is None:
-            rest = to_seconds(self._rest)
+            delay = to_seconds(self._delay)
             self._restart()
-            return max(rest, MIN_REST_SECONDS)
+            return max(delay, MIN_DELAY_SECONDS)
         missing = self._min_age - first.age
         if missing > 0:
-            self._rest = min(self._rest, missing)
+            self._delay = min(self._delay, missing)
             self._since = first.remove_at + BATCH_SPAN + 1
         else:
             await self._seal(first)

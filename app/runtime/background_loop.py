@@ -75,7 +75,7 @@ class BackgroundLoop:
     def wake(self) -> None:
         """Run a pass now; if one is under way, run the next one without a delay.
 
-        The delay after a failure is not cut short, or a busy caller would overload a store that is away. The pass after
+        The delay after a failure is not cut short, or a busy caller would overload an unavailable store. The pass after
         that delay finds the work anyway.
         """
         self._woken = True

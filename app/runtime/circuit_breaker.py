@@ -38,7 +38,7 @@ class CircuitBreaker:
         """Whether the peer may be called now. After true, the caller reports `record_success` or `record_failure`.
 
         A cancelled trial reports neither. After a cool-down the breaker forgets it and lets another trial through, so it
-        never refuses calls for good.
+        never refuses calls permanently.
         """
         if self._state is CircuitState.CLOSED:
             return True

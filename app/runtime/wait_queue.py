@@ -91,7 +91,7 @@ class WaitQueue(Generic[Key]):
 
     @property
     def closed(self) -> bool:
-        """Whether waiting is over for good. Callers then answer with what they have."""
+        """Whether the queue is closed. Callers then answer with what they have."""
         return self._closed
 
     def waiter(self, key: Key) -> Waiter[Key]:

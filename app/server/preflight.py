@@ -83,7 +83,7 @@ async def _check_redis_url(settings: Settings) -> None:
 
 
 async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
-    """Refuse a prefix that another broker uses in Redis. While Redis is away, each process checks later."""
+    """Refuse a prefix that another broker uses in Redis. While Redis is unavailable, each process checks later."""
     if settings.redis_url is None:
         return
     from app.locks.backend import RedisOptions, acquire_prefix  # noqa: PLC0415  # a third of a second for commands without it
@@ -98,7 +98,7 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
 
 
 def _ignore_error(_name: str, _error: BaseException) -> None:
-    """Ignore it: each process reports a Redis that is away."""
+    """Ignore it: each process reports that Redis is unavailable."""
 
 
 async def _check_tables(settings: Settings) -> None:

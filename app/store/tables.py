@@ -1,4 +1,4 @@
-"""The tables, as SQLModel classes: the one place that names columns. Migrations are checked against it.
+"""The tables, as SQLModel classes. A test compares the migrations with them.
 
 Times are microseconds since 1970 UTC. States are the numbers of `MessageState`. There are no foreign keys: every
 message would pay for them. A background loop removes what a deleted queue leaves.

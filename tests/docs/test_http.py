@@ -77,9 +77,9 @@ FIXED = {
     "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",
     "Operators, brackets and commas of a filter": "{filter_expression.MAX_SYMBOLS}",
     "Additions of a filter": "{filter_expression.MAX_ADDITIONS}",
-    "What a receive with a filter looks at": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
+    "Messages that a receive with a filter reads": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
     "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",
-    "What a page with a filter looks at": (
+    "Messages that a page with a filter reads": (
         "{browse.MAX_BATCHES} statements, {browse.MAX_BYTES:size}, {browse.MAX_SECONDS:g} s"
     ),
     "Volatile messages that wait to be stored": "{volatile_buffer.MAX_MESSAGES}",

@@ -7,7 +7,7 @@ from app.broker.settle import settle_one
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.refusals import MessageNotFound
-from app.maintenance.retention import BATCH_SIZE, DELETE_REST_SECONDS, delete_expired, expire_overdue
+from app.maintenance.retention import BATCH_SIZE, DELETE_DELAY_SECONDS, delete_expired, expire_overdue
 from app.maintenance.seal import ArchiveSealer
 from tests.bounds import bounded
 from tests.maintenance.harness import BrokerHarness
@@ -72,7 +72,7 @@ async def test_a_settled_message_is_known_until_its_archive_batch_is_removed(har
     token = await harness.send_and_lock(queue)
     await settle_one(harness.broker.settling, queue, complete(queue, token))
     await harness.clock.advance(59)
-    assert await delete_expired(harness.broker.deleting) == DELETE_REST_SECONDS
+    assert await delete_expired(harness.broker.deleting) == DELETE_DELAY_SECONDS
     assert (await settle_one(harness.broker.settling, queue, complete(queue, token))).replayed
     await harness.clock.advance(3601)
     await delete_expired(harness.broker.deleting)
@@ -91,5 +91,5 @@ async def test_the_deletion_of_old_rows_does_not_rest_after_a_full_batch(harness
     await harness.send(queue, count=BATCH_SIZE + 1)
     await harness.broker.store.queues.delete(queue)
     assert await delete_expired(harness.broker.deleting) == 0.0
-    assert await delete_expired(harness.broker.deleting) == DELETE_REST_SECONDS
+    assert await delete_expired(harness.broker.deleting) == DELETE_DELAY_SECONDS
     assert harness.counters["rows_forgotten"] == BATCH_SIZE + 1

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
-from app.maintenance.schedule import BATCH_SIZE, MAX_REST_SECONDS, MIN_REST_SECONDS, promote_scheduled
+from app.maintenance.schedule import BATCH_SIZE, MAX_DELAY_SECONDS, MIN_DELAY_SECONDS, promote_scheduled
 from tests.maintenance.harness import BrokerHarness
 
 
@@ -30,7 +30,7 @@ async def test_a_due_message_becomes_available_and_wakes_its_receiver(harness: B
 
 @pytest.mark.parametrize(
     ("delay_seconds", "rest"),
-    [(0.3, 0.3), (3600, MAX_REST_SECONDS), (0.000_001, MIN_REST_SECONDS)],
+    [(0.3, 0.3), (3600, MAX_DELAY_SECONDS), (0.000_001, MIN_DELAY_SECONDS)],
 )
 async def test_the_schedule_rests_until_the_next_message_is_due(
     harness: BrokerHarness, delay_seconds: float, rest: float
@@ -41,7 +41,7 @@ async def test_the_schedule_rests_until_the_next_message_is_due(
 
 
 async def test_the_schedule_without_messages_rests_for_the_longest_time(harness: BrokerHarness) -> None:
-    assert await promote_scheduled(harness.broker.scheduling) == MAX_REST_SECONDS
+    assert await promote_scheduled(harness.broker.scheduling) == MAX_DELAY_SECONDS
 
 
 async def test_the_schedule_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
@@ -49,5 +49,5 @@ async def test_the_schedule_does_not_rest_after_a_full_batch(harness: BrokerHarn
     await harness.send(queue, count=BATCH_SIZE + 1, delay=SECOND)
     await harness.clock.advance(1)
     assert await promote_scheduled(harness.broker.scheduling) == 0.0
-    assert await promote_scheduled(harness.broker.scheduling) == MAX_REST_SECONDS
+    assert await promote_scheduled(harness.broker.scheduling) == MAX_DELAY_SECONDS
     assert harness.counters["messages_awoken"] == BATCH_SIZE + 1

@@ -9,7 +9,7 @@ from app.broker.settle import settle_one
 from app.domain.archive import ArchiveBatch, BatchLimits, UnsealedMessage
 from app.domain.instant import DAY, HOUR
 from app.domain.queue import Queue
-from app.maintenance.seal import MIN_REST_SECONDS, ArchiveSealer
+from app.maintenance.seal import MIN_DELAY_SECONDS, ArchiveSealer
 from tests.bounds import bounded
 from tests.brokers import ChangedStore
 from tests.maintenance.harness import BrokerHarness
@@ -72,7 +72,7 @@ async def test_a_scan_shortly_before_the_minimum_age_rests(harness: BrokerHarnes
     queue, sealing = await harness.queue(), ArchiveSealer(harness.broker.sealing, SEAL_SECONDS)
     await complete_messages(harness, queue)
     await harness.clock.advance(9.999)
-    assert await seal_all(sealing) == MIN_REST_SECONDS
+    assert await seal_all(sealing) == MIN_DELAY_SECONDS
 
 
 async def test_a_scan_rests_until_the_first_of_several_messages_is_old_enough(harness: BrokerHarness) -> None:

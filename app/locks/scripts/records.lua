@@ -7,7 +7,7 @@
 
 local index = KEYS[1]
 
--- After its bound a record is of no use, because SQL alone frees the row. During the grace a sweeper that was away still
+-- After its bound a record is of no use, because SQL alone frees the row. During the grace a sweeper that was stopped still
 -- finds records that expired meanwhile.
 local GRACE = 300000000
 

@@ -15,7 +15,7 @@ from app.store.records.rows import Row
 from app.store.server.pool import LockWaitTimeout, TransactionConflict
 
 ANSWER_SECONDS = 15.0
-"""A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
+"""A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""
 
 LOCK_WAIT_SECONDS = 3
 """How long a statement waits for a row that another transaction holds."""
@@ -26,7 +26,7 @@ INITIAL_MAX_PACKET = 1024
 """Enough for the statements that configure a connection. No server accepts less."""
 
 PACKET_MARGIN = 64 << 10
-"""Left free beside the drafts in a statement; also because a message grows when its failures are recorded later."""
+"""Bytes of a statement that drafts leave free, also because a message grows when its failures are recorded later."""
 
 SETTINGS = (
     b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

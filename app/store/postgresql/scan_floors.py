@@ -86,7 +86,7 @@ class ScanFloor:
         self.positions[priority] = max(self.positions[priority], position)
 
     def lower(self, priority: int, position: ScanPosition) -> None:
-        """Sink to this position if it is lower."""
+        """Move to this position if it is lower."""
         self.positions[priority] = min(self.positions[priority], position)
 
 

@@ -18,7 +18,7 @@ from app.store.url import BadStoreUrl
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
-"""A server that does not answer for this long counts as gone. No statement here takes a tenth of it."""
+"""A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""
 
 CLOSE_SECONDS = 2.0
 MAX_PREPARED = 200

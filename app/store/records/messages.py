@@ -115,11 +115,11 @@ class MessageRecords(MessageReads):
             due = await session.fetch("due", limit=limit)
             if due:
                 await session.change("promote", numbers=[number for number, _ in due])
-            rest = await session.fetch("until_next_due")
+            next_due = await session.fetch("until_next_due")
             by_queue: defaultdict[int, list[int]] = defaultdict(list)
             for number, queue_id in due:
                 by_queue[queue_id].append(number)
-            return Promoted(by_queue, max(0, rest[0][0]) if rest else None)
+            return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None)
 
         return await self._database.transaction(work)
 
