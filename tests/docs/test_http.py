@@ -70,7 +70,7 @@ FIXED = {
     "Memory of a settlement": "at least {settlement.TOMBSTONE_RETENTION:hours} h",
     "API key that is presented": "{keys.MAX_SECRET_LENGTH} characters",
     "`PEEKLOCK_BOOTSTRAP_KEY`": "at least {preflight.MIN_BOOTSTRAP_KEY_LENGTH} characters",
-    "Keys that live, of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",
+    "Live keys of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",
     "Properties of a message": "{message.MAX_PROPERTIES} in {message.MAX_PROPERTIES_BYTES:size} of JSON",
     "Properties as a request writes them": "{properties.MAX_RAW_PROPERTIES_BYTES:size}",
     "Structured CloudEvent without its data": "{cloudevents.MAX_BYTES_WITHOUT_DATA:size}",
