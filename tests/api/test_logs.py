@@ -14,11 +14,11 @@ from app.logs import configure
 
 configure(sys.argv[1], "info")
 
-def stumble(body, lock_token):
-    raise ZeroDivisionError("stumbled")
+def divide(body, lock_token):
+    raise ZeroDivisionError("no result")
 
 try:
-    stumble(body="private body", lock_token="private token")
+    divide(body="private body", lock_token="private token")
 except ZeroDivisionError:
     structlog.get_logger("peeklock.api").exception("unexpected error", request_id="req-9")
 logging.getLogger("another.library").warning("be warned")
@@ -32,7 +32,7 @@ def test_a_traceback_shows_no_variables(log_format: str) -> None:
         [sys.executable, "-c", FAILING_SCRIPT, log_format], capture_output=True, text=True, check=True
     )
     assert done.stdout == ""
-    assert "ZeroDivisionError: stumbled" in done.stderr
+    assert "ZeroDivisionError: no result" in done.stderr
     assert "req-9" in done.stderr
     assert "be warned" in done.stderr
     assert "chatter" not in done.stderr
@@ -43,5 +43,5 @@ def test_every_line_for_machines_is_json() -> None:
     done = subprocess.run([sys.executable, "-c", FAILING_SCRIPT, "json"], capture_output=True, text=True, check=True)
     ours, theirs = (json.loads(line) for line in done.stderr.splitlines())
     assert (ours["level"], ours["logger"], ours["message"]) == ("error", "peeklock.api", "unexpected error")
-    assert "ZeroDivisionError: stumbled" in ours["exception"]
+    assert "ZeroDivisionError: no result" in ours["exception"]
     assert (theirs["level"], theirs["logger"], theirs["message"]) == ("warning", "another.library", "be warned")

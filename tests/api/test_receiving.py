@@ -391,14 +391,14 @@ class TestClientDisconnects:
     async def test_a_disconnect_during_the_first_filtered_scan_ends_the_scan(self, api: ApiServer) -> None:
         ended: list[bool] = []
 
-        async def look_for_ever(*_: object) -> list[Any]:
+        async def wait_forever(*_: object) -> list[Any]:
             try:
                 return await asyncio.Event().wait()  # type: ignore[return-value]
             finally:
                 ended.append(True)
 
         await api.send()
-        searching = api.with_store(candidates=look_for_ever)
+        searching = api.with_store(candidates=wait_forever)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             assert await self.receive_and_disconnect(searching, filter="message.priority == 1") == 0
         assert ended == [True]

@@ -71,10 +71,10 @@ def differences(connection: Connection) -> list[Any]:
     """What Alembic would still change."""
     blind = connection.dialect.name != "postgresql"
 
-    def looked_at(_thing: object, name: str | None, *_: object) -> bool:
+    def is_included(_thing: object, name: str | None, *_: object) -> bool:
         return not (blind and name in DESCENDING)
 
-    context = MigrationContext.configure(connection, opts={"include_object": looked_at})
+    context = MigrationContext.configure(connection, opts={"include_object": is_included})
     return compare_metadata(context, SQLModel.metadata)
 
 
@@ -136,12 +136,12 @@ def test_several_who_migrate_at_once_take_turns(empty: str) -> None:
 def test_a_migration_that_was_cut_off_is_made_good_by_the_next_one(empty: str) -> None:
     migrate(empty)
 
-    def forget_that_it_ended(connection: Connection) -> None:
+    def delete_the_record_of_its_end(connection: Connection) -> None:
         connection.execute(text("DELETE FROM alembic_version"))
         connection.execute(text("DROP TABLE api_key"))
         connection.commit()
 
-    run_on_connection(empty, forget_that_it_ended)
+    run_on_connection(empty, delete_the_record_of_its_end)
     assert schema_status(empty) is SchemaStatus.BEHIND
     migrate(empty)
     assert run_on_connection(empty, differences) == []

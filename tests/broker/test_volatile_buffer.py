@@ -147,13 +147,13 @@ async def test_a_deleted_queue_is_looked_up_by_name_until_the_store_answers() ->
     store: Any = RefusingStore()
     looked_up: list[str] = []
 
-    async def away_at_first(name: str) -> Queue:
+    async def unavailable_at_first(name: str) -> Queue:
         looked_up.append(name)
         if len(looked_up) == 1:
             raise StoreUnavailable
         return Queue(1, name, QueueSettings(), 1, 0, 0)
 
-    buffer = VolatileBuffer(store, away_at_first, clock, lambda _error, _count: None)
+    buffer = VolatileBuffer(store, unavailable_at_first, clock, lambda _error, _count: None)
     buffer.put(draft("a", queue_id=GONE), "orders")
     await run_ready_tasks()
     assert (looked_up, store.stored) == (["orders"], [])

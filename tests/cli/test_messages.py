@@ -158,7 +158,7 @@ def test_a_refusal_is_a_problem_document_with_the_json_option(command_line: Comm
     assert (problem["code"], problem["status"]) == ("queue-not-found", 404)
 
 
-def test_a_server_that_is_away_is_named(command_line: CommandLine) -> None:
+def test_an_unreachable_server_is_named(command_line: CommandLine) -> None:
     error = command_line.run_refused("queue", "list", "--url", "http://127.0.0.1:1")
     assert error.startswith("No answer from http://127.0.0.1:1: ")
 

@@ -182,7 +182,7 @@ async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> Non
         pytest.param(True, True, 200, id="no expired record inside the bound"),
     ],
 )
-async def test_a_server_is_stopped_for_longer_than_a_lock_that_nobody_takes(
+async def test_a_server_is_stopped_for_longer_than_a_lock_that_no_receiver_takes(
     fleet: Fleet, redis_url: str, is_renewed: bool, is_forgotten: bool, status: int
 ) -> None:
     server = await fleet.serve()

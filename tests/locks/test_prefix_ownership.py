@@ -54,7 +54,7 @@ async def backends(keys: RedisKeys) -> AsyncIterator[Backends]:
         yield backends
 
 
-async def test_a_second_broker_is_refused_and_told_the_remedy(backends: Backends, redis_url: str) -> None:
+async def test_a_second_broker_is_refused_with_the_remedy(backends: Backends, redis_url: str) -> None:
     await backends.open_started(redis_url, "one")
     with pytest.raises(PrefixInUse) as refused:
         await backends.open_started(redis_url, "other")
@@ -151,7 +151,7 @@ async def test_a_broker_that_started_without_redis_checks_once_redis_answers(
     assert backend.locks.state == "ok"
 
 
-async def test_a_redis_that_is_away_refuses_no_start(keys: RedisKeys) -> None:
+async def test_an_unavailable_redis_prevents_no_start(keys: RedisKeys) -> None:
     nowhere = RedisOptions(f"redis://127.0.0.1:{free_port()}", "one", 0.2, keys.prefix)
     await acquire_prefix(nowhere, SystemClock(), lambda _name, _error: None)
 

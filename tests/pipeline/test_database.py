@@ -122,7 +122,9 @@ def test_an_unreachable_server_is_named_without_its_password(scheme: str) -> Non
     assert "geheim" not in str(refusal.value)
 
 
-def test_a_database_without_an_archive_says_so(empty_postgres_url: str, empty_mariadb_url: str, tmp_path: Path) -> None:
+def test_a_database_without_an_archive_is_refused(
+    empty_postgres_url: str, empty_mariadb_url: str, tmp_path: Path
+) -> None:
     sqlite3.connect(tmp_path / "empty.db").close()
     for url in (empty_postgres_url, empty_mariadb_url, f"sqlite:///{tmp_path}/empty.db"):
         with pytest.raises(DatabaseUnavailable, match="has no sealed archive"):

@@ -286,7 +286,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(filled_lake: Lake, spark: Sp
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_lake_that_lost_its_last_message_has_a_page_that_says_so(
+def test_a_lake_that_lost_its_last_message_has_a_page_that_reports_it(
     lake: Lake, spark: SparkSession, tmp_path: Path
 ) -> None:
     fill(lake, [])

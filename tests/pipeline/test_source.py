@@ -186,7 +186,9 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == [*range(1, 16), 90, 91]
 
 
-def test_a_stream_says_what_it_can_no_longer_read(spark: SparkSession, small_archive: Archive, tmp_path: Path) -> None:
+def test_a_stream_reports_what_it_can_no_longer_read(
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
+) -> None:
     filled(small_archive, batches=2)
     streamed(spark, small_archive, tmp_path)
     filled(small_archive := Archive.empty(small_archive.url), batches=4).remove(3, "expired")
@@ -328,16 +330,16 @@ def test_a_task_that_is_run_again_sends_nothing_twice(spark: SparkSession, serve
 
 
 def failing_once(queue: Queue, mark: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Hand rows on, but for the first task that comes to its last ones and has sent some: it fails there."""
+    """Pass batches on, but fail once, in a task that has nearly finished and has sent some rows."""
 
-    def hand_on(batches: Iterator[Any]) -> Iterator[Any]:
+    def pass_batches(batches: Iterator[Any]) -> Iterator[Any]:
         for done, batch in enumerate(batches, 1):
             if done == 10 and not mark.exists() and queue.count() >= 1000:
                 mark.touch()
                 raise RuntimeError("as if the executor had died")
             yield batch
 
-    return hand_on
+    return pass_batches
 
 
 def test_a_micro_batch_that_is_run_again_sends_nothing_twice(

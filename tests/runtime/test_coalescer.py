@@ -18,7 +18,7 @@ from app.runtime.coalescer import (
 from tests.virtual_clock import run_ready_tasks
 
 
-class StoreAwayError(Exception):
+class StoreUnavailableError(Exception):
     """A failure of every entry."""
 
 
@@ -37,7 +37,7 @@ class BatchRunner:
             self.run,
             in_flight=2,
             max_batch_size=4,
-            batch_errors=(StoreAwayError,),
+            batch_errors=(StoreUnavailableError,),
             on_orphaned=lambda *pair: self.orphans.append(pair),
             **options,
         )
@@ -262,7 +262,7 @@ async def test_a_failure_as_a_result_reaches_only_its_caller(batches: BatchRunne
 
 async def test_a_batch_error_reaches_every_caller(batches: BatchRunner) -> None:
     callers = await batches.callers("abc")
-    error = StoreAwayError()
+    error = StoreUnavailableError()
     await batches.fail(0, error)
     assert await outcomes(callers) == [error, error, error]
     assert batches.batches == ["abc"], "no entry runs again"
@@ -310,10 +310,10 @@ async def test_an_entry_that_ran_alone_does_not_run_again(batches: BatchRunner) 
 async def test_a_batch_error_of_a_single_run_fails_the_other_isolated_entries(batches: BatchRunner) -> None:
     callers = await batches.callers("abcd")
     await batches.fail(0, BadEntryError())
-    away = StoreAwayError()
-    await batches.fail(1, away)
+    unavailable = StoreUnavailableError()
+    await batches.fail(1, unavailable)
     await batches.finish(2)
-    assert await outcomes(callers) == [away, "B", away, away]
+    assert await outcomes(callers) == [unavailable, "B", unavailable, unavailable]
     assert batches.batches == ["abcd", "a", "b"]
 
 

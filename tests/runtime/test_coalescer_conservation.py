@@ -14,7 +14,7 @@ MAX_BATCH_SIZE = 5
 IN_FLIGHT = 2
 
 
-class StoreAwayError(Exception):
+class StoreUnavailableError(Exception):
     """Fails a whole batch before it has any effect."""
 
 
@@ -43,7 +43,7 @@ class Simulation:
         await self.wait(6)
         self.running -= 1
         if self.rng.random() < 0.1:
-            raise StoreAwayError
+            raise StoreUnavailableError
         if self.bad.intersection(entries):
             raise BadEntryError
         left_over = {entry for entry in entries[1:] if entry in self.unbatchable and self.rng.random() < 0.2}
@@ -67,7 +67,7 @@ async def call(simulation: Simulation, coalescer: Coalescer[int, int], entries: 
             outcomes = [await coalescer.submit(entries[0])]
         else:
             outcomes = await coalescer.submit_all(entries)
-    except (StoreAwayError, BadEntryError):
+    except (StoreUnavailableError, BadEntryError):
         return
     assert outcomes == [-entry for entry in entries]
     simulation.delivered.update(entries)
@@ -78,7 +78,7 @@ async def run_simulation(simulation: Simulation, sizes: list[int]) -> list[list[
         simulation.run,
         in_flight=IN_FLIGHT,
         max_batch_size=MAX_BATCH_SIZE,
-        batch_errors=(StoreAwayError,),
+        batch_errors=(StoreUnavailableError,),
         on_orphaned=simulation.orphan,
     )
     numbers = iter(range(1, sum(sizes) + 1))

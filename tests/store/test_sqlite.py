@@ -350,10 +350,10 @@ async def test_a_lock_of_another_program_is_reported_until_it_ends(
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    def be_impatient(connection: sqlite3.Connection) -> None:
+    def set_short_busy_timeout(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA busy_timeout = 10")
 
-    await store.database.call_on_writer(be_impatient)
+    await store.database.call_on_writer(set_short_busy_timeout)
     with pytest.raises(StoreUnavailable, match="locked by another program"):
         await store.send([draft(queue)])
     assert await store.now() > 0
