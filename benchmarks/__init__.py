@@ -1,1 +1,1 @@
-"""What Peeklock costs, beside references measured in the same run."""
+"""The cost of Peeklock, compared with references measured in the same run."""

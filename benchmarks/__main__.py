@@ -19,11 +19,11 @@ from benchmarks.table import Row
 
 CONDITIONS = (
     "One lifecycle is send, receive, complete of a 1 KiB JSON body over keep-alive HTTP, with an API key, "
-    "PostgreSQL with fsync, Redis, one worker. Milliseconds are CPU of all server processes; the load's is not in."
+    "PostgreSQL with fsync, Redis, one worker. Milliseconds are CPU of all server processes, without the load."
 )
 PIPELINE_CONDITIONS = (
     "An export's CPU is that of Spark's JVM, of the Python driver and of its Python workers, children included; "
-    "PostgreSQL's is told beside it. Every copy goes into a new directory."
+    "That of PostgreSQL is given separately. Every copy goes into a new directory."
 )
 
 
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _measure(measures: Mapping[str, Measure], scale: float) -> dict[str, list[Row]]:
-    """Print each row once it is measured. Return all of them, by the name that was asked for."""
+    """Print each row once it is measured. Return all of them by their requested names."""
     measured: dict[str, list[Row]] = {name: [] for name in measures}
     for name, row in _rows(measures, scale):
         measured[name].append(row)
@@ -74,7 +74,7 @@ def _rows(measures: Mapping[str, Measure], scale: float) -> Iterator[tuple[str, 
 
 
 def _asked_for(options: argparse.Namespace) -> dict[str, Measure]:
-    """The rows that were named, in that order. The pipeline's are loaded only for it: they need Spark."""
+    """Return the named rows in that order. Those of the pipeline are loaded only on request, because they need Spark."""
     known = import_module("benchmarks.pipeline").ROWS if options.pipeline else ROWS | ON_REQUEST
     if unknown := [name for name in options.rows if name not in known]:
         sys.exit(f"dev.py bench: there is no row {', '.join(unknown)} here; choose from {', '.join(known)}")
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--pipeline", action="store_true", help="the rows of the data pipeline instead of the service's"
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work; figures are only a hint")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work; figures are only indicative")
     parser.add_argument("--json", type=Path, help="write the table to this file too")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What the rows share: the servers of this run, a folder, and how much work a round is."""
+"""What all rows use: the servers of this run, a directory, and the amount of work of a round."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ MAX_CONNECTIONS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One run; a scale of 1.0 is the whole work, less only gives a hint."""
+    """One run. A scale of 1.0 is the full work; figures of a smaller one are only indicative."""
 
     postgres: PostgresServer
     redis: RedisServer

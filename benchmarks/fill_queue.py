@@ -1,4 +1,4 @@
-"""Fills a queue by SQL, because a million sends would take longer than what is measured after them."""
+"""Fills a queue by SQL, because a million sends would take longer than the measurement."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ FROM message JOIN queue ON queue.id = queue_id
 WHERE name LIKE $1
 GROUP BY queue.id
 """
-"""What a send adds beside its messages: by how much its queues have grown."""
+"""What a send stores in addition to its messages: the growth of its queues."""
 
 LONG_AGO_SECONDS, LONG_AHEAD_SECONDS = 10_000, 10_000_000
 TIMEOUT_SECONDS = 600.0

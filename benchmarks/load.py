@@ -41,7 +41,7 @@ class Connection:
         return status, await self._reader.readexactly(length) if length else b""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close it."""
         self._writer.close()
 
 
@@ -80,7 +80,7 @@ class Target:
         connection.close()
 
     async def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: every connection is closed already."""
 
 
 WorkUnit = Callable[[Any, Any], Awaitable[int]]
@@ -129,13 +129,13 @@ async def batch_lifecycle(connection: Connection, target: Target) -> int:
 
 
 class TwoRequests:
-    """The same lifecycle in two requests: send, and a receive that settles the message before."""
+    """The same lifecycle in two requests: send, and a receive that settles the previous message."""
 
     def __init__(self) -> None:
         self._messages: dict[Connection, str] = {}
 
     async def __call__(self, connection: Connection, target: Target) -> int:
-        """Send; receive, settling what this connection held."""
+        """Send, then receive and settle the message that this connection holds."""
         await send_one(connection, target)
         wanted: dict[str, Any] = {"wait_seconds": 5}
         if held := self._messages.pop(connection, None):
@@ -172,7 +172,7 @@ async def _receive(connection: Connection, target: Target) -> str:
     while True:
         status, answer = await connection.call("POST", target.path("messages/receive"), b'{"wait_seconds": 5}')
         expect_status(status, 200, answer)
-        # A token is found without decoding the message: the client's CPU is the servers' competitor here.
+        # A token is found without decoding the message: the client competes with the servers for the CPU.
         start = answer.find(b'"lock_token":"')
         if start >= 0:
             return answer[start + 14 : answer.index(b'"', start + 14)].decode()

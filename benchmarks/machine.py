@@ -1,4 +1,4 @@
-"""What processes have cost, as the kernel counts it: CPU seconds and memory, children included."""
+"""CPU seconds and memory of processes, as the kernel counts them, children included."""
 
 import os
 import platform
@@ -63,7 +63,7 @@ def python_build(python: str) -> str:
 
 
 def _version(program: str) -> str:
-    """The version of a server, as its program tells it."""
+    """The version of a server, as its program prints it."""
     told = subprocess.run([find_program(program) or program, "--version"], capture_output=True, text=True, check=True)
     found = re.search(r"\d+(\.\d+)+", told.stdout)
     return found[0] if found else "unknown"

@@ -1,4 +1,4 @@
-"""Measuring: two systems in turn, CPU per message of each, and the middle of the ratios."""
+"""Measuring: two systems in turn, CPU per message of each, and the median of the ratios."""
 
 import asyncio
 import math
@@ -12,12 +12,12 @@ from benchmarks.load import WorkUnit, drive
 from benchmarks.systems import System
 
 SystemLoad = tuple[System, WorkUnit, int]
-"""A system, what is done to it, and how often in each round."""
+"""A system, its load, and the number of units in each round."""
 
 
 @dataclass
 class Cost:
-    """What a message has cost, round by round."""
+    """The cost of a message in each round."""
 
     cpu_ms: list[float] = field(default_factory=list)
     per_second: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Cost:
 def measure_alternating(loads: Sequence[SystemLoad], callers: int, rounds: int) -> list[Cost]:
     """Load each system in turn, `rounds` times after one that is not counted.
 
-    The others are stopped meanwhile, so that what one does in the background, as sealing, counts in its own rounds.
+    The others are stopped meanwhile, so that background work, such as sealing, counts in the rounds of its own system.
     """
     return asyncio.run(_alternate(loads, callers, rounds))
 

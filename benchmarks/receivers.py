@@ -1,4 +1,4 @@
-"""Receivers that wait: what a long poll is, and when the server has them all in line."""
+"""Receivers that wait: a long poll, and the moment at which all of them wait in the server."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ LONG_POLL = b'{"wait_seconds": 50}'
 POLL_SECONDS = 0.01
 
 LAST_POLL_SECONDS = 0.02
-"""A receiver is counted as waiting just before its last look at the queue; by then it has looked."""
+"""A receiver counts as waiting just before its last poll of the queue. After this pause that poll has ended."""
 
 
 async def receive_waiting(connection: Connection, target: Target) -> tuple[float, str | None]:
-    """Wait for one message: the moment of the answer, and the token if there was a message."""
+    """Wait for one message. Return the time of the response, and the token if it has a message."""
     status, answer = await connection.call("POST", target.path("messages/receive"), LONG_POLL)
     received_at = time.monotonic()
     if status != 200:

@@ -1,4 +1,4 @@
-"""The load of a soak: callers at a steady pace who settle in every way, and an account of every message."""
+"""The load of a soak: callers at a steady rate that settle in every way, and an account of every message."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from benchmarks.load import SEND_BODY, Connection, Target
 
 ACTIONS = ("complete", "renew", "abandon", "dead-letter", "defer", "leave")
 ACTION_WEIGHTS = (88, 4, 3, 2, 1, 2)
-"""How often in a hundred a message is settled in each way; `leave` lets its lock run out, `renew` completes after it."""
+"""The percentage of messages settled in each way. `leave` lets the lock expire; `renew` renews it and then completes."""
 
 LOST_LOCK = 410
 
 
 @dataclass
 class MessageLog:
-    """What the callers were told, by sequence number; what is kept per message is this, and not in a server."""
+    """The responses that callers got, by sequence number. The load keeps this data per message; a server does not."""
 
     accepted: set[int] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
@@ -28,12 +28,12 @@ class MessageLog:
     requests: list[float] = field(default_factory=list)
 
     def unaccounted(self, there: set[int]) -> int:
-        """Messages lost, left over or handed out after their completion; 0 when accepted = completed + still there."""
+        """Messages lost, left over, or delivered after their completion; 0 if accepted = completed + remaining."""
         return len((self.accepted - self.completed) ^ there) + self.seen_again
 
 
 class SoakClient:
-    """Sends one message a turn, and settles up to two that it receives, so that what comes back is caught up with."""
+    """Sends one message a turn, and settles up to two, so that it also completes redelivered messages."""
 
     def __init__(self, connection: Connection, target: Target, message_log: MessageLog, rng: Random) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class SoakClient:
             self._log.completed.add(number)
 
     async def _try_settle(self, token: str, verb: str) -> bool:
-        """Carry out the verb; false when the lock had run out, which a slow machine can bring about."""
+        """Run the verb. Return false if the lock had expired, which a slow machine can cause."""
         status, answer = await self._post(f"locks/{token}/{verb}", b"")
         if status == LOST_LOCK:
             self._log.lost_locks += 1

@@ -31,7 +31,7 @@ SERVE = (sys.executable, "-m", "app.cli", "serve")
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A server under load with the processes whose CPU counts, by what they are."""
+    """A server under load, with the processes whose CPU counts, by kind."""
 
     name: str
     target: Target | SqlTarget
@@ -40,7 +40,7 @@ class System:
 
     @property
     def database_url(self) -> str:
-        """Where its messages lie; for a system over PostgreSQL."""
+        """The database of its messages, for a system over PostgreSQL."""
         return self.settings["PEEKLOCK_DATABASE_URL"]
 
     def cpu(self) -> dict[str, float]:
@@ -61,7 +61,7 @@ class System:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let its processes go on."""
+        """Let its processes continue."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, what: signal.Signals) -> None:
@@ -182,7 +182,7 @@ def call(system: System, method: str, path: str, body: object = None) -> dict[st
 
 
 def metric(system: System, name: str) -> float:
-    """A meter as the server tells it, labels and all; 0 while it has not counted yet."""
+    """A metric of the server, named with its labels; 0 before its first count."""
     with urlopen(f"http://{system.target.host}:{system.target.port}/metrics", timeout=10) as answer:
         for line in answer.read().decode().splitlines():
             if line.startswith(name):
@@ -192,7 +192,7 @@ def metric(system: System, name: str) -> float:
 
 @contextmanager
 def empty_database(postgres: PostgresServer, name: str) -> Iterator[str]:
-    """An empty database, by its URL. It goes with the row: tidying it up would be counted as the cost of the next."""
+    """The URL of an empty database. It is dropped after the row, because its vacuum would count in the next row."""
     connection_options = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
     postgres.run("createdb", *connection_options, name)
     try:

@@ -1,4 +1,4 @@
-"""The shape of the table: a row says under which conditions what was measured, beside what, and what was aimed at."""
+"""The columns of the table: the conditions of a row, its figure, its reference and its target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A measured number held against its limit; the sentence and the verdict come from the same limit."""
+    """A measured number and its limit. The text and the result come from the same limit."""
 
     text: str
     met: bool
@@ -23,13 +23,13 @@ def at_least(limit: float, unit: str, measured: float) -> Goal:
 
 
 def expect_none(what: str, measured: int) -> Goal:
-    """There must be not a single one."""
+    """The number must be 0."""
     return Goal(f"no {what}", measured == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its reference was measured in the same run, and all its aims must be met."""
+    """One row: its reference was measured in the same run, and all its targets must be met."""
 
     name: str
     conditions: str
@@ -39,12 +39,12 @@ class Row:
 
     @property
     def target(self) -> str:
-        """What was aimed at, as text."""
+        """The targets, as text."""
         return "; ".join(goal.text for goal in self.goals)
 
     @property
     def verdict(self) -> str:
-        """Return `met`, `missed`, or `no target` for a row that aims at nothing."""
+        """Return `met`, `missed`, or `no target` for a row without targets."""
         return ("met" if all(goal.met for goal in self.goals) else "missed") if self.goals else "no target"
 
     def as_text(self) -> str:

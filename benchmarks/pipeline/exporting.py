@@ -55,7 +55,7 @@ FROM (
     FROM generate_series(1, $1::bigint) AS n
 ) AS messages
 """
-"""A quarter of each body is like no other's, so that compressing them is work."""
+"""A quarter of each body is unique, so that compression has work to do."""
 SEAL = """
 INSERT INTO export_batch (number, row_count, digest, sealed_at, remove_at)
 SELECT export_batch, count(*),
@@ -63,7 +63,7 @@ SELECT export_batch, count(*),
     max(settled_at) + 10000000, max(remove_at)
 FROM archive GROUP BY export_batch
 """
-"""What the server writes down of each batch when it seals it."""
+"""What the server stores about each batch when it seals it."""
 
 LAKE_COLUMNS = {
     "date": "to_date(timestamp_micros(settled_at))",
@@ -76,16 +76,16 @@ LAKE_COLUMNS = {
     "lock_token": "concat_ws('.', sequence_number, lower(hex(lock_token)))",
     "body_kind": "element_at(array('none', 'json', 'bytes'), body_kind + 1)",
 }  # fmt: skip
-"""What the lake keeps otherwise than the archive, in Spark's SQL."""
+"""Columns that the lake stores in another form than the archive, in Spark's SQL."""
 
 
 CopyJob: TypeAlias = Callable[[Path], int]
-"""Copies an archive into a directory that is not there yet; tells how many messages have arrived."""
+"""Copies an archive into a new directory, and returns how many messages it copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSeconds:
-    """CPU seconds of a copy: of the JVM, the driver and its workers together, and of PostgreSQL beside them."""
+    """CPU seconds of a copy: of the JVM, the driver and its workers together, and of PostgreSQL separately."""
 
     spark: float
     postgres: float
@@ -106,7 +106,7 @@ class Archive:
 
 @contextmanager
 def sealed_archive(bench: Bench, name: str, rows: int) -> Iterator[Archive]:
-    """A migrated database whose archive is full and tidied up. It goes with the row."""
+    """A migrated database with a full, vacuumed archive. It is dropped after the row."""
     with empty_database(bench.postgres, name) as url:
         migrate(url)
         began = time.monotonic()
@@ -127,10 +127,10 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds:
-    """What one copy costs, which is removed again.
+    """Return the cost of one copy, and remove the copy.
 
-    Every message must have arrived. No process that was there may have ended: Spark's daemon ignores how its workers
-    end, and the kernel then forgets what they have cost.
+    Every message must be in it. No process may have ended during the copy: Spark's daemon ignores how its workers end, and
+    the kernel then forgets their cost.
     """
     target = bench.folder / "copy"
     there = _processes(bench)
@@ -156,7 +156,7 @@ def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
 
 
 def by_jdbc(spark: SparkSession, archive: Archive) -> CopyJob:
-    """The same columns of every batch, compressed alike; what has arrived is what the files' footers tell."""
+    """The same columns of every batch, with the same compression. The files' footers contain the number of rows."""
     columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in ARCHIVE.schema.names]
 
     def copy(target: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a message costs to export when there are ten times as many."""
+"""The cost of exporting a message out of ten times as many."""
 
 import statistics
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""What Peeklock is measured beside, each an application under the same uvicorn."""
+"""The references with which Peeklock is compared, each an application under the same uvicorn."""

@@ -1,4 +1,4 @@
-"""What a typed FastAPI endpoint costs that does nothing: the reference for one send."""
+"""A typed FastAPI endpoint that stores nothing: the reference for one send."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ app = FastAPI()
 
 
 class NewMessage(BaseModel):
-    """A message as a typed endpoint takes it."""
+    """The request body of the endpoint."""
 
     body: Any
     message_id: str | None = None
@@ -18,7 +18,7 @@ class NewMessage(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What the endpoint answers."""
+    """The response body of the endpoint."""
 
     sequence_number: int
     message_id: str

@@ -1,7 +1,7 @@
-"""The broker that one would write first: a session, an ORM object and a transaction for each request.
+"""The simplest broker: a session, an ORM object and a transaction for each request.
 
-It keeps the same promise as Peeklock's core: send, receive under a lock, complete by token. It is
-here to be measured beside it, over `NAIVE_DATABASE_URL`, an SQLAlchemy URL of an async driver.
+It keeps the same promise as Peeklock's core: send, receive under a lock, complete by token. It is compared
+with Peeklock, over `NAIVE_DATABASE_URL`, an SQLAlchemy URL of an async driver.
 """
 
 import os
@@ -28,7 +28,7 @@ if IS_SQLITE:
 
     @event.listens_for(engine.sync_engine, "connect")
     def durable(connection: Any, _record: Any) -> None:
-        """The same durability that Peeklock asks of SQLite, and transactions that begin where `begin` says."""
+        """The same durability settings that Peeklock uses on SQLite, and transactions that begin with `begin`."""
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -37,7 +37,7 @@ if IS_SQLITE:
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Any) -> None:
-        """Write alone from the start: SQLite has no row locks that two receivers could part by."""
+        """Begin as the only writer, because SQLite has no row locks to separate two receivers."""
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -56,7 +56,7 @@ class NaiveMessage(SQLModel, table=True):
 
 
 class NewMessage(BaseModel):
-    """What a sender gives."""
+    """The request body of a send."""
 
     body: Any
     message_id: str | None = None
@@ -65,7 +65,7 @@ class NewMessage(BaseModel):
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """Make the table."""
+    """Create the table."""
     async with engine.begin() as connection:
         await connection.run_sync(SQLModel.metadata.tables["naivemessage"].create, checkfirst=True)
     yield

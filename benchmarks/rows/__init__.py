@@ -1,6 +1,6 @@
 """The rows of the table, one file each, and the order in which they run.
 
-A row's file holds `measure`, which starts what it needs, measures, and yields each `Row` once its figures are there.
+A row's file holds `measure`, which starts what it needs, measures, and yields each `Row` once it is measured.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ ROWS: dict[str, Measure] = {
     "sealing": sealing.measure,
     "second-worker": second_worker.measure,
 }
-"""What runs when no row is named."""
+"""The rows that run if no row is named."""
 
 ON_REQUEST: dict[str, Measure] = {"soak": soak.measure, "interpreters": interpreters.measure}
-"""What runs only when it is named: it takes long, or needs more than this machine has."""
+"""The rows that run only if they are named: they take long, or need more than this machine has."""

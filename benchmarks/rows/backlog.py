@@ -1,4 +1,4 @@
-"""Receiving while much is waiting or much is scheduled, and the memory it takes."""
+"""Receiving from a queue with many available or scheduled messages, and the memory of the server."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from benchmarks.table import Row, at_most
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """A message at the head of a long queue costs what it costs in a short one, and the server keeps no backlog."""
+    """A message at the head of a long queue costs as much as in a short one. The server does not load the backlog."""
     sizes = [int(size * bench.scale) for size in (10_000, 100_000, 1_000_000)]
     with bench.peeklock() as ours:
         queues = _filled(ours, sizes)

@@ -11,7 +11,7 @@ from benchmarks.table import Row, at_least, at_most
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What a message costs when its calls are shared by a hundred."""
+    """The cost of a message when a hundred share each call."""
     with bench.peeklock() as ours, hand_written_sql(bench.postgres) as by_hand:
         units = bench.units(120)
         loads = [(ours, batch_lifecycle, units), (by_hand, sql_batch_lifecycle, units)]

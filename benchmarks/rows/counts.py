@@ -13,7 +13,7 @@ READS = 5
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """One look at all queues, as a console or a scrape takes it; the first look is not counted."""
+    """One list of all queues, as a console or a scrape requests it. The first one is not counted."""
     size = int(1_000_000 * bench.scale)
     with bench.peeklock() as ours:
         for number in range(QUEUES):
@@ -34,6 +34,6 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _counted(system: System) -> int:
-    """How many messages the list of queues tells of."""
+    """Return how many messages the list of queues reports."""
     page: dict[str, Any] = call(system, "GET", f"/v1/queues?limit={QUEUES}")
     return sum(queue["counts"]["available"] for queue in page["items"])

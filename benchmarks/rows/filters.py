@@ -20,14 +20,14 @@ MESSAGES = 100_000
 PROBES = 400
 ROUNDS = 3
 PROBE_INTERVAL_SECONDS = 0.01
-"""Between two probes, so that they meet looks in all their phases."""
+"""The pause between two probes, so that they arrive in all phases of a scan."""
 
 SETTLE_SECONDS = 1.0
 
 
 @dataclass
 class Latencies:
-    """Seconds that answers took, by what was asked for."""
+    """The seconds until each response, by kind of request."""
 
     alive: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ async def _timed(connection: Connection, method: str, path: str, body: bytes, wa
 
 @asynccontextmanager
 async def _receivers(ours: System, receivers: int) -> AsyncIterator[None]:
-    """Receivers that scan and wait; they leave with the block."""
+    """Receivers that scan and wait until the block ends."""
     target = ours.with_queue("full").target
 
     async def receive(number: int) -> None:

@@ -1,7 +1,6 @@
-"""What a message costs under other builds of Python, which `BENCH_PYTHONS` names, against the one that runs this.
+"""The cost of a message under other builds of Python, which `BENCH_PYTHONS` names, against the build that runs this.
 
-Each has to have the packages of requirements/run.txt.
-"""
+Each needs the packages of requirements/run.txt."""
 
 import os
 import statistics

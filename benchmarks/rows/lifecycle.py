@@ -1,4 +1,4 @@
-"""Send, receive, complete: what a message costs, against the same SQL by hand, a bare request and the naive broker."""
+"""Send, receive, complete: the cost of a message, against the same SQL by hand, a bare request and the naive broker."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

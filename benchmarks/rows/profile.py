@@ -1,4 +1,4 @@
-"""Where the server's CPU goes, by part, in the lifecycles that `lifecycle` and `batch` measure."""
+"""The server's CPU by part, in the lifecycles that `lifecycle` and `batch` measure."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ LOADS: dict[str, tuple[WorkUnit, int, int]] = {
     "64 callers": (lifecycle, 64, 6000),
     "100 messages a call, 4 callers": (batch_lifecycle, 4, 400),
 }
-"""By what is measured: the unit of work, the callers, and the units."""
+"""By measured load: the unit of work, the callers, and the number of units."""
 
 
 def measure(bench: Bench) -> Iterator[Row]:

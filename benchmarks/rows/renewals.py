@@ -1,4 +1,4 @@
-"""How many renewals at half the lock duration get by without SQL."""
+"""The share of renewals at half the lock duration that need no SQL."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ RENEWALS = 24
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """The server's own count of them, against the renewals that were made."""
+    """The server's count of renewals without SQL, against all renewals."""
     with bench.peeklock() as ours:
         call(ours, "PUT", "/v1/queues/long", {"lock_duration_seconds": DURATION_SECONDS})
         asyncio.run(_renew(ours.with_queue("long")))

@@ -1,4 +1,4 @@
-"""What sealing the archive adds to a lifecycle, the vacuum of the rows that it leaves behind included."""
+"""The cost that sealing the archive adds to a lifecycle, including the vacuum of the dead rows."""
 
 import asyncio
 import statistics
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """A server that seals what ended a second ago, against one that seals nothing meanwhile, round by round."""
+    """A server that seals messages a second after they ended, against one that seals none, round by round."""
     units = bench.units(4000)
     with (
         bench.peeklock(seal_seconds=SEAL_SECONDS) as ours,
@@ -43,7 +43,7 @@ async def _one_round(ours: System, without: System, units: int) -> tuple[float, 
 
 
 async def _cost(system: System, units: int, unfinished: str) -> float:
-    """CPU milliseconds a lifecycle, until nothing in the archive is unfinished and it is tidied up."""
+    """CPU milliseconds a lifecycle, until every message of the archive is sealed and the archive is vacuumed."""
     database = await asyncpg.connect(system.database_url)
     before = system.total_cpu()
     carried = await drive(system.target, lifecycle, CALLERS, units)

@@ -1,4 +1,4 @@
-"""What a message costs with two worker processes instead of one."""
+"""The cost of a message with two worker processes instead of one."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from benchmarks.table import Row, at_most
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Two processes share fewer statements and tell each other more."""
+    """Two processes share fewer statements and notify each other."""
     units = bench.units(3000)
     with bench.peeklock() as one, bench.peeklock(workers=2, database="bench2") as two:
         single, double = measure_alternating([(one, lifecycle, units), (two, lifecycle, units)], 64, bench.rounds)

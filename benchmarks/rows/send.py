@@ -1,4 +1,4 @@
-"""One send, stored for good, against a typed endpoint that stores nothing."""
+"""One durable send, against a typed endpoint that stores nothing."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from benchmarks.table import Row, at_least
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """How many sends the CPU of one echo pays for."""
+    """The number of sends for the CPU of one echo."""
     with bench.peeklock() as ours, reference("echo") as echo:
         units = bench.units(6000)
         own, typed = measure_alternating([(ours, send_one, units), (echo, send_one, units)], 64, bench.rounds)

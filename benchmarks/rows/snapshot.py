@@ -1,4 +1,4 @@
-"""Receiving while a backup holds a snapshot and messages churn past it, which PostgreSQL may not tidy up."""
+"""Receiving while a backup holds a snapshot and many messages pass through, whose rows PostgreSQL cannot vacuum."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from benchmarks.table import Row, at_most
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What dead rows at the head of a queue cost."""
+    """The cost of dead rows at the head of a queue."""
     with bench.peeklock() as ours:
         (free,) = measure_alternating([(ours, lifecycle, bench.units(2000))], 16, bench.rounds)
         held = asyncio.run(_under_snapshot(bench, ours))

@@ -22,10 +22,10 @@ SECONDS = 600
 PERIODS = 10
 CALLERS = 16
 TURNS_PER_SECOND = 15
-"""Of each caller: 240 messages a second in all, far from what a server can do, so that the load is steady."""
+"""For each caller: 240 messages a second in total, far below the capacity of a server, so that the load is steady."""
 
 BARE_REQUESTS = 5000
-"""After each period, so that a machine that others slow down is not taken for a server that grows slow."""
+"""Measured after each period, to distinguish a slow machine from a server that becomes slower."""
 
 LOCK_SECONDS = 10
 SEED = 1
@@ -44,7 +44,7 @@ class Period:
 
     @property
     def bare_requests(self) -> float:
-        """What a message cost, in requests that do nothing."""
+        """The cost of a message in bare requests."""
         return self.all_ms / self.bare_ms
 
     def clock_ms(self, percent: int) -> float:
@@ -107,7 +107,7 @@ async def _period(
 
 
 def _memory(conditions: str, idle: float, periods: Sequence[Period]) -> Row:
-    """Flat from the first period on: by then every road has been walked."""
+    """Flat from the first period on, because by then every kind of request has run."""
     first, last = periods[0].resident_mib, periods[-1].resident_mib
     along = " / ".join(f"{period.resident_mib:.0f}" for period in periods)
     since = sum(period.messages for period in periods[1:])
@@ -121,7 +121,7 @@ def _memory(conditions: str, idle: float, periods: Sequence[Period]) -> Row:
 
 
 def _cost(conditions: str, periods: Sequence[Period]) -> Row:
-    """Judged in bare requests, which were measured in turn with it; what the clock says stands beside it."""
+    """Compared with bare requests, which were measured in turn with it. Durations by the clock are given as well."""
     early, late = (statistics.median(period.bare_requests for period in some) for some in (periods[:3], periods[-3:]))
     costs = " / ".join(f"{period.all_ms:.2f}" for period in periods)
     middles = " / ".join(f"{period.clock_ms(50):.1f}" for period in periods)

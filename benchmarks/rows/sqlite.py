@@ -10,7 +10,7 @@ from benchmarks.table import Row, at_least
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What one writer that carries many callers' work in a transaction saves."""
+    """The saving of one writer that commits the work of many callers together."""
     folder = bench.folder / "sqlite"
     folder.mkdir()
     with peeklock(folder, None, None) as ours, reference("naive", sqlite=folder / "naive.db") as naive:

@@ -9,7 +9,7 @@ from benchmarks.table import Row, at_most
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What the third request costs."""
+    """The cost of the third request."""
     with bench.peeklock() as ours:
         units = bench.units(2500)
         two, three = measure_alternating([(ours, TwoRequests(), units), (ours, lifecycle, units)], 64, bench.rounds)

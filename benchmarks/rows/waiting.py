@@ -1,4 +1,4 @@
-"""A thousand receivers on an empty queue: what they cost while nothing comes, and how soon one hears."""
+"""A thousand receivers on an empty queue: their cost while no message arrives, and the delay until one is woken."""
 
 import asyncio
 import statistics
@@ -19,11 +19,11 @@ WINDOW_SECONDS = 10.0
 """Not shorter in a quick run: the kernel counts CPU in hundredths of a second, here a tenth of a percent."""
 
 SETTLE_SECONDS = 3.0
-"""After all have come or gone, which costs as much as many seconds of waiting; three rounds of the usual passes."""
+"""Three rounds of the background passes. To connect or disconnect all receivers costs as much as seconds of waiting."""
 
 WAKES = 200
 TIMEOUT_SECONDS = 10.0
-"""Ten looks of the server's own: by then a message has been heard of even if its wake-up was lost."""
+"""Ten of the server's own polls. By then a receiver has its message even if its wake-up was lost."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ async def _measure(ours: System, receivers: int, wakes: int) -> tuple[CpuShares,
 
 
 async def _window(ours: System) -> dict[str, float]:
-    """Shares of a core by process once it has settled. No request reaches the server in the meantime."""
+    """Shares of a core by process in a steady state. No request reaches the server in the meantime."""
     await asyncio.sleep(SETTLE_SECONDS)
     began, before = time.monotonic(), ours.cpu()
     await asyncio.sleep(WINDOW_SECONDS)
@@ -89,7 +89,7 @@ async def _window(ours: System) -> dict[str, float]:
 
 @asynccontextmanager
 async def _waiting_receivers(ours: System, receivers: int) -> AsyncIterator["asyncio.Queue[float]"]:
-    """Waiting receivers; the moments at which they hear of a message. They leave with the block."""
+    """Waiting receivers, until the block ends. Yields the times at which they get a message."""
     receipts: asyncio.Queue[float] = asyncio.Queue()
     target = ours.target
 

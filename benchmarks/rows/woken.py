@@ -1,4 +1,4 @@
-"""How soon a waiting receiver hears of a message sent to another server, against one sent to its own."""
+"""The delay until a waiting receiver gets a message that was sent to another server, against one sent to its own."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ SAMPLES = 400
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Two servers that know each other through PostgreSQL and Redis alone; sends to the one and the other in turn."""
+    """Two servers that share only PostgreSQL and Redis. Sends go to one and to the other in turn."""
     samples = bench.units(SAMPLES)
     with bench.peeklock() as near, second_server(near) as far:
         call(near, "PUT", "/v1/queues/woken", {})
