@@ -1,1 +1,1 @@
-"""The rules: pure, synchronous, standard library only; time, randomness and ids are parameters."""
+"""The rules: pure and synchronous, without a library but msgspec for values. Time, randomness and ids are parameters."""
