@@ -31,7 +31,7 @@ def run_peeklock(
     done = subprocess.run(
         [PROGRAM, *arguments],
         cwd=directory,
-        env=environment(**settings) | {"COLUMNS": "200"},
+        env=environment(**settings),
         input=stdin,
         capture_output=True,
         check=False,

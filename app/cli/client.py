@@ -16,7 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-out = Console(soft_wrap=True, highlight=False)
+WIDTH = 1_000_000
+"""Characters of a line of output, more than any row of a table has: a folded row could be neither copied nor searched."""
+
+out = Console(soft_wrap=True, highlight=False, width=WIDTH)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Url: TypeAlias = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="URL of the server.")]
@@ -115,10 +118,10 @@ def show(document: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under column headings."""
+    """Print rows under column headings, each row on one line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     for row in rows:
         table.add_row(*map(_cell_text, row))
     out.print(table)

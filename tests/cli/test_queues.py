@@ -46,6 +46,17 @@ def test_tables_show_values_in_words(command_line: CommandLine) -> None:
     assert "dead_letter_on_expiry               no" in command_line.run_ok("queue", "show", "words")
 
 
+def test_each_row_of_a_table_is_one_line(command_line: CommandLine) -> None:
+    """A row that is wide for a terminal too, so that its ids can be copied and searched for."""
+    name = "wide-" + "x" * 120
+    command_line.run_ok("send", name, "body")
+    (message,) = command_line.read_json("browse", name)
+    heading, row = (line.split() for line in command_line.run_ok("browse", name).splitlines())
+    assert heading[:2] == ["sequence_number", "state"]
+    assert {message["message_id"], message["enqueued_at"]} < set(row)
+    assert name in [line.split()[0] for line in command_line.run_ok("queue", "list").splitlines()]
+
+
 @pytest.mark.parametrize("option", ["--key", "--api-key"])
 @pytest.mark.parametrize("command", [("queue", "list"), ("key", "list")])
 def test_every_command_accepts_both_spellings_of_the_key_option(
