@@ -48,19 +48,19 @@ def migrate() -> None:
     """Create or update the tables of PEEKLOCK_DATABASE_URL."""
     from app.cli.serving import read_settings
     from app.domain.refusals import StoreUnavailable
+    from app.server.preflight import RefusedToStart, make_data_directory
     from app.store.migrate import DatabaseIsNewer
     from app.store.migrate import migrate as migrate_tables
     from app.store.url import BadStoreUrl
 
     settings = read_settings()
-    if settings.is_embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
     try:
+        make_data_directory(settings)
         migrate_tables(settings.store_url)
     except DatabaseIsNewer as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(2) from None
-    except (BadStoreUrl, StoreUnavailable) as refusal:
+    except (RefusedToStart, BadStoreUrl, StoreUnavailable) as refusal:
         err.print(str(refusal), markup=False)
         raise typer.Exit(1) from None
     err.print("The tables are up to date.")

@@ -56,6 +56,16 @@ async def open_database(settings: Settings) -> AsyncGenerator[Store]:
         raise RefusedToStart(str(error)) from error
 
 
+def make_data_directory(settings: Settings) -> None:
+    """Make the directory of an embedded database. Raises `RefusedToStart`."""
+    if not settings.is_embedded:
+        return
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RefusedToStart(f"PEEKLOCK_DATA_DIR: {settings.data_dir} cannot be made: {error.strerror}.") from None
+
+
 def _check_processes(settings: Settings) -> None:
     if settings.workers == 1:
         return
@@ -106,8 +116,7 @@ async def _check_tables(settings: Settings) -> None:
 
     An older server may serve a newer schema, so that a new version can be rolled back.
     """
-    if settings.is_embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_data_directory(settings)
     if is_in_memory(settings.store_url):
         raise RefusedToStart("A database in memory would end with the server; name a file: sqlite:///peeklock.db")
     if await is_current(settings.store_url):

@@ -126,7 +126,7 @@ def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
     try:
         return _migration(url.engine).run(url, work)
     except DBAPIError as error:
-        raise StoreUnavailable(f"The database refuses a migration: {error.orig}.") from error
+        raise StoreUnavailable(f"The database refuses a migration: {error.orig}.") from None
 
 
 def _migration(engine: Engine) -> Migration:

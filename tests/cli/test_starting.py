@@ -31,6 +31,8 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"database_url": "oracle://host/database"}, "Peeklock has no store for oracle"),
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
+        ({"data_dir": "/dev/null/data"}, "PEEKLOCK_DATA_DIR: /dev/null/data cannot be made: Not a directory."),
+        ({"data_dir": "/proc"}, "The database refuses a migration: unable to open database file."),
         ({"database_url": "sqlite:///:memory:"}, "would end with the server"),
         ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
         (
@@ -55,6 +57,13 @@ def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dic
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("key", "list")])
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = run_peeklock(*command, directory=tmp_path, data_dir="/dev/null/data")
+    assert done.returncode == 1
+    assert done.stderr.startswith("PEEKLOCK_DATA_DIR: /dev/null/data cannot be made: Not a directory.")
 
 
 def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Path) -> None:
