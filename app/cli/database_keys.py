@@ -4,7 +4,7 @@ A refusal is printed, and the command exits with status 1.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,22 +14,23 @@ from app.broker.keys import create_key, revoke_key
 from app.broker.ports import Store
 from app.cli.client import err
 from app.cli.serving import read_settings
-from app.domain.access import ApiKey, Grant
-from app.domain.instant import from_seconds
-from app.domain.refusals import BackendUnavailable, Refusal
+from app.domain.access import ApiKey
+from app.domain.refusals import BackendUnavailable, InvalidRequest, Refusal
 from app.server.preflight import RefusedToStart, open_database
-from app.wire.keys import key_view
+from app.wire.decode_errors import pointer_and_detail
+from app.wire.keys import CreateKey, key_view
 
 Result = TypeVar("Result")
 
 
-def create_key_in_database(principal: str, grant: Grant, days: float | None) -> dict[str, Any]:
-    """Make a key that expires after `days`, or never. Return its fields and its secret."""
+def create_key_in_database(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a key as the operation `create_key` does for this body. Return its fields and its secret."""
 
     async def act(store: Store) -> dict[str, Any]:
-        now = await store.now()
-        expires_at = None if days is None else now + from_seconds(days * 86_400)
-        new_key = await create_key(store.keys, principal, grant, now, expires_at)
+        request = _read(body)
+        now, lifetime = await store.now(), request.lifetime()
+        expires_at = None if lifetime is None else now + lifetime
+        new_key = await create_key(store.keys, request.principal, request.grant(), now, expires_at)
         return {**_key_fields(new_key.key), "secret": new_key.secret}
 
     return _in_database(act)
@@ -62,6 +63,15 @@ def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
     except (Refusal, BackendUnavailable) as error:
         err.print(f"{error.code}: {error}", markup=False)
         raise typer.Exit(1) from None
+
+
+def _read(body: Mapping[str, Any]) -> CreateKey:
+    """Check a body against the limits of the operation. Refuses with `InvalidRequest`."""
+    try:
+        return msgspec.convert(body, CreateKey)
+    except msgspec.ValidationError as error:
+        pointer, detail = pointer_and_detail(str(error))
+        raise InvalidRequest(f"{pointer}: {detail}") from None
 
 
 def _key_fields(key: ApiKey) -> dict[str, Any]:

@@ -4,11 +4,12 @@ The first key must be made in the database: a server beyond loopback does not st
 """
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from app.cli.client import AsJson, Key, connect, err, show, show_table
-from app.domain.access import ALL_RIGHTS, Grant, Right
+from app.domain.access import ALL_RIGHTS, Right
 
 key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
@@ -42,16 +43,18 @@ def create_key(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print its secret, which is shown only once."""
-    rights, patterns = sorted(right or ALL_RIGHTS), pattern or ["*"]
+    body: dict[str, Any] = {
+        "principal": principal,
+        "rights": sorted(right or ALL_RIGHTS),
+        "patterns": pattern or ["*"],
+        "expires_in_seconds": None if days is None else days * 86_400,
+    }
     if url is not None:
-        body: dict[str, Any] = {"principal": principal, "rights": rights, "patterns": patterns}
-        if days is not None:
-            body["expires_in_seconds"] = days * 86_400
         created = connect(url, api_key, as_json).call("POST", "/v1/keys", body, headers=LOCAL_ADMIN_HEADERS)
     else:
         from app.cli import database_keys
 
-        created = database_keys.create_key_in_database(principal, Grant(frozenset(rights), tuple(patterns)), days)
+        created = database_keys.create_key_in_database(body)
     if as_json:
         show(created)
         return
@@ -84,7 +87,7 @@ def revoke_key(
 ) -> None:
     """Revoke a key. Running servers stop accepting it within five seconds."""
     if url is not None:
-        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{key_id}", headers=LOCAL_ADMIN_HEADERS)
+        connect(url, api_key, as_json).call("DELETE", f"/v1/keys/{quote(key_id, safe='')}", headers=LOCAL_ADMIN_HEADERS)
     else:
         from app.cli import database_keys
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.peeklock_process import PeeklockProcess, run_peeklock
 
 
@@ -34,6 +36,22 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
     assert run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
     again = run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted)
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "fault"),
+    [
+        ("--days", "-1", "/expires_in_seconds: "),
+        ("--days", "nan", "/expires_in_seconds: "),
+        ("--pattern", "a b", "/patterns/0: "),
+    ],
+)
+def test_a_key_in_the_database_has_the_limits_of_the_operation(
+    tmp_path: Path, option: str, value: str, fault: str
+) -> None:
+    done = run_peeklock("key", "create", "--principal", "somebody", option, value, directory=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"invalid-request: {fault}")
 
 
 def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:
