@@ -44,7 +44,7 @@ class Authorization:
 def authorize(principal: Principal, right: Right, name: str | None) -> None:
     """Refuse with `Forbidden` a principal that lacks the right on the queue `name` (None: on all queues)."""
     if not principal.grant.allows(right, name):
-        where = f"queue {name}" if name else "all names"
+        where = f"queue {name}" if name else "all queues"
         raise Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 
