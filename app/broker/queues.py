@@ -3,8 +3,8 @@
 A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return
 uncounted, and the holders get `lock-lost` with the cause `entity_changed` (S3.33).
 
-Crash window: the process may die after the commit of the change. The queue then records the revocation until all of its
-locks are revoked; the sweeper of any process revokes the rest.
+Crash window: the process may die after the commit of the change. The queue records the revocation, and the sweeper of any
+process revokes the rest.
 """
 
 from collections.abc import Callable, Container

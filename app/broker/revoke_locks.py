@@ -1,7 +1,8 @@
 """Revoke: take back the locks of queues whose settings changed.
 
-The queue records the revocation until all of its locks are revoked, because the process may die after the change. The
-sweeper of any process revokes the rest.
+The queue records the revocation until no lock from before the change can appear any more, because the process may die
+after the change, and because a receive that was under way may commit after it. The sweeper of any process revokes the
+rest.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ async def revoke_locks(ports: RevokePorts) -> int:
         rows = await ports.messages.locks_of_queue(revocation.queue_id, revocation.granted_until, BATCH_SIZE)
         if rows:
             revoked += await _revoke_batch(ports, rows)
-        else:
+        elif revocation.is_over:
             await ports.revocations.end_revocation(revocation)
     return revoked
 

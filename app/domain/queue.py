@@ -29,6 +29,10 @@ MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 
 LEAD_TIME_FACTOR = 4
+REVOCATION_PERIOD: Duration = 2 * MINUTE
+"""How long after a change of settings the locks from before it are revoked. A receive that was under way may commit its
+locks after the change. Databases end its transaction before that: each statement within 15 s, each pause within 30 s."""
+
 MIN_LEAD_TIME: Duration = MINUTE
 MAX_LEAD_TIME: Duration = 10 * MINUTE
 

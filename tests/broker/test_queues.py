@@ -20,14 +20,15 @@ from app.broker.queues import (
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.revoke_locks import revoke_locks
 from app.broker.send import send
-from app.domain.instant import MINUTE
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope
-from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.queue import REVOCATION_PERIOD, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
 from tests.broker.recorders import RecordingLockStore, RecordingNotifier
 from tests.brokers import OpenBroker, dead_letter_all
+from tests.virtual_clock import VirtualClock
 
 SETTINGS = QueueSettings(description="as it was")
 CHANGED = QueueSettings(description="as it is")
@@ -237,6 +238,22 @@ async def test_a_background_pass_completes_a_revocation(broker: OpenBroker, queu
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     assert await broker.store.queues.change(queue, replace(queue.settings, lock_duration=MINUTE))
     assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [2, 0]
+    assert await broker.store.queues.revocations(10) == []
+
+
+async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
+    broker: OpenBroker, queue: Queue, clock: VirtualClock
+) -> None:
+    """Its receive began before the change and commits after it."""
+    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
+    assert await change_queue(broker.queues, queue, lambda settings: replace(settings, lock_duration=HOUR))
+    await clock.advance(-1)
+    await receive(broker.receiving, queue, ReceiveRequest())
+    await clock.advance(2)
+    await receive(broker.receiving, queue, ReceiveRequest())
+    assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [1, 0]
+    await clock.advance(REVOCATION_PERIOD / SECOND)
+    assert await revoke_locks(broker.queues.revoking) == 0
     assert await broker.store.queues.revocations(10) == []
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from app.broker.ports import Store
 from app.domain.instant import HOUR, SECOND
-from app.domain.queue import QueueSettings, QueueStatus
+from app.domain.queue import REVOCATION_PERIOD, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, TooManyQueues
 from app.domain.retry import ExponentialDelay
 from tests.bounds import bounded
-from tests.contract.store_fixture import StoreFixture, is_close
+from tests.contract.store_fixture import StoreFixture, completion, is_close
 
 SETTINGS = QueueSettings(
     lock_duration=7 * SECOND,
@@ -115,8 +115,9 @@ async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:
 
 async def test_a_change_that_revokes_locks_is_recorded_until_they_are_revoked(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
-    first, _ = await queues.create("first", QueueSettings())
-    second, _ = await queues.create("second", QueueSettings())
+    first, second = await store_fixture.queue(), await store_fixture.queue()
+    for queue in (first, second):
+        await store_fixture.locked(queue)
     first = await queues.change(first, QueueSettings(description="what no holder relies on"))
     assert first is not None
     assert await queues.revocations(10) == []
@@ -136,12 +137,33 @@ async def test_a_change_that_revokes_locks_is_recorded_until_they_are_revoked(st
     assert is_close(last.granted_until, await store_fixture.store.now())
 
 
+async def test_a_revocation_lasts_until_no_lock_from_before_it_can_appear(store_fixture: StoreFixture) -> None:
+    """A receive that was under way during the change commits its locks later."""
+    queues = store_fixture.store.queues
+    queue = await store_fixture.queue()
+    assert await queues.change(queue, QueueSettings(max_delivery_count=3))
+    assert await queues.revocations(10) == []
+    await store_fixture.advance_time(1)
+    locked = await store_fixture.locked(queue)
+    assert await queues.revocations(10) == []
+    await store_fixture.execute(f"UPDATE message SET last_delivered_at = last_delivered_at - {2 * SECOND}")
+    (revocation,) = await queues.revocations(10)
+    assert not revocation.is_over
+    assert await store_fixture.store.remove([completion(queue, locked)]) == [True]
+    await store_fixture.advance_time(REVOCATION_PERIOD / SECOND)
+    (revocation,) = await queues.revocations(10)
+    assert revocation.is_over
+    await queues.end_revocation(revocation)
+    assert await queues.revocations(10) == []
+
+
 async def test_a_change_revokes_locks_granted_before_the_clock_was_set_back(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     await store_fixture.locked(queue)
     await store_fixture.advance_time(-60)
     assert await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
     (revocation,) = await store_fixture.store.queues.revocations(10)
+    assert revocation.is_over
     assert len(await store_fixture.store.locks_of_queue(queue.id, revocation.granted_until, 10)) == 1
 
 

@@ -11,10 +11,14 @@ from app.domain.queue import Queue, QueueCounts, QueueSettings
 
 @dataclass(frozen=True, slots=True)
 class LockRevocation:
-    """The locks that a change of their queue revokes: those given up to `granted_until`."""
+    """The locks that a change of their queue revokes: those given up to `granted_until`.
+
+    `is_over` means that no further lock from that time can appear: `REVOCATION_PERIOD` is over, or the clock was set back.
+    """
 
     queue_id: int
     granted_until: Instant
+    is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class LockRevocations(Protocol):
     """The revocations of locks that are not complete."""
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
-        """Return the revocations that are not complete, earliest change first."""
+        """Return the revocations that have locks or are over, earliest change first."""
         ...
 
     async def end_revocation(self, revocation: LockRevocation) -> None:

@@ -443,10 +443,22 @@ WHERE id = :id
 -- count_lock_purge: count a purge that revoked locks of a queue
 UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 
--- revocations: queues whose locks, granted until some time, are to be revoked
-SELECT id, take_locks_until
-FROM queue
-WHERE take_locks_until IS NOT NULL
+-- revocations: queues with locks, granted until some time, that are to be revoked, and queues whose revocation is over.
+-- Until then a claim from before the change may still commit. Once the clock was set back behind the locks, none can
+SELECT id, take_locks_until, is_over
+FROM (
+    SELECT id, take_locks_until, take_locks_until NOT BETWEEN @now - :period AND @now AS is_over
+    FROM queue
+    WHERE take_locks_until IS NOT NULL
+) AS changed
+WHERE is_over
+   OR EXISTS (
+        SELECT 1
+        FROM message
+        WHERE queue_id = changed.id
+          AND state = 2
+          AND last_delivered_at <= changed.take_locks_until
+    )
 ORDER BY take_locks_until
 LIMIT :limit;
 

@@ -8,6 +8,7 @@ from app.domain.instant import Duration
 from app.domain.message import MessageState
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
+    REVOCATION_PERIOD,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -84,7 +85,8 @@ class QueueRecords:
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
         """See `Queues`."""
-        return [LockRevocation(*row) for row in await self._database.fetch("revocations", limit=limit)]
+        found = await self._database.fetch("revocations", period=REVOCATION_PERIOD, limit=limit)
+        return [LockRevocation(queue_id, granted_until, bool(is_over)) for queue_id, granted_until, is_over in found]
 
     async def end_revocation(self, revocation: LockRevocation) -> None:
         """See `Queues`."""
