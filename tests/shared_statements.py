@@ -10,14 +10,12 @@ from typing import Any
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.session import PostgresqlSession
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.database import BatchObserver
 from app.store.records.rows import Row
-from app.store.server.advisory_lock import AdvisoryLock
-from app.store.server.pool import Pool
+from tests.changed_stores import open_postgresql
 
-CONNECTIONS = 8
 ARRAY = re.compile(r":([a-z_]+)::[a-z]+\[\]")
 
 
@@ -56,9 +54,4 @@ def _arrays(name: str) -> frozenset[str]:
 
 async def open_shared(url: str, clock: Clock, observe: BatchObserver) -> PostgresqlStore:
     """Open the store at this address."""
-    statements = {name: PreparedStatement(statement) for name, statement in DIALECT.statements.items()}
-
-    async def new_session() -> PostgresqlSession:
-        return SharedStatementSession(await connect(parse_address(url)), statements)
-
-    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session), clock, observe)
+    return await open_postgresql(url, clock, observe, DIALECT.statements, SharedStatementSession)

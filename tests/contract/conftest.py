@@ -11,12 +11,12 @@ from app.domain.queue import Queue
 from tests.contract.store_fixture import (
     MariadbFixture,
     PostgresqlFixture,
-    SharedPostgresqlFixture,
     StoreFixture,
     sqlite_file,
     sqlite_in_memory,
 )
 from tests.databases import RunResources
+from tests.shared_statements import open_shared
 
 STORES = ["sqlite", "memory", "postgresql", "postgresql-shared", "mariadb"]
 
@@ -35,7 +35,7 @@ async def store_fixture(
         case "postgresql":
             store_fixture = PostgresqlFixture(request.getfixturevalue("postgres_url"))
         case "postgresql-shared":
-            store_fixture = SharedPostgresqlFixture(request.getfixturevalue("postgres_url"))
+            store_fixture = PostgresqlFixture(request.getfixturevalue("postgres_url"), open_shared)
         case _:
             store_fixture = MariadbFixture(request.getfixturevalue("mariadb_url"))
     await store_fixture.open()

@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
@@ -20,11 +20,12 @@ from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import LockToken, Move, Outcome, Removal
+from app.runtime.clock import Clock
 from app.store.open import open_store
+from app.store.records.database import BatchObserver
 from app.store.sqlite.store import SqliteStore
 from app.store.tables import SQLModel
 from tests.bounds import bounded
-from tests.shared_statements import open_shared
 from tests.virtual_clock import VirtualClock
 
 TABLES = {table.name: table for table in SQLModel.metadata.sorted_tables if table.name != "broker"}
@@ -40,6 +41,14 @@ assert all(
 
 LOCK_DURATION = 30 * SECOND
 
+StoreOpener: TypeAlias = Callable[[str, Clock, BatchObserver], Awaitable[Store]]
+"""Opens the store at a URL, with the clock of its process. Reports each batch of callers."""
+
+
+async def open_as_server(url: str, clock: Clock, observe: BatchObserver) -> Store:
+    """Open the store as a server does."""
+    return await open_store(url, clock, observe=observe)
+
 
 class StoreFixture(ABC):
     """One empty store, opened for one test, and the clock of the process that uses it."""
@@ -52,19 +61,25 @@ class StoreFixture(ABC):
         """Record the callers of one statement."""
         self.batch_sizes.append(callers)
 
-    def __init__(self) -> None:
+    def __init__(self, url: str, opener: StoreOpener = open_as_server) -> None:
         self.clock = VirtualClock()
+        self.batch_sizes = []
+        self._url = url
+        self._opener = opener
 
     async def open(self) -> None:
         """Open the store and delete the rows of earlier tests."""
-        self.batch_sizes = []
-        for table in TABLES:
-            await self.execute(f"DELETE FROM {table}")
-        self.store = await self.open_another()
+        self.store = await self._opener(self._url, self.clock, self.record_batch)
+        await self.delete_all_rows()
 
     async def close(self) -> None:
         """Close the store."""
         await self.store.close()
+
+    async def delete_all_rows(self) -> None:
+        """Leave an empty store."""
+        for table in TABLES:
+            await self.execute(f"DELETE FROM {table}")
 
     @abstractmethod
     async def open_another(self) -> Store:
@@ -117,16 +132,6 @@ class StoreFixture(ABC):
 class SqliteFixture(StoreFixture):
     """SQLite uses the clock of its one process, which is virtual here."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-
-    async def open(self) -> None:
-        self.batch_sizes = []
-        self.store = await open_store(self._url, self.clock, observe=self.record_batch)
-        for table in TABLES:
-            await self.execute(f"DELETE FROM {table}")
-
     async def open_another(self) -> Store:
         return self.store
 
@@ -140,6 +145,9 @@ class SqliteFixture(StoreFixture):
 
 class ServerFixture(StoreFixture):
     """A store on a database server, where other transactions may lock rows."""
+
+    async def open_another(self) -> Store:
+        return await self._opener(self._url, self.clock, self.record_batch)
 
     @abstractmethod
     def open_transaction(self, *statements: str) -> AbstractAsyncContextManager[None]:
@@ -174,10 +182,6 @@ class PostgresqlFixture(ServerFixture):
 
     blocked_query = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-
     async def open(self) -> None:
         self._connection = await asyncpg.connect(self._url)
         await super().open()
@@ -188,9 +192,6 @@ class PostgresqlFixture(ServerFixture):
         wrong = await self.execute(WRONG_DEPTHS)
         await self._connection.close()
         assert wrong == []
-
-    async def open_another(self) -> Store:
-        return await open_store(self._url, self.clock, observe=self.record_batch)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self._connection.fetch(sql)]
@@ -216,13 +217,6 @@ class PostgresqlFixture(ServerFixture):
 
     def literal(self, value: bytes) -> str:
         return f"'\\x{value.hex()}'"
-
-
-class SharedPostgresqlFixture(PostgresqlFixture):
-    """PostgreSQL, where a single caller is served by the statements for many."""
-
-    async def open_another(self) -> Store:
-        return await open_shared(self._url, self.clock, self.record_batch)
 
 
 WRONG_DEPTHS = """
@@ -251,9 +245,8 @@ class MariadbFixture(ServerFixture):
         "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = DATABASE()"
     )
 
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
+    def __init__(self, url: str, opener: StoreOpener = open_as_server) -> None:
+        super().__init__(url, opener)
         self._connection = self._connect(autocommit=True)
 
     async def close(self) -> None:
@@ -270,9 +263,6 @@ class MariadbFixture(ServerFixture):
             database=parts.path.strip("/"),
             autocommit=autocommit,
         )
-
-    async def open_another(self) -> Store:
-        return await open_store(self._url, self.clock, observe=self.record_batch)
 
     async def execute(self, sql: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:

@@ -1,0 +1,54 @@
+"""Opens stores whose statements, or whose way to run them, a test has changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+
+from app.runtime.clock import Clock
+from app.store.mysql.connect import Connector
+from app.store.mysql.store import MysqlStore
+from app.store.mysql.templates import template
+from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.store import PostgresqlStore
+from app.store.records.database import BatchObserver
+from app.store.records.statements import Statement
+from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.pool import Pool
+from app.store.sqlite.database import SqliteDatabase
+from app.store.sqlite.store import SqliteStore
+
+CONNECTIONS = 8
+
+
+async def open_sqlite(
+    url: str, clock: Clock, observe: BatchObserver, statements: Mapping[str, Statement]
+) -> SqliteStore:
+    """Open a store in memory with the tables and rows of the file that the URL names."""
+    database = SqliteDatabase(None, clock, observe, statements)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+        await database.call_on_writer(file.backup)
+    return SqliteStore(database)
+
+
+async def open_postgresql(
+    url: str,
+    clock: Clock,
+    observe: BatchObserver,
+    statements: Mapping[str, Statement],
+    session_class: type[PostgresqlSession] = PostgresqlSession,
+) -> PostgresqlStore:
+    """Open the store at this address with these statements."""
+    prepared = {name: PreparedStatement(statement) for name, statement in statements.items()}
+
+    async def new_session() -> PostgresqlSession:
+        return session_class(await connect(parse_address(url)), prepared)
+
+    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session), clock, observe)
+
+
+async def open_mysql(url: str, clock: Clock, observe: BatchObserver, statements: Mapping[str, Statement]) -> MysqlStore:
+    """Open the store at this address with these statements."""
+    connector = Connector(url, {name: template(statement) for name, statement in statements.items()})
+    return MysqlStore(Pool(connector, CONNECTIONS), AdvisoryLock(connector), clock, observe)
