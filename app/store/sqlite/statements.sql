@@ -118,7 +118,10 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
-  AND (locked_until <= @now OR lock_generation = :generation_above);  -- fence: time
+  AND (
+      locked_until <= @now  -- fence: time
+      OR lock_generation = :generation_above  -- fence: generation
+  );
 
 -- add_tombstones: leave the tombstone of a delivery that ends here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
