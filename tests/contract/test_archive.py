@@ -98,11 +98,13 @@ async def test_batches_have_consecutive_numbers_and_a_limited_size(store_fixture
     assert await store_fixture.store.archive.list_batches(2, 10) == batches[2:]
 
 
+@pytest.mark.fence("sealed")
 async def test_a_sealed_batch_never_changes(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 3)
     batch = await sealed(store_fixture.store)
     rows = sorted(await store_fixture.execute(f"SELECT {EVERYTHING} FROM archive"))
-    await archive_messages(store_fixture, queue, 2)
+    # These are to be removed first, so the next batch spans the times of the first one.
+    await archive_messages(store_fixture, queue, 2, retention=DAY - SECOND)
     assert (await sealed(store_fixture.store)).row_count == 2
     assert sorted(await store_fixture.execute(f"SELECT {EVERYTHING} FROM archive WHERE export_batch = 1")) == rows
     assert (await store_fixture.store.archive.list_batches(0, 1)) == [batch]
@@ -197,6 +199,7 @@ async def test_messages_that_complete_during_sealing_are_in_exactly_one_batch(
 # ---- retention -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fence("time")
 @pytest.mark.behaviour("S2.11", "S4.17")
 async def test_a_batch_is_removed_whole_when_its_last_message_expires(
     store_fixture: StoreFixture, queue: Queue
@@ -234,6 +237,7 @@ async def test_several_batches_are_removed_at_once_up_to_the_limit(store_fixture
     assert await store_fixture.store.archive.delete_expired(3) == 2
 
 
+@pytest.mark.fence("state")
 async def test_a_removed_batch_is_recorded_for_a_year_and_its_number_never_reused(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:

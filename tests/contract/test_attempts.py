@@ -137,16 +137,19 @@ async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, q
     assert [message.body for message in await store_fixture.claim(queue)] == [b"good"]
 
 
+@pytest.mark.fence("time")
 async def test_an_attempt_is_forgotten_after_its_time(store_fixture: StoreFixture, queue: Queue) -> None:
     this_attempt = attempt(keep=MINUTE)
     first = await store_fixture.store.send_once([draft(queue)], this_attempt)
     await store_fixture.advance_time(59)
     assert (await store_fixture.store.send_once([draft(queue)], this_attempt)).replayed
     await store_fixture.advance_time(2)
-    second = await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))
+    second = await store_fixture.store.send_once([draft(queue)], this_attempt)
     assert not second.replayed
     assert second.result[0].sequence_number > first.result[0].sequence_number
-    assert len(await store_fixture.claim(queue)) == 2
+    await store_fixture.advance_time(61)
+    assert not (await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))).replayed
+    assert len(await store_fixture.claim(queue)) == 3
 
 
 async def test_of_concurrent_tries_of_one_send_one_takes_effect(
@@ -183,6 +186,7 @@ async def test_a_repeated_receive_gets_the_same_messages_with_the_same_tokens(
     assert len(await store_fixture.claim(queue)) == 1
 
 
+@pytest.mark.fence("time")
 async def test_a_repeated_receive_gets_only_messages_that_its_locks_still_hold(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:

@@ -77,6 +77,7 @@ async def test_only_available_messages_are_claimed(store_fixture: StoreFixture, 
     assert bodies(await store_fixture.claim(queue)) == [b"available"]
 
 
+@pytest.mark.fence("time")
 async def test_an_expired_message_is_not_claimed(store_fixture: StoreFixture, queue: Queue) -> None:
     await store_fixture.store.send([draft(queue, b"short", ttl=10 * SECOND), draft(queue, b"long", ttl=MINUTE)])
     await store_fixture.advance_time(11)
@@ -153,6 +154,7 @@ async def test_a_claim_by_number_returns_the_requested_order(store_fixture: Stor
     assert bodies(await store_fixture.store.claim_by_number(deferred, sent)) == [b"b", b"d"]
 
 
+@pytest.mark.fence("queue", "state", "time")
 async def test_a_claim_by_number_leaves_out_missing_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     available, locked, short = await store_fixture.send(queue, b"available", b"locked", b"short")

@@ -89,6 +89,7 @@ async def test_an_edit_of_a_deferred_or_dead_lettered_message_keeps_its_state(
     assert (after.state, after.priority, after.envelope.properties) == (MessageState.DEFERRED, 0, b'{"c":3}')
 
 
+@pytest.mark.fence("queue", "state")
 async def test_a_message_that_has_changed_since_is_not_edited(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     message = await sent(store_fixture, queue)
@@ -112,6 +113,7 @@ async def test_a_message_that_has_changed_since_is_not_edited(store_fixture: Sto
     assert (await read(store_fixture, message)).priority == 7
 
 
+@pytest.mark.fence("locked")
 async def test_a_locked_message_is_not_edited_even_if_otherwise_unchanged(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:

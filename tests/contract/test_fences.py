@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.broker.ports import Extension, Redrive, UnlockedRow, Withdrawal
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Message, MessageState
-from app.domain.queue import Queue
+from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageNotFound
 from app.domain.settlement import (
     MAX_GENERATION,
@@ -81,6 +81,7 @@ async def test_the_right_token_in_time_takes_effect(store_fixture: StoreFixture,
     assert await action(store_fixture, queue, message, NEVER_RENEWED)
 
 
+@pytest.mark.fence("token")
 @pytest.mark.parametrize("action", ALL_ACTIONS)
 async def test_another_token_has_no_effect(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
     message = await actionable_message(store_fixture, queue, action)
@@ -100,6 +101,7 @@ async def test_the_token_of_another_message_has_no_effect(
     assert await store_fixture.state(message) is await store_fixture.state(other) is MessageState.LOCKED
 
 
+@pytest.mark.fence("queue")
 @pytest.mark.parametrize("action", ALL_ACTIONS)
 async def test_another_queue_has_no_effect(store_fixture: StoreFixture, queue: Queue, action: Action) -> None:
     other = await store_fixture.queue()
@@ -108,6 +110,7 @@ async def test_another_queue_has_no_effect(store_fixture: StoreFixture, queue: Q
     assert await store_fixture.state(message) is MessageState.LOCKED
 
 
+@pytest.mark.fence("time")
 @pytest.mark.behaviour("S3.26", "S0.5")
 @pytest.mark.parametrize("action", HOLDER_ACTIONS)
 async def test_an_ended_lock_is_neither_settled_nor_renewed(
@@ -120,6 +123,7 @@ async def test_an_ended_lock_is_neither_settled_nor_renewed(
     assert await store_fixture.state(message) is MessageState.LOCKED
 
 
+@pytest.mark.fence("locked")
 @pytest.mark.parametrize("action", ALL_ACTIONS)
 async def test_a_row_that_is_not_locked_is_not_changed(
     store_fixture: StoreFixture, queue: Queue, action: Action
@@ -129,6 +133,18 @@ async def test_a_row_that_is_not_locked_is_not_changed(
     await store_fixture.execute(f"UPDATE message SET state = 1 WHERE sequence_number = {message.sequence_number}")
     assert not await action(store_fixture, queue, message, NEVER_RENEWED)
     assert await store_fixture.state(message) is MessageState.AVAILABLE
+
+
+@pytest.mark.fence("revocation")
+async def test_a_lock_that_a_change_of_its_queue_revokes_is_not_renewed(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    message = await store_fixture.locked(queue)
+    assert await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
+    await store_fixture.advance_time(1)
+    later = await store_fixture.locked(queue)
+    assert not await extend(store_fixture, queue, message, NEVER_RENEWED)
+    assert await extend(store_fixture, queue, later, NEVER_RENEWED)
 
 
 @pytest.mark.parametrize("action", ALL_ACTIONS)
@@ -144,6 +160,7 @@ async def test_the_token_of_an_earlier_delivery_has_no_effect(
     assert await action(store_fixture, queue, second, NEVER_RENEWED)
 
 
+@pytest.mark.fence("generation")
 @pytest.mark.parametrize("action", [remove, move])
 async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
     store_fixture: StoreFixture, queue: Queue, action: Action
@@ -154,6 +171,7 @@ async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
     assert await action(store_fixture, queue, message, fence_above(NO_EXPIRED_GENERATION))
 
 
+@pytest.mark.fence("generation")
 @pytest.mark.parametrize("action", HOLDER_ACTIONS)
 @pytest.mark.parametrize(
     ("expired_generation", "effective"), [(NO_EXPIRED_GENERATION, True), (0, True), (1, True), (2, False), (3, False)]
@@ -173,6 +191,7 @@ async def test_a_generation_above_the_fence_is_not_settled(
     assert await remove(store_fixture, queue, message, Fence(NO_EXPIRED_GENERATION, up_to)) is effective
 
 
+@pytest.mark.fence("time", "generation")
 @pytest.mark.parametrize(
     ("expired_generation", "effective"), [(NO_EXPIRED_GENERATION, False), (0, False), (1, False), (2, True), (3, False)]
 )
@@ -224,6 +243,7 @@ UNLOCKED_ACTIONS = [
 ]
 
 
+@pytest.mark.fence("queue", "state", "locked")
 @pytest.mark.parametrize(("action", "state"), UNLOCKED_ACTIONS)
 async def test_an_unlocked_message_is_changed_only_if_unchanged_since_read(
     store_fixture: StoreFixture, queue: Queue, action: Callable[..., Awaitable[bool]], state: MessageState

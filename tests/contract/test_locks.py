@@ -120,6 +120,7 @@ async def test_a_message_abandoned_after_renewal_starts_with_a_new_lock(
 # ---- expiry ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fence("time")
 @pytest.mark.behaviour("S2.20", "S3.23", "S0.21", "S2.23")
 async def test_an_ended_lock_is_found_and_its_message_released(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)

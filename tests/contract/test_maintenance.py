@@ -28,6 +28,7 @@ def count_by_queue(promoted: Promoted) -> dict[int, int]:
     return {queue_id: len(numbers) for queue_id, numbers in promoted.by_queue.items()}
 
 
+@pytest.mark.fence("time")
 @pytest.mark.behaviour("S2.9")
 async def test_due_messages_become_available_and_the_next_due_time_is_returned(store_fixture: StoreFixture) -> None:
     one, two = await store_fixture.queue(), await store_fixture.queue()
@@ -71,6 +72,7 @@ async def test_concurrent_promotions_promote_a_message_once(
 # ---- time to live ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fence("time")
 async def test_unlocked_messages_past_their_time_to_live_are_expired(store_fixture: StoreFixture, queue: Queue) -> None:
     short = {"ttl": 10 * SECOND}
     sent = await store_fixture.send(queue, b"available", b"locked", b"deferred", b"dead", **short)
@@ -140,6 +142,7 @@ async def test_a_dead_lettered_message_has_its_reason(store_fixture: StoreFixtur
     assert await store_fixture.store.dead_letter([], "nothing") == []
 
 
+@pytest.mark.fence("time")
 async def test_an_edit_survives_a_sweep_that_read_before_it(store_fixture: StoreFixture, queue: Queue) -> None:
     """A process may stop between its read and its write."""
     (number,) = await store_fixture.send(queue, b"body", ttl=MINUTE)

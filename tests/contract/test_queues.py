@@ -167,6 +167,7 @@ async def test_a_change_revokes_locks_granted_before_the_clock_was_set_back(stor
     assert len(await store_fixture.store.locks_of_queue(queue.id, revocation.granted_until, 10)) == 1
 
 
+@pytest.mark.fence("version")
 async def test_a_queue_that_has_changed_since_is_neither_changed_nor_deleted(store_fixture: StoreFixture) -> None:
     queues = store_fixture.store.queues
     original, _ = await queues.create("a", QueueSettings())

@@ -85,6 +85,7 @@ async def test_a_draft_that_cannot_be_stored_fails_only_its_own_send(store_fixtu
     assert bodies(await store_fixture.claim(queue)) == [b"good"] * 8
 
 
+@pytest.mark.fence("queue")
 async def test_a_queue_never_sees_the_messages_of_another(store_fixture: StoreFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
     ((mine,), (theirs,)) = (await store_fixture.send(queue, b"mine"), await store_fixture.send(other, b"theirs"))
@@ -163,6 +164,7 @@ async def test_a_repeated_id_within_the_window_gets_the_first_receipt(
     assert second.enqueued_at == stored[0].enqueued_at
 
 
+@pytest.mark.fence("time")
 async def test_after_the_window_an_id_is_new_again(store_fixture: StoreFixture, queue: Queue) -> None:
     (first,) = await store_fixture.store.send([draft(queue, b"one", "id", duplicate_window=WINDOW)])
     await store_fixture.advance_time(61)

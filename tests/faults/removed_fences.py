@@ -11,60 +11,47 @@ from app.store.records.statements import Statement, parse
 from app.store.url import Engine
 from tests.dialects import DIALECTS
 
-FENCE_PATTERN = re.compile(
-    r"^(?P<before>\s*(?:WHERE |AND |OR )?)(?P<condition>.*?)(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)"
-)
+FENCE_PATTERN = re.compile(r"^(?P<before>\s*(?:WHERE |AND |OR )?).*?(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)")
 """A condition on its own line, its conjunction before it and perhaps the end of the statement behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedFence:
-    """An engine's statements with one fence void: that of `statement`. `location` says which of its fences."""
+    """An engine's statements with one fence void: the one at `location`, in the statement of this name."""
 
+    engine: Engine
     location: str
     statement: str
+    kind: str
     statements: Mapping[str, Statement]
 
     def __str__(self) -> str:
-        return self.location
+        return f"{self.location}-{self.statement}-{self.kind}"
 
 
-def removed_fences(engine: Engine) -> list[RemovedFence]:
+def removed_fences(engine: Engine) -> Iterator[RemovedFence]:
     """One for each marked condition that the engine's statements contain."""
-    texts = {name: _text(name) for name in ("common", engine.value)}
-    whole = _load(engine, texts)
-    found: list[RemovedFence] = []
-    for name, text in texts.items():
-        for number, condition, without_fence in _without_each_fence(text):
-            weak = _load(engine, texts | {name: without_fence})
+    dialect = DIALECTS[engine]
+    whole = dialect.statements
+    for name, text in _texts(engine).items():
+        used = {statement.name for statement in parse(text, dialect) if statement == whole[statement.name]}
+        for number, kind, without_fence in _without_each_fence(text):
             # One text may be two statements. Each of them must be noticed.
-            found += [
-                RemovedFence(
-                    f"{name}.sql:{number + 1} {statement}: {condition}", statement, whole | {statement: weak[statement]}
-                )
-                for statement in whole
-                if weak[statement] != whole[statement]
-            ]
-    return found
+            for weak in parse(without_fence, dialect):
+                if weak.name in used and weak != whole[weak.name]:
+                    location = f"{name}.sql:{number}"
+                    yield RemovedFence(engine, location, weak.name, kind, {**whole, weak.name: weak})
 
 
 def _without_each_fence(text: str) -> Iterator[tuple[int, str, str]]:
-    """Each marked line of a file: its number, what it says, and the file without its condition."""
+    """Each marked line of a file: its number, the kind of its fence, and the file without its condition."""
     lines = text.splitlines()
-    for number, line in enumerate(lines):
-        if found := FENCE_PATTERN.match(line):
-            weak = f"{found['before']}1 = 1{found['after']}"
-            condition = f"{found['condition'].strip()} ({found['kind']})"
-            yield number, condition, "\n".join([*lines[:number], weak, *lines[number + 1 :]])
+    for index, line in enumerate(lines):
+        if fence := FENCE_PATTERN.match(line):
+            weak = f"{fence['before']}1 = 1{fence['after']}"
+            yield index + 1, fence["kind"], "\n".join([*lines[:index], weak, *lines[index + 1 :]])
 
 
-def _load(engine: Engine, texts: Mapping[str, str]) -> dict[str, Statement]:
-    return {statement.name: statement for text in texts.values() for statement in parse(text, DIALECTS[engine])}
-
-
-def _text(name: str) -> str:
-    return (
-        (files("app.store.records") / "common.sql").read_text("utf-8")
-        if name == "common"
-        else DIALECTS[Engine(name)].own_text
-    )
+def _texts(engine: Engine) -> Mapping[str, str]:
+    common = (files("app.store.records") / "common.sql").read_text("utf-8")
+    return {"common": common, engine.value: DIALECTS[engine].own_text}

@@ -1,146 +1,118 @@
-"""Every fence is needed: with all of them every scenario passes, without any one of them some scenario fails."""
+"""Every fence is needed: without it, a test of the contract fails that is marked with its kind and passes with it."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, closing
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pytest
 
-from app.runtime.clock import SystemClock
-from app.store.mysql.connect import Connector
-from app.store.mysql.store import MysqlStore
-from app.store.mysql.templates import template
-from app.store.open import ignore_batches
-from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
-from app.store.postgresql.store import PostgresqlStore
-from app.store.records.statements import Statement, parse
-from app.store.server.advisory_lock import AdvisoryLock
-from app.store.server.pool import Pool
-from app.store.sqlite.database import SqliteDatabase
-from app.store.sqlite.store import SqliteStore
+from app.broker.ports import Store
+from app.store.records.statements import Statement
 from app.store.url import Engine
-from tests.dialects import DIALECTS, statements
-from tests.faults.fence_scenarios import SCENARIOS, Scenario
+from tests.changed_stores import open_mysql, open_postgresql, open_sqlite
+from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, SqliteFixture, StoreFixture
+from tests.dialects import statements
+from tests.faults.fenced_tests import FencedTest, fenced_tests
 from tests.faults.removed_fences import RemovedFence, removed_fences
-from tests.faults.store_setup import StoreSetup, with_test_statements
 from tests.shared_statements import SharedStatementSession
 
-ENGINES = [Engine.SQLITE, Engine.POSTGRESQL, pytest.param(Engine.MYSQL, marks=pytest.mark.faults("all"))]
-CONNECTIONS = 2
+TESTS = fenced_tests("contract")
 
 
-class RecordingStatements(dict[str, Statement]):
-    """Statements that remember which of them were wanted."""
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """One way to run the statements of an engine. `url_fixture` names the fixture with the address of a database."""
 
-    def __init__(self, statements: Mapping[str, Statement]) -> None:
-        super().__init__(statements)
-        self.used: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.used.add(name)
-        return super().__getitem__(name)
+    engine: Engine
+    url_fixture: str
+    make_fixture: Callable[..., StoreFixture]
+    opener: Callable[..., Awaitable[Store]]
 
 
-async def open_sqlite_setup(url: str, statements: Mapping[str, Statement]) -> StoreSetup:
-    database = SqliteDatabase(None, SystemClock(), ignore_batches, statements)
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as tables:
-        await database.call_on_writer(tables.backup)
-    return StoreSetup(SqliteStore(database), database)
-
-
-async def open_postgresql_setup(
-    url: str, statements: Mapping[str, Any], session_class: type[PostgresqlSession] = PostgresqlSession
-) -> StoreSetup:
-    where = parse_address(f"{url}?synchronous_commit=off")  # nothing here outlives a power cut, nor has to
-
-    async def new_session() -> PostgresqlSession:
-        return session_class(await connect(where), statements)
-
-    pool = Pool(new_session, CONNECTIONS)
-    return StoreSetup(PostgresqlStore(pool, None, SystemClock(), ignore_batches), pool)
-
-
-async def open_mysql_setup(url: str, statements: Mapping[str, Any]) -> StoreSetup:
-    connector = Connector(url, statements)
-    pool = Pool(connector, CONNECTIONS)
-    return StoreSetup(MysqlStore(pool, AdvisoryLock(connector), SystemClock(), ignore_batches), pool)
-
-
-PREPARE: Mapping[Engine, Callable[[Statement], Any]] = {
-    Engine.SQLITE: lambda statement: statement,
-    Engine.POSTGRESQL: PreparedStatement,
-    Engine.MYSQL: template,
-}
-OPEN_SETUP = {
-    Engine.SQLITE: [open_sqlite_setup],
-    # A single caller, and one that is served like many.
-    Engine.POSTGRESQL: [open_postgresql_setup, partial(open_postgresql_setup, session_class=SharedStatementSession)],
-    Engine.MYSQL: [open_mysql_setup],
+open_shared = partial(open_postgresql, session_class=SharedStatementSession)
+STORES = {
+    "sqlite": StoreKind(Engine.SQLITE, "sqlite_url", SqliteFixture, open_sqlite),
+    "postgresql": StoreKind(Engine.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_postgresql),
+    "postgresql-shared": StoreKind(Engine.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_shared),
+    "mariadb": StoreKind(Engine.MYSQL, "mariadb_url", MariadbFixture, open_mysql),
 }
 
 
-async def open_setups(
-    engine: Engine, url: str, statements: Mapping[str, Statement]
-) -> AsyncGenerator[tuple[StoreSetup, RecordingStatements]]:
-    """Each scene with these statements, and which of them it has used."""
-    test_statements = with_test_statements(engine, statements)
-    for open_setup in OPEN_SETUP[engine]:
-        recording = RecordingStatements({name: PREPARE[engine](one) for name, one in test_statements.items()})
-        setup = await open_setup(url, recording)
-        try:
-            yield setup, recording
-        finally:
-            await setup.store.close()
+def store_of(fence: RemovedFence) -> str:
+    """Return the store that runs the statement of the fence."""
+    match fence.engine:
+        case Engine.SQLITE:
+            return "sqlite"
+        case Engine.POSTGRESQL:
+            return "postgresql" if fence.statement.endswith("_one") else "postgresql-shared"
+        case Engine.MYSQL:
+            return "mariadb"
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.param
+FENCES = {f"{store_of(fence)}-{fence}": fence for engine in Engine for fence in removed_fences(engine)}
 
 
 @pytest.fixture
-def url(engine: Engine, request: pytest.FixtureRequest) -> str:
-    fixtures = {Engine.POSTGRESQL: "postgres_url", Engine.MYSQL: "mariadb_url", Engine.SQLITE: "sqlite_url"}
-    return request.getfixturevalue(fixtures[engine])
+def fast_postgres_url(postgres_url: str) -> str:
+    """A database that acknowledges commits early: nothing here has to survive a power cut."""
+    return f"{postgres_url}?synchronous_commit=off"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_with_every_fence(engine: Engine, url: str, scenario: Scenario) -> None:
-    async for setup, _ in open_setups(engine, url, statements(engine)):
-        await scenario(setup)
+OpenStore = Callable[[str, Mapping[str, Statement]], AbstractAsyncContextManager[StoreFixture]]
 
 
-async def test_without_any_one_fence_some_scenario_fails(engine: Engine, url: str) -> None:
-    weakened = removed_fences(engine)
-    assert len(weakened) > 30  # or the marks in the files were not found
-    unnoticed = [removed_fence for removed_fence in weakened if not await is_noticed(engine, url, removed_fence)]
-    unused = await unused_statements(engine, url)
-    assert [str(removed_fence) for removed_fence in unnoticed if removed_fence.statement not in unused] == []
+@pytest.fixture
+def open_with(request: pytest.FixtureRequest) -> OpenStore:
+    """Open an empty store with other statements."""
+
+    @asynccontextmanager
+    async def open_store(store: str, statements: Mapping[str, Statement]) -> AsyncIterator[StoreFixture]:
+        kind = STORES[store]
+        url = request.getfixturevalue(kind.url_fixture)
+        store_fixture = kind.make_fixture(url, partial(kind.opener, statements=statements))
+        await store_fixture.open()
+        try:
+            yield store_fixture
+        finally:
+            await store_fixture.close()
+
+    return open_store
 
 
-async def is_noticed(engine: Engine, url: str, removed_fence: RemovedFence) -> bool:
-    async with aclosing(open_setups(engine, url, removed_fence.statements)) as setups:
-        async for setup, _ in setups:
-            for scenario in SCENARIOS:
-                try:
-                    await scenario(setup)
-                except AssertionError:
-                    return True
-    return False
+async def passes(test: FencedTest, store_fixture: StoreFixture) -> bool:
+    """Run the test on the store, which it finds empty. Return whether its assertions hold."""
+    await store_fixture.delete_all_rows()
+    return await test.passes(store_fixture=store_fixture, queue=await store_fixture.queue())
 
 
-async def unused_statements(engine: Engine, url: str) -> set[str]:
-    """Those of common.sql that this engine does without, but SQLite does not; each of its own must be used."""
-    if engine is Engine.SQLITE:
-        return set()
-    own = {statement.name for statement in parse(DIALECTS[engine].own_text, DIALECTS[engine])}
-    unused = set(statements(engine)) - own
-    async for setup, recording in open_setups(engine, url, statements(engine)):
-        for scenario in SCENARIOS:
-            await scenario(setup)
-        unused -= recording.used
-    return unused
+@pytest.mark.parametrize("store", STORES)
+async def test_with_every_fence_the_marked_tests_pass(open_with: OpenStore, store: str) -> None:
+    async with open_with(store, statements(STORES[store].engine)) as store_fixture:
+        assert [test.name for test in TESTS if not await passes(test, store_fixture)] == []
+
+
+@pytest.mark.parametrize("name", FENCES)
+async def test_without_a_fence_a_test_marked_with_its_kind_fails(open_with: OpenStore, name: str) -> None:
+    fence = FENCES[name]
+    async with open_with(store_of(fence), fence.statements) as store_fixture:
+        for test in TESTS:
+            if fence.kind in test.kinds and not await passes(test, store_fixture):
+                return
+    pytest.fail(f"no test that is marked with {fence.kind} notices")
+
+
+async def test_every_marked_test_fails_without_some_fence(open_with: OpenStore) -> None:
+    idle = {(test.name, kind) for test in TESTS for kind in test.kinds}
+    for fence in removed_fences(Engine.SQLITE):
+        async with open_with("sqlite", fence.statements) as store_fixture:
+            tests = [test for test in TESTS if (test.name, fence.kind) in idle]
+            idle -= {(test.name, fence.kind) for test in tests if not await passes(test, store_fixture)}
+    assert idle == set()
+
+
+def test_the_fences_of_every_store_are_found() -> None:
+    assert min(Counter(map(store_of, FENCES.values())).values()) > 20
