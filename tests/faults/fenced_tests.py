@@ -33,7 +33,7 @@ class FencedTest:
         used = inspect.signature(self.function).parameters.keys() & fixtures.keys()
         try:
             await self.function(**{name: fixtures[name] for name in used}, **self.parameters)
-        except AssertionError:
+        except (AssertionError, pytest.fail.Exception):
             return False
         return True
 

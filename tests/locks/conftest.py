@@ -1,6 +1,5 @@
 """Empty lock stores to test."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -9,17 +8,18 @@ from redis.asyncio import Redis
 from app.broker.ports import LockStore
 from app.domain.settlement import LockToken
 from app.locks.memory_lock_store import MemoryLockStore
+from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
-from tests.locks.lock_records import LockRecords, open_redis_locks, unique_keys
+from tests.locks.lock_records import LockRecords, new_token, open_connection, open_redis_locks, unique_keys
 
 NewToken = Callable[..., LockToken]
 
 
-@pytest.fixture
-def new_token() -> NewToken:
+@pytest.fixture(name="new_token")
+def provide_new_token() -> NewToken:
     """Make the token of a new delivery, by default of message 7."""
-    return lambda number=7: LockToken(number, secrets.token_bytes(16))
+    return new_token
 
 
 @pytest.fixture
@@ -33,6 +33,13 @@ async def records(redis_url: str, keys: RedisKeys) -> AsyncIterator[LockRecords]
     """The records of this test, read without the lock store."""
     async with Redis.from_url(redis_url) as redis:
         yield LockRecords(redis, keys)
+
+
+@pytest.fixture
+async def connection(redis_url: str) -> AsyncIterator[RedisConnection]:
+    """A connection to a Redis that must not fail."""
+    async with open_connection(redis_url) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
-from app.broker.ports import QueueVersion
-from app.domain.instant import SECOND, Duration, Instant
+from app.broker.ports import LockRecord, QueueVersion
+from app.domain.instant import MINUTE, SECOND, Duration, Instant
 from app.domain.settlement import LockToken
 from app.locks.connect import connect
 from app.locks.redis_connection import RedisConnection
@@ -24,6 +24,9 @@ PROMISED_UNTIL = 4_000_000_000 * SECOND
 
 EDITION = QueueVersion(7, 3)
 """A version of a queue for tests that need only one."""
+
+DURATION = 30 * SECOND
+"""The duration of a lock for tests that need only one."""
 
 # A busy machine must not look like a broken Redis where the answers are what is tested.
 TIMEOUT_SECONDS = 10.0
@@ -85,17 +88,37 @@ class LockRecords:
 
 
 @asynccontextmanager
-async def open_redis_locks(url: str, keys: RedisKeys) -> AsyncIterator[RedisLockStore]:
-    """A lock store in Redis; a failure of Redis fails the test."""
+async def open_connection(
+    url: str, make_connection: Callable[..., RedisConnection] = RedisConnection
+) -> AsyncIterator[RedisConnection]:
+    """A connection to Redis; a failure of Redis fails the test."""
     failures: list[BaseException] = []
-    connection = RedisConnection(
+    connection = make_connection(
         connect(url, timeout_seconds=TIMEOUT_SECONDS), SystemClock(), lambda _, error: failures.append(error)
     )
-    locks = RedisLockStore(connection, keys)
-    yield locks
-    await locks.close()
+    yield connection
     await connection.close()
     assert failures == []
+
+
+@asynccontextmanager
+async def open_redis_locks(url: str, keys: RedisKeys) -> AsyncIterator[RedisLockStore]:
+    """A lock store in Redis; a failure of Redis fails the test."""
+    async with open_connection(url) as connection:
+        locks = RedisLockStore(connection, keys)
+        yield locks
+        await locks.close()
+
+
+async def write_first_record(locks: RedisLockStore, records: LockRecords, token: LockToken) -> None:
+    """Write a record of generation 1 for this token. Its bound lies two minutes ahead."""
+    bound = await records.now() + 2 * MINUTE
+    await locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION))
+
+
+def new_token(number: int = 7) -> LockToken:
+    """Return the token of a new delivery, by default of message 7."""
+    return LockToken(number, secrets.token_bytes(16))
 
 
 def unique_keys() -> RedisKeys:

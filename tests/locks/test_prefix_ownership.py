@@ -9,7 +9,8 @@ from redis.asyncio import Redis
 from app.broker.ports import LockRecord, NotRenewed, Renewed
 from app.domain.instant import SECOND
 from app.locks.backend import LockBackend, RedisOptions, acquire_prefix, open_locks
-from app.locks.prefix_ownership import CHECK_SECONDS, OWNERSHIP_SECONDS, PrefixInUse
+from app.locks.prefix_ownership import CHECK_SECONDS, OWNERSHIP_SECONDS, PrefixInUse, acquire
+from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import RedisKeys
 from app.runtime.clock import SystemClock
 from app.runtime.wait_queue import WaitQueue
@@ -75,6 +76,14 @@ async def test_processes_of_one_broker_share_the_prefix(
     await one.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
     assert isinstance(await other.locks.renew(token, DURATION, EDITION), Renewed)
     assert (one.locks.state, other.locks.state) == ("ok", "ok")
+
+
+@pytest.mark.fence("owner")
+async def test_only_the_owner_of_a_prefix_acquires_it_again(connection: RedisConnection, keys: RedisKeys) -> None:
+    for _ in range(2):
+        assert await acquire(connection, keys, "one")
+    with pytest.raises(PrefixInUse):
+        await acquire(connection, keys, "other")
 
 
 async def test_brokers_with_prefixes_of_their_own_share_a_redis(redis_url: str, keys: RedisKeys) -> None:

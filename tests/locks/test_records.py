@@ -14,25 +14,22 @@ from app.locks.redis_lock_store import RedisLockStore
 from app.runtime.clock import SystemClock
 from tests.bounds import bounded
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, LockRecords
+from tests.locks.lock_records import DURATION, EDITION, PROMISED_UNTIL, LockRecords, write_first_record
 from tests.servers import RedisServer
-
-DURATION = 30 * SECOND
 
 
 @pytest.fixture
 async def token(redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken) -> LockToken:
     """A delivery with a record of generation 1 whose bound lies two minutes ahead."""
     token = new_token()
-    await redis_locks.write_record(
-        token, LockRecord(1, DURATION, await records.now() + 2 * MINUTE, PROMISED_UNTIL, EDITION)
-    )
+    await write_first_record(redis_locks, records, token)
     return token
 
 
 # ---- renewing --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fence("deadline")
 async def test_a_live_record_prolongs_its_lock(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
@@ -55,6 +52,7 @@ async def test_a_prolonged_lock_leaves_no_trace_of_its_old_deadline(
     assert await redis_locks.expired_records(100) == []
 
 
+@pytest.mark.fence("bound")
 async def test_a_lock_is_never_prolonged_past_its_bound(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
@@ -97,6 +95,7 @@ async def test_a_missing_record_proves_nothing(
     assert answer.expired_generation == NO_EXPIRED_GENERATION
 
 
+@pytest.mark.fence("longer")
 async def test_a_shorter_renewal_keeps_the_longer_promise(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
@@ -105,6 +104,7 @@ async def test_a_shorter_renewal_keeps_the_longer_promise(
     assert await redis_locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
 
 
+@pytest.mark.fence("queue", "version")
 @pytest.mark.parametrize(
     "other", [QueueVersion(EDITION.queue_id, EDITION.version + 1), QueueVersion(EDITION.queue_id + 1, EDITION.version)]
 )
@@ -154,6 +154,7 @@ async def test_the_deadline_counts_from_the_moment_of_writing(
     assert (record.generation, record.bound) == (3, before + MINUTE)
 
 
+@pytest.mark.fence("generation")
 async def test_a_record_written_late_cannot_replace_a_newer_one(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
@@ -164,6 +165,7 @@ async def test_a_record_written_late_cannot_replace_a_newer_one(
     assert await records.read(token) == newest
 
 
+@pytest.mark.fence("promise")
 async def test_a_record_that_arrives_after_its_promise_is_not_written(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
@@ -173,6 +175,7 @@ async def test_a_record_that_arrives_after_its_promise_is_not_written(
     assert await records.read(token) is None
 
 
+@pytest.mark.fence("longer")
 async def test_a_newer_record_replaces_an_expired_one(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
@@ -207,6 +210,7 @@ async def test_records_outlive_their_use_and_then_expire(
 # ---- expired generations --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fence("deadline")
 async def test_only_expired_records_are_returned_each_with_its_own_generation(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
@@ -272,6 +276,7 @@ async def test_an_evicted_record_proves_nothing_and_its_index_entry_is_removed(
     assert await records.indexed() == 0
 
 
+@pytest.mark.fence("generation")
 async def test_the_record_of_a_later_renewal_is_not_deleted(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
