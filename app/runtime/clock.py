@@ -2,8 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+Result = TypeVar("Result")
 
 
 class Timer(Protocol):
@@ -73,3 +75,16 @@ class Signal:
         finally:
             timer.cancel()
             self._future = None
+
+
+async def wait_for(work: Awaitable[Result], clock: Clock, seconds: float) -> Result:
+    """Return the result of the work. After this many seconds cancel it and raise `TimeoutError`."""
+    signal, task = Signal(clock), asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: signal.fire())
+    try:
+        await signal.wait(seconds)
+        if not task.done():
+            raise TimeoutError
+        return task.result()
+    finally:
+        task.cancel()

@@ -2,8 +2,7 @@
 
 import asyncio
 
-import pytest
-
+from app.api.endpoints.health import STORE_TIMEOUT_SECONDS
 from app.api.http.queue_statistics import QueueStatistics
 from tests.api.api_server import ApiServer, problem
 
@@ -33,10 +32,11 @@ async def test_a_stopping_server_is_not_ready_but_alive(api: ApiServer) -> None:
     assert (await api.http.get("/livez")).status_code == 200
 
 
-async def test_a_store_that_exceeds_the_timeout_is_unavailable(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api.broker.store, "now", asyncio.Event().wait)
-    monkeypatch.setattr("app.api.endpoints.health.STORE_TIMEOUT_SECONDS", 0.01)
-    problem(await api.http.get("/readyz"), 503, "store-unavailable")
+async def test_a_store_that_exceeds_the_timeout_is_unavailable(api: ApiServer) -> None:
+    silent = api.with_store(now=asyncio.Event().wait)
+    answer = asyncio.create_task(silent.http.get("/readyz"))
+    await api.clock.advance(STORE_TIMEOUT_SECONDS)
+    problem(await answer, 503, "store-unavailable")
 
 
 async def test_the_metrics_count_requests_by_operation_and_outcome(api: ApiServer) -> None:

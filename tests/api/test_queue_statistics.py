@@ -8,13 +8,16 @@ import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.http import metrics, queue_statistics
+from app.api.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
+from app.api.http.queue_statistics import TIMEOUT_SECONDS
 from app.api.http.request_id import RequestIdMiddleware
 from app.broker.queue_cache import QueueCache
+from app.broker.queues import QueueWithCounts
 from app.domain.access import Right
-from app.domain.queue import QueueCounts
+from app.domain.queue import Queue, QueueCounts, QueueSettings
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.brokers import ChangedStore
+from tests.faults.polling import wait_until
 
 NAMED = 'peeklock_queue_messages{queue="orders",state="available"} 1.0'
 TOTAL = 'peeklock_messages{state="available"} 1.0'
@@ -88,15 +91,22 @@ async def test_an_unknown_key_is_refused(api_with_keys: ApiServer, key: str) -> 
     problem(answer, 401, "unauthenticated")
 
 
-async def test_series_of_queues_can_be_switched_off_and_are_bounded(
-    api: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_queues_with_their_own_series_is_bounded() -> None:
+    queues = [listed_queue(number) for number in range(MAX_NAMED_QUEUES + 1)]
+    text = Metrics().render(MetricsSnapshot(queues, "none")).decode()
+    assert f'queue="queue-{MAX_NAMED_QUEUES - 1}"' in text
+    assert f'queue="queue-{MAX_NAMED_QUEUES}"' not in text
+    assert f"peeklock_queues {len(queues)}.0" in text
+
+
+def listed_queue(number: int) -> QueueWithCounts:
+    queue = Queue(number, f"queue-{number}", QueueSettings(), version=1, created_at=0, updated_at=0)
+    return QueueWithCounts(queue, QueueCounts(available=1))
+
+
+async def test_series_of_queues_can_be_switched_off(api: ApiServer) -> None:
     await api.send()
     await api.send(queue="bills")
-    monkeypatch.setattr(metrics, "MAX_NAMED_QUEUES", 1)
-    text = "".join(await read_metrics(api))
-    assert 'queue="bills"' in text
-    assert 'queue="orders"' not in text
     silent = RequestIdMiddleware(build_application(replace(api.context, metrics_per_queue=False)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(silent), base_url="http://peeklock.test") as http:
         text = (await http.get("/metrics")).text
@@ -124,18 +134,19 @@ async def test_requests_within_a_second_share_one_collection(api: ApiServer) -> 
     assert store.asked == 2
 
 
-async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer) -> None:
     await api.send()
     store = CountingStore(api)
     assert {"peeklock_store_up 1.0", "peeklock_store_slow 0.0"} <= set(await read_metrics(store.api))
-    monkeypatch.setattr(queue_statistics, "TIMEOUT_SECONDS", 0.01)
     await api.clock.advance(1)
     store.open.clear()
     for _ in range(3):
-        assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await read_metrics(store.api))
+        reading = asyncio.create_task(read_metrics(store.api))
+        await wait_until(lambda: store.asked == 2, "the store is asked")
+        await api.clock.advance(TIMEOUT_SECONDS)
+        assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await reading)
     assert api.broker.counters["slow_collections"] == 3
     assert store.asked == 2, "the collection under way is shared by those that come later"
-    monkeypatch.setattr(queue_statistics, "TIMEOUT_SECONDS", 60)
     store.open.set()
     await api.send()
     await api.clock.advance(1)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from app.runtime.clock import Clock, Signal, SystemClock
+from app.runtime.clock import Clock, Signal, SystemClock, wait_for
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
@@ -87,3 +87,47 @@ async def test_a_signal_without_a_waiter_is_not_kept() -> None:
     assert not waiting.done()
     await clock.advance(1)
     assert waiting.done()
+
+
+# ---- work with a timeout ---------------------------------------------------------------------------------------------
+
+
+async def test_work_that_ends_in_time_is_answered_and_leaves_no_timer() -> None:
+    clock = VirtualClock()
+    working = asyncio.create_task(wait_for(clock.sleep(1), clock, 2))
+    await clock.advance(1)
+    assert working.done()
+    await working
+    assert clock.timers == 0
+
+
+async def test_an_error_of_the_work_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        await wait_for(fail(), VirtualClock(), 2)
+
+
+async def test_work_that_exceeds_its_timeout_is_cancelled() -> None:
+    clock = VirtualClock()
+    work = asyncio.create_task(asyncio.Event().wait())
+    working = asyncio.create_task(wait_for(work, clock, 2))
+    await clock.advance(1.9)
+    assert not working.done()
+    await clock.advance(0.1)
+    with pytest.raises(TimeoutError):
+        await working
+    assert work.cancelled()
+
+
+async def test_work_is_cancelled_with_its_caller() -> None:
+    clock = VirtualClock()
+    work = asyncio.create_task(asyncio.Event().wait())
+    working = asyncio.create_task(wait_for(work, clock, 2))
+    await run_ready_tasks()
+    working.cancel()
+    await run_ready_tasks()
+    assert working.cancelled()
+    assert work.cancelled()
+    assert clock.timers == 0

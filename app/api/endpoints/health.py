@@ -1,6 +1,5 @@
 """Liveness, readiness and metrics of a server."""
 
-import asyncio
 from dataclasses import replace
 from hmac import compare_digest
 
@@ -11,6 +10,7 @@ from app.api.http.request import Request
 from app.api.http.response import PROMETHEUS, Response
 from app.domain.access import Right
 from app.domain.refusals import Forbidden, ShuttingDown, StoreUnavailable, Unauthenticated
+from app.runtime.clock import wait_for
 from app.wire.health import Liveness, Readiness
 
 STORE_TIMEOUT_SECONDS = 1.0
@@ -29,7 +29,7 @@ async def check_ready(request: Request[None]) -> Response:
     if request.context.is_draining():
         raise ShuttingDown
     try:
-        await asyncio.wait_for(request.broker.store_clock.now(), STORE_TIMEOUT_SECONDS)
+        await wait_for(request.broker.store_clock.now(), request.broker.clock, STORE_TIMEOUT_SECONDS)
     except TimeoutError:
         raise StoreUnavailable from None
     return Response(Readiness(request.broker.lock_store.state))

@@ -1,13 +1,11 @@
 """The queues of the store with their counts, read once a second at most."""
 
-import asyncio
-
 from app.api.http.metrics import MetricsSnapshot
 from app.broker.ports import Counters, LockStoreState, QueueStore
 from app.broker.queues import QueueWithCounts, list_queues
 from app.domain.refusals import StoreUnavailable
 from app.runtime.cache import Cache
-from app.runtime.clock import Clock
+from app.runtime.clock import Clock, wait_for
 
 TIMEOUT_SECONDS = 1.0
 """Seconds that an answer waits for a collection. The collection continues for the next answer."""
@@ -35,6 +33,7 @@ class QueueStatistics:
         self._queues = queues
         self._lock_store = lock_store
         self._counters = counters
+        self._clock = clock
         self._batch_size = batch_size
         self._cache = Cache(self._collect, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
         self._last: list[QueueWithCounts] | None = None
@@ -43,7 +42,7 @@ class QueueStatistics:
         """Return the current counts, or the last known ones while the store is slow."""
         is_slow = False
         try:
-            self._last = await asyncio.wait_for(self._cache.get(None), TIMEOUT_SECONDS)
+            self._last = await wait_for(self._cache.get(None), self._clock, TIMEOUT_SECONDS)
         except TimeoutError:
             is_slow = True
             self._counters.count("slow_collections")
