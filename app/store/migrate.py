@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Protocol, TypeVar
 
@@ -15,9 +14,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.refusals import StoreUnavailable
+from app.store.revisions import MIGRATIONS, revisions
 from app.store.url import Engine, StoreUrl, read_url
-
-MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 LOCK_TIMEOUT_SECONDS = 120
 """How long a migration waits for another one. Each takes far less time."""
@@ -26,10 +24,6 @@ ALEMBIC_LOCK = Lock()
 """Serializes runs of Alembic, which keeps its state in globals."""
 
 Result = TypeVar("Result")
-
-
-class MigrationsMissing(Exception):
-    """The folder of migrations beside the service's code is missing."""
 
 
 class SchemaStatus(Enum):
@@ -94,9 +88,7 @@ def _upgrade(connection: Connection, lock: Callable[[Connection, int], None]) ->
 def _schema_status(connection: Connection) -> SchemaStatus:
     """Compare by revision. An unknown revision comes from a newer version."""
     revision = MigrationContext.configure(connection).get_current_revision()
-    known = sorted(path.name.partition("_")[0] for path in MIGRATIONS.glob("versions/[0-9]*_*.py"))
-    if not known:
-        raise MigrationsMissing(f"there are no migrations in {MIGRATIONS}")
+    known = revisions()
     if revision == known[-1]:
         return SchemaStatus.CURRENT
     return SchemaStatus.BEHIND if revision is None or revision in known else SchemaStatus.AHEAD

@@ -1,12 +1,9 @@
 """Checks whether the tables of a database are current, without loading what could change them."""
 
-from pathlib import Path
-
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
+from app.store.revisions import revisions
 from app.store.url import Engine, read_url
-
-MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 
 async def is_current(url: str) -> bool:
@@ -21,12 +18,6 @@ async def is_current(url: str) -> bool:
         return False
     store = await open_store(url, SystemClock(), 1)
     try:
-        return await store.schema_revision() == newest_migration()
+        return await store.schema_revision() == revisions()[-1]
     finally:
         await store.close()
-
-
-def newest_migration() -> str | None:
-    """Return the number that the last migration's file name begins with, which is its revision in the tables."""
-    names = [path.name for path in MIGRATIONS.glob("versions/[0-9]*_*.py")]
-    return max(names).partition("_")[0] if names else None

@@ -14,7 +14,6 @@ from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.store.migrate import (
     DatabaseIsNewer,
-    MigrationsMissing,
     SchemaStatus,
     migrate,
     migrate_sqlite,
@@ -22,6 +21,7 @@ from app.store.migrate import (
     schema_status,
 )
 from app.store.open import BadStoreUrl, open_store
+from app.store.revisions import MigrationsMissing, revisions
 from app.store.schema_check import is_current
 from app.store.url import is_in_memory
 from tests.servers import free_port
@@ -111,15 +111,9 @@ def test_tables_of_a_newer_version_are_left_alone() -> None:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("alembic_version",)]
 
 
-@pytest.mark.parametrize("action", [migrate, schema_status])
-def test_missing_migrations_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[str], object]
-) -> None:
-    url = f"sqlite:///{tmp_path}/file.sqlite3"
-    migrate(url)
-    monkeypatch.setattr("app.store.migrate.MIGRATIONS", tmp_path / "absent")
+def test_missing_migrations_are_reported(tmp_path: Path) -> None:
     with pytest.raises(MigrationsMissing, match="there are no migrations in"):
-        action(url)
+        revisions(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "mysql://", "mariadb://"])
