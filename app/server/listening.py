@@ -42,7 +42,7 @@ log = structlog.get_logger("peeklock")
 OnListening: TypeAlias = Callable[[], None]
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, unacknowledged_seconds: int = UNACKNOWLEDGED_SECONDS) -> socket.socket:
     """Bind the port, without listening on it yet. Raises `RefusedToStart` if that fails."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -51,7 +51,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel has it; connections inherit it
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacknowledged_seconds * 1000)
         listener.bind(address)
     except OSError as error:
         raise RefusedToStart(

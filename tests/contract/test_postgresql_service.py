@@ -17,14 +17,25 @@ from app.runtime.clock import SystemClock
 from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
 from app.store.open import open_store
-from app.store.postgresql.session import UNSAFE_SETTINGS, LockWaitTimeout, parse_address, translate_errors
+from app.store.postgresql.session import (
+    UNSAFE_SETTINGS,
+    LockWaitTimeout,
+    PostgresqlSession,
+    PreparedStatement,
+    connect,
+    parse_address,
+    translate_errors,
+)
 from app.store.postgresql.store import PostgresqlStore
+from app.store.records.statements import Statement
 from app.store.server.batching import POOLER_WARNING
-from app.store.server.pool import TransactionConflict
+from app.store.server.pool import Pool, TransactionConflict
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim, completion, draft
 from tests.servers import PostgresServer, ServerProcess
 
 Result = TypeVar("Result")
+
+BACKEND = Statement("backend", "the process that serves this connection", "SELECT pg_backend_pid()")
 
 
 @pytest.fixture
@@ -141,17 +152,21 @@ def test_the_statement_cache_can_only_be_switched_off() -> None:
 # ---- outages ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_silent_server_is_unavailable(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.postgresql.session.ANSWER_SECONDS", 3.0)
-    async with opened(postgres_url) as store:
-        ((backend,),) = await ask(store, "SELECT pg_backend_pid()")
-        os.kill(backend, signal.SIGSTOP)
-        try:
-            with pytest.raises(StoreUnavailable, match="does not answer"):
-                await store.now()
-        finally:
-            os.kill(backend, signal.SIGCONT)
-        await store.now()
+async def test_a_silent_server_is_unavailable(postgres_url: str) -> None:
+    async def new_session() -> PostgresqlSession:
+        connection = await connect(parse_address(postgres_url), answer_seconds=3.0)
+        return PostgresqlSession(connection, {"backend": PreparedStatement(BACKEND)})
+
+    pool = Pool(new_session, 1)
+    ((backend,),) = await pool.fetch("backend")
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await pool.fetch("backend")
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    assert await pool.fetch("backend") != [(backend,)]
+    await pool.close()
 
 
 async def end_connections(url: str) -> None:

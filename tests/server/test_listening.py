@@ -6,14 +6,13 @@ import socket
 
 import pytest
 
-from app.server import listening
+from app.server.listening import bind
 from tests.bounds import bounded
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel cannot watch for it")
-def test_a_client_that_reads_none_of_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "UNACKNOWLEDGED_SECONDS", 1)
-    with listening.bind("127.0.0.1", 0) as listener, socket.socket() as client:
+def test_a_client_that_reads_none_of_its_answer_is_cut_off() -> None:
+    with bind("127.0.0.1", 0, unacknowledged_seconds=1) as listener, socket.socket() as client:
         listener.listen()
         client.connect(listener.getsockname())
         connection, _ = listener.accept()

@@ -101,10 +101,9 @@ async def test_the_pool_never_exceeds_its_maximum_of_connections() -> None:
     assert len(server.connections) == 3
 
 
-async def test_a_caller_waits_for_a_connection_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.server.pool.ACQUIRE_SECONDS", 0.01)
+async def test_a_caller_waits_for_a_connection_for_a_limited_time() -> None:
     server = Server("not used")
-    pool, done = server.pool(most=1), asyncio.Event()
+    pool, done = Pool(server.connect, 1, acquire_seconds=0.01), asyncio.Event()
     holder = asyncio.create_task(pool.run(lambda _connection: done.wait()))
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="Every connection to the database is in use"):

@@ -142,7 +142,7 @@ class KeepAliveConnection(asyncpg.Connection):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def connect(server_address: Address) -> DriverConnection:
+async def connect(server_address: Address, answer_seconds: float = ANSWER_SECONDS) -> DriverConnection:
     """Open a connection to a server that takes writes."""
     driver: Any = asyncpg
     settings = {"application_name": "peeklock"} | ({} if server_address.is_pooled else SETTINGS)
@@ -151,7 +151,7 @@ async def connect(server_address: Address) -> DriverConnection:
             connection = await driver.connect(
                 server_address.url,
                 timeout=CONNECT_SECONDS,
-                command_timeout=ANSWER_SECONDS,
+                command_timeout=answer_seconds,
                 statement_cache_size=0 if server_address.is_pooled else MAX_PREPARED,
                 max_cached_statement_lifetime=0,
                 server_settings=settings,

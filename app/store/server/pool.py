@@ -75,8 +75,14 @@ AnySession = TypeVar("AnySession", bound=PooledSession)
 class Pool(Generic[AnySession]):
     """`Database` over at most `max_connections` connections. The one used last is lent first."""
 
-    def __init__(self, connect: Callable[[], Awaitable[AnySession]], max_connections: int) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[AnySession]],
+        max_connections: int,
+        acquire_seconds: float = ACQUIRE_SECONDS,
+    ) -> None:
         self._connect = connect
+        self._acquire_seconds = acquire_seconds
         self._slots = asyncio.Semaphore(max_connections)
         self._idle: list[AnySession] = []
         self._is_closed = False
@@ -159,7 +165,7 @@ class Pool(Generic[AnySession]):
             await self._slots.acquire()  # at once, without the cost of a timeout
             return
         try:
-            async with asyncio.timeout(ACQUIRE_SECONDS):
+            async with asyncio.timeout(self._acquire_seconds):
                 await self._slots.acquire()
         except TimeoutError as error:
             raise StoreUnavailable("Every connection to the database is in use.") from error
