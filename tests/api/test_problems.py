@@ -15,6 +15,7 @@ from app.domain.refusals import Refusal, StoreUnavailable
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import headers_of, path_of
 from tests.bounds import bounded
+from tests.brokers import ChangedStore
 
 SEND = "/v1/queues/orders/messages"
 COMPRESSED = gzip.compress(b"{}")
@@ -251,41 +252,28 @@ class TestServerErrors:
     """An error of the server tells whether a retry can help."""
 
     @pytest.fixture
-    async def store_unavailable(self, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make the store unavailable to a server that has cached the queue."""
+    async def api_without_store(self, api: ApiServer) -> ApiServer:
+        """Return a server that has cached the queue and whose store has become unavailable."""
         await api.send()
 
         async def answer_nothing(*_: object) -> None:
             raise StoreUnavailable
 
-        for store in (api.broker.store, api.broker.store.queues):
-            for verb in (
-                "now",
-                "send",
-                "claim",
-                "by_name",
-                "page",
-                "counts",
-                "read",
-                "locked_messages",
-                "remove",
-                "move",
-            ):
-                if hasattr(store, verb):
-                    monkeypatch.setattr(store, verb, answer_nothing)
+        methods = ("now", "send", "claim", "read", "locked_messages", "remove", "move")
+        queue_methods = dict.fromkeys(("by_name", "page", "counts"), answer_nothing)
+        queues = ChangedStore(api.broker.store.queues, **queue_methods)
+        return api.with_store(queues=queues, **dict.fromkeys(methods, answer_nothing))
 
-    @pytest.mark.usefixtures("store_unavailable")
     @pytest.mark.parametrize("path", ["/v1/queues", "/v1/queues/orders", "/readyz", "/v1/queues/orders/messages/1"])
-    async def test_without_the_store_the_answer_is_503(self, api: ApiServer, path: str) -> None:
-        answer = await api.http.get(path)
+    async def test_without_the_store_the_answer_is_503(self, api_without_store: ApiServer, path: str) -> None:
+        answer = await api_without_store.http.get(path)
         assert problem(answer, 503, "store-unavailable")["retryable"] is True
         assert answer.headers["retry-after"] == "1"
 
-    @pytest.mark.usefixtures("store_unavailable")
-    async def test_without_the_store_the_process_is_alive_and_counts(self, api: ApiServer) -> None:
-        assert (await api.http.get("/livez")).status_code == 200
-        problem(await api.http.post(SEND), 503, "store-unavailable")
-        metrics = (await api.http.get("/metrics")).text
+    async def test_without_the_store_the_process_is_alive_and_counts(self, api_without_store: ApiServer) -> None:
+        assert (await api_without_store.http.get("/livez")).status_code == 200
+        problem(await api_without_store.http.post(SEND), 503, "store-unavailable")
+        metrics = (await api_without_store.http.get("/metrics")).text
         assert "\npeeklock_store_up 0.0\n" in metrics
         assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics
 

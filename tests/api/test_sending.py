@@ -404,10 +404,10 @@ async def test_the_trace_context_is_kept_with_the_message(api: ApiServer) -> Non
     assert "traceparent" not in second
 
 
-async def test_an_unknown_queue_is_not_created_without_auto_create(api: ApiServer) -> None:
-    api.broker.queue_cache._auto_create = False
-    problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
-    assert (await api.request_json("GET", "/queues"))["items"] == []
+async def test_an_unknown_queue_is_not_created_without_auto_create() -> None:
+    async with open_api_server(auto_create=False) as api:
+        problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
+        assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
 async def test_the_largest_batch_is_stored_also_of_long_messages(api: ApiServer) -> None:

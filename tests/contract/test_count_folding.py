@@ -12,36 +12,49 @@ from app.domain.queue import Queue, QueueSettings
 from app.store.mysql import accepted_counts
 from app.store.open import open_store
 from app.store.postgresql import store
-from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, completion
+from tests.contract.store_fixture import MariadbFixture, ServerFixture, completion
 from tests.contract.test_rows_in_use import MIN_LOCK_WAIT
 from tests.faults.polling import wait_until
 from tests.faults.proxies import FaultyProxy
 
-CHANGES = 7
+MAX_FOLD_ROWS = {"postgresql": store.MAX_FOLD_ROWS, "mariadb": accepted_counts.MAX_FOLD_ROWS}
+SENDS = 3
+
+DIGIT = f"({' UNION ALL '.join(f'SELECT {digit} AS digit' for digit in range(10))})"
+PLACES = ("ones", "tens", "hundreds", "thousands", "ten_thousands")
+NUMBER = " + ".join(f"{10**power} * {place}.digit" for power, place in enumerate(PLACES))
+NUMBERS = f"SELECT {NUMBER} AS number FROM {' CROSS JOIN '.join(f'{DIGIT} AS {place}' for place in PLACES)}"
 
 
-@pytest.fixture(autouse=True)
-def fold_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (accepted_counts, store):
-        monkeypatch.setattr(module, "MAX_FOLD_ROWS", 2)
+def numbers(most: int) -> str:
+    """A table of the numbers below `most`, on every server."""
+    return f"(SELECT number FROM ({NUMBERS}) AS numbered WHERE number < {most}) AS numbers"
 
 
-async def test_one_pass_folds_all_changes_of_accepted_counts(store_fixture: StoreFixture, queue: Queue) -> None:
-    for _ in range(CHANGES):
-        await store_fixture.send(queue, b"body")
+@pytest.mark.parametrize(
+    ("store_fixture", "most"), MAX_FOLD_ROWS.items(), indirect=["store_fixture"], ids=list(MAX_FOLD_ROWS)
+)
+async def test_one_pass_folds_all_changes_of_accepted_counts(
+    store_fixture: ServerFixture, queue: Queue, most: int
+) -> None:
+    await store_fixture.execute(
+        "INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted) "
+        f"SELECT number + 1, {queue.id}, 0, '{queue.name}', 1 FROM {numbers(most + 1)}"
+    )
     await store_fixture.store.delete_expired(10)
-    assert await store_fixture.execute("SELECT accepted, first_number FROM accepted_count") == [(CHANGES, 0)]
+    assert await store_fixture.execute("SELECT accepted, first_number FROM accepted_count") == [(most + 1, 0)]
 
 
-async def test_one_pass_folds_all_changes_of_depths(store_fixture: StoreFixture, queue: Queue) -> None:
+@pytest.mark.parametrize("store_fixture", ["postgresql"], indirect=True)
+async def test_one_pass_folds_all_changes_of_depths(store_fixture: ServerFixture, queue: Queue) -> None:
     other = await store_fixture.queue()
-    for _ in range(CHANGES):
-        await store_fixture.send(queue, b"body")
-        await store_fixture.send(other, b"body")
+    for counted in (queue, other):
+        await store_fixture.send(counted, *[b"body"] * SENDS)
+        await store_fixture.execute(
+            f"INSERT INTO depth (queue_id, total) SELECT {counted.id}, 0 FROM {numbers(store.MAX_FOLD_ROWS + 1)}"
+        )
     await store_fixture.store.delete_expired(10)
-    assert [await store_fixture.store.queues.total(counted.id) for counted in (queue, other)] == [CHANGES, CHANGES]
-    if isinstance(store_fixture, PostgresqlFixture):
-        assert await store_fixture.execute("SELECT total FROM depth") == [(CHANGES,), (CHANGES,)]
+    assert await store_fixture.execute("SELECT total FROM depth") == [(SENDS,), (SENDS,)]
 
 
 @pytest.fixture

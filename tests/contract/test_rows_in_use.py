@@ -22,8 +22,9 @@ from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageBusy, RequestInProgress, StoreUnavailable
-from app.domain.settlement import NO_EXPIRED_GENERATION, Move, Outcome, Removal, Settled, token_of
+from app.domain.settlement import NO_EXPIRED_GENERATION, Outcome, Removal, Settled, token_of
 from app.maintenance.expiry import expire_locks
+from app.store.open import open_store
 from tests.brokers import ChangedStore, build_broker
 from tests.contract.store_fixture import (
     LOCK_DURATION,
@@ -38,7 +39,7 @@ from tests.contract.store_fixture import (
     token,
 )
 from tests.faults.polling import wait_until
-from tests.virtual_clock import VirtualClock, run_advancing
+from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -320,30 +321,31 @@ async def test_the_release_of_undelivered_messages_waits_for_a_locked_row(
 
 
 async def test_the_release_of_orphaned_messages_waits_for_a_locked_row(
-    store_fixture: ServerFixture, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    store_fixture: ServerFixture, queue: Queue
 ) -> None:
     (number,) = await store_fixture.send(queue, b"body")
-    claiming: list[asyncio.Task[list[Message]]] = []
+    store: Any = await open_store(store_fixture._url, store_fixture.clock, connections=1)
+    cancelled, claimed, row_locked = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def release_lock(statement: str, _callers: int) -> None:
-        if statement == "claim":
-            claiming[0].cancel()
+    async def hold_after_claim(_session: Any) -> None:
+        claimed.set()
+        await row_locked.wait()
 
-    monkeypatch.setattr(store_fixture, "record_batch", release_lock)
-    store = await store_fixture.open_another()
-    move, locked = store.move, asyncio.Event()
-
-    async def move_while_locked(moves: Sequence[Move]) -> list[bool]:
-        monkeypatch.undo()
+    # The only connection serves, in turn, the first holder, the claim, the second holder and the release.
+    async with asyncio.TaskGroup() as holders:
+        holders.create_task(store._pool.run(lambda _session: cancelled.wait()))
+        await run_ready_tasks()
+        claiming = asyncio.create_task(store.claim(claim(queue, 1)))
+        await run_ready_tasks()
+        holders.create_task(store._pool.run(hold_after_claim))
+        await run_ready_tasks()
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        cancelled.set()
+        await claimed.wait()
         async with store_fixture.open_transaction(lock_row(number)):
-            moved = await move(moves)
-        locked.set()
-        return moved
-
-    monkeypatch.setattr(store, "move", move_while_locked)
-    claiming.append(asyncio.create_task(store.claim(claim(queue, 1))))
-    await asyncio.wait(claiming)
-    await locked.wait()
+            row_locked.set()
+            await wait_until(lambda: store_fixture.clock.timers, "the second try of the release pauses")
     await run_advancing(store_fixture.clock, store.close())
     (again,) = await store_fixture.claim(queue, 1)
     assert (again.delivery_count, again.failure_count) == (2, 0)

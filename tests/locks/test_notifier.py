@@ -9,11 +9,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from app.locks import notifier
 from app.locks.connect import connect
 from app.locks.notifier import (
     ALONE_INTERVAL_SECONDS,
     IDLE_CHANNEL_SECONDS,
+    MAX_CHANNELS,
     PUBLISH_INTERVAL_SECONDS,
     LocalNotifier,
     Notice,
@@ -358,16 +358,13 @@ async def test_a_process_leaves_the_channel_of_a_queue_that_stays_quiet(
     assert local.clock.timers == 0
 
 
-async def test_a_process_subscribes_to_a_bounded_number_of_queues(
-    local: NotifierProcess, channel: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notifier, "MAX_CHANNELS", 2)
+async def test_a_process_subscribes_to_a_bounded_number_of_queues(local: NotifierProcess, channel: Channel) -> None:
     with contextlib.ExitStack() as waiting:
-        for queue_id in range(20, 40):
+        for queue_id in range(20, 20 + MAX_CHANNELS + 2):
             waiting.enter_context(local.wait_queue.waiter(queue_id))
-        await channel.has_subscribers(1, 21)
-        await channel.has_subscribers(0, 22)
-        await channel.has_subscribers(0, 39)
+        await channel.has_subscribers(1, 20 + MAX_CHANNELS - 1)
+        await channel.has_subscribers(0, 20 + MAX_CHANNELS)
+        await channel.has_subscribers(0, 20 + MAX_CHANNELS + 1)
     with local.wait_queue.waiter(ORDERS) as waiter:
         await channel.has_subscribers(1, ORDERS)
         local.notifier.notify(ORDERS)
