@@ -185,6 +185,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
     ),
+    "app.store.records.statements.BLOCK_MACRO": ("findall", [lambda n: "@" * n, lambda n: "@" + "a" * n]),
     "app.store.records.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
     "app.store.records.statements.METADATA_MACRO": (
         "findall",

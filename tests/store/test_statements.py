@@ -40,6 +40,26 @@ def test_a_name_used_twice_in_a_file_is_refused() -> None:
         parse(TEXT + TEXT, DIALECTS[Engine.SQLITE])
 
 
+SHARED = """
+-- first: does one thing
+WITH a AS (SELECT :b)
+@ending;
+
+-- @ending: reads what a statement has named
+SELECT @now, @ending_variable FROM a  -- the end
+
+-- second: does another
+WITH a AS (SELECT :c)
+@ending;
+"""
+
+
+def test_statements_of_a_file_share_a_block_of_text() -> None:
+    first, second = parse(SHARED, DIALECTS[Engine.SQLITE])
+    assert (first.name, first.text) == ("first", "WITH a AS (SELECT :b)\nSELECT :now, @ending_variable FROM a")
+    assert (second.name, second.text) == ("second", "WITH a AS (SELECT :c)\nSELECT :now, @ending_variable FROM a")
+
+
 def test_numbered_parameters_are_named_once() -> None:
     assert parse(TEXT, DIALECTS[Engine.POSTGRESQL])[0].with_numbered_params() == (
         "SELECT a, $1\nFROM t\nWHERE c = $2\n  AND d = $1",

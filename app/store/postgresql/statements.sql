@@ -488,7 +488,7 @@ SELECT entry_index FROM removed;
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, entry.*, locked.*
+    SELECT clock.now, clock.now AS ended_at, entry.*, locked.*
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
@@ -508,47 +508,12 @@ ended AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
-moved AS (
-    UPDATE message AS m SET
-        state = ended.state,
-        available_at = coalesce(ended.now + ended.delay, m.available_at),
-        failure_count = m.failure_count + ended.failures,
-        last_failure = coalesce(ended.last_failure, m.last_failure),
-        dead_letter_reason = coalesce(ended.dead_letter_reason, m.dead_letter_reason),
-        dead_letter_description = coalesce(ended.dead_letter_description, m.dead_letter_description),
-        dead_lettered_at = coalesce(m.dead_lettered_at, CASE WHEN ended.state = 5 THEN ended.now END),
-        properties = coalesce(ended.properties, m.properties),
-        lock_token = NULL,
-        locked_until = NULL,
-        lock_generation = 0,
-        receiver_id = NULL
-    FROM ended
-    WHERE m.ctid = ended.row
-    RETURNING
-        ended.entry_index, ended.sequence_number, ended.lock_token, ended.queue_id,
-        ended.outcome, ended.state, ended.now,
-        m.priority, m.available_at
-),
-counted AS (
-    INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
-    SELECT
-        queue_id,
-        count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4), count(*) FILTER (WHERE state = 5)
-    FROM moved
-    WHERE state > 2
-    GROUP BY queue_id
-),
-tombstones AS (
-    INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
-    SELECT sequence_number, lock_token, queue_id, outcome, state, now, now + :tombstone_retention
-    FROM moved
-)
-SELECT entry_index, priority, available_at FROM moved;
+@apply_moves;
 
 -- release: free messages whose lock has ended, leaving tombstones dated with the lock's end, at the latest now
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
-    SELECT clock.now, entry.*, locked.*
+    SELECT clock.now, least(locked.locked_until, clock.now) AS ended_at, entry.*, locked.*
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
@@ -569,6 +534,9 @@ ended AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
+@apply_moves;
+
+-- @apply_moves: give the messages of `ended` their next state, count them, and leave tombstones dated `ended_at`
 moved AS (
     UPDATE message AS m SET
         state = ended.state,
@@ -588,7 +556,7 @@ moved AS (
     RETURNING
         ended.entry_index, ended.sequence_number, ended.lock_token, ended.queue_id,
         ended.outcome, ended.state, ended.now,
-        least(ended.locked_until, ended.now) AS ended_at, m.priority, m.available_at
+        ended.ended_at, m.priority, m.available_at
 ),
 counted AS (
     INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
@@ -604,7 +572,7 @@ tombstones AS (
     SELECT sequence_number, lock_token, queue_id, outcome, state, ended_at, now + :tombstone_retention
     FROM moved
 )
-SELECT entry_index, priority, available_at FROM moved;
+SELECT entry_index, priority, available_at FROM moved
 
 -- extend: extend locks that have not ended; the generation grows by one
 WITH clock AS MATERIALIZED (SELECT @now AS now),

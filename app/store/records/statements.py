@@ -2,8 +2,9 @@
 
 `common.sql` has the statements of all engines. `statements.sql` in an engine's folder has its own.
 
-A file is a sequence of blocks. A block begins with a line `-- name: purpose` and holds one statement. A parameter is
-written `:name`. These macros stand for text that differs between engines, or that must be the same everywhere:
+A file is a sequence of blocks. A block begins with a line `-- name: purpose` and holds one statement. A block that begins
+with `-- @name: purpose` holds text that statements of the file share: `@name` stands for it. A parameter is written
+`:name`. These macros stand for text that differs between engines, or that must be the same everywhere:
 
 `@now`                the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
 `@in(:numbers)`       a test for membership in a list of integers, passed as a Python list that is not empty
@@ -89,13 +90,14 @@ COMPUTED_COLUMNS = {
 }
 """Expressions that are no columns of the table. The length is computed without reading the body."""
 
-HEADING = re.compile(r"^-- ([a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
+HEADING = re.compile(r"^-- (@?[a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
 METADATA_MACRO = re.compile(r"@metadata_of\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
 ENTRIES_MACRO = re.compile(r"@entries\(([^()]*)\) AS ([a-z]+)\b")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
+BLOCK_MACRO = re.compile(r"@[a-z][a-z_0-9]*")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
 # A colon that follows another one is a PostgreSQL cast.
 PARAMETER = re.compile(r"(?<!:):([a-z][a-z_0-9]*)")
@@ -131,16 +133,20 @@ def parse(text: str, dialect: Dialect) -> list[Statement]:
     _, *parts = HEADING.split(text)
     names, purposes, bodies = parts[0::3], parts[1::3], parts[2::3]
     if len(set(names)) < len(names):
-        raise ValueError(f"{dialect.name}: a statement is named twice among {sorted(names)}")
+        raise ValueError(f"{dialect.name}: a block is named twice among {sorted(names)}")
     by_name = dict(zip(names, bodies, strict=True))
-    expanded = [
-        METADATA_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1metadata", by_name[match[1]]), body) for body in bodies
-    ]
     return [
         Statement(form_name, purpose, render(form, dialect))
-        for name, purpose, body in zip(names, purposes, expanded, strict=True)
-        for form_name, form in _forms(name, body)
+        for name, purpose in zip(names, purposes, strict=True)
+        if not name.startswith("@")
+        for form_name, form in _forms(name, _expand(by_name[name], by_name))
     ]
+
+
+def _expand(body: str, by_name: Mapping[str, str]) -> str:
+    """Return the body of a statement with the text of the other blocks that it names."""
+    body = METADATA_MACRO.sub(lambda match: MESSAGE_MACRO.sub(r"@\1metadata", by_name[match[1]]), body)
+    return BLOCK_MACRO.sub(lambda match: by_name.get(match[0], match[0]).strip(), body)
 
 
 def _forms(name: str, body: str) -> list[tuple[str, str]]:
