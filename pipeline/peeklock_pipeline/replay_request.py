@@ -8,6 +8,7 @@ from hashlib import blake2b
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination
 
+PORTION_MESSAGES = 5_000
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -24,13 +25,14 @@ class ReplayRequest:
     """Send what matches `where` to a queue, at most `rate` messages a second, under a name.
 
     A request with the same name continues the same replay. So does one without a name but with the same filter and
-    queue.
+    queue. Messages are sent in portions of at most `portion_messages`. A crash puts at most one portion in doubt.
     """
 
     where: str
     destination: Destination
     rate: float
     name: str
+    portion_messages: int = PORTION_MESSAGES
 
     @classmethod
     def create(cls, where: str, destination: Destination, rate: float, name: str | None = None) -> "ReplayRequest":

@@ -5,50 +5,49 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from enum import StrEnum
 
-from peeklock_pipeline import cli
+from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile
-from peeklock_pipeline.jobs import export
+from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import ExportPosition, Lake
+from peeklock_pipeline.session import open_session
 
 CRASH_EXIT_CODE = 9
-
-add_batches = Lake.add_batches
-
-
-def before_the_commit(
-    lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
-) -> bool:
-    """Crash with every file written, and none committed to the lake."""
-    os._exit(CRASH_EXIT_CODE)
+COMMIT_ROWS = 40
 
 
-def after_the_commit(
-    lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
-) -> bool:
-    """Crash with the files committed, before any answer."""
-    assert add_batches(lake, files, after, last, begun)
-    os._exit(CRASH_EXIT_CODE)
+class Moment(StrEnum):
+    """When the driver crashes."""
+
+    BEFORE_THE_COMMIT = "before_the_commit"
+    """Every file is written, and none is committed to the lake."""
+    AFTER_THE_COMMIT = "after_the_commit"
+    """The files are committed, and nothing is answered."""
+    IN_THE_SECOND_COMMIT = "in_the_second_commit"
+    """A part of the export is committed."""
 
 
-def in_the_second_commit(
-    lake: Lake, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
-) -> bool:
-    """Crash with a part of the export committed."""
-    return (
-        before_the_commit(lake, files, after, last, begun)
-        if after.number
-        else add_batches(lake, files, after, last, begun)
-    )
+class CrashingLake(Lake):
+    """A lake whose driver crashes when it commits."""
 
+    def __init__(self, root: str, moment: Moment) -> None:
+        super().__init__(root)
+        self._moment = moment
 
-MOMENTS: dict[str, Callable[[Lake, Sequence[DataFile], ExportPosition, ExportPosition, int], bool]] = {
-    moment.__name__: moment for moment in (before_the_commit, after_the_commit, in_the_second_commit)
-}
+    def add_batches(self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int) -> bool:
+        """Crash before or after the commit, unless a later one is meant."""
+        is_second = after.number > 0
+        if self._moment is Moment.BEFORE_THE_COMMIT or (self._moment is Moment.IN_THE_SECOND_COMMIT and is_second):
+            os._exit(CRASH_EXIT_CODE)
+        assert super().add_batches(files, after, last, begun)
+        if self._moment is Moment.AFTER_THE_COMMIT:
+            os._exit(CRASH_EXIT_CODE)
+        return True
+
 
 if __name__ == "__main__":
     moment, database_url, lake = sys.argv[1:]
-    Lake.add_batches = MOMENTS[moment]
-    export.TASK_ROWS, export.COMMIT_TASKS = 40, 1
-    cli.main(["export", "--database-url", database_url, "--lake", lake, "--master", "local[2]"])
+    target = CrashingLake(lake, Moment(moment))
+    export(open_session("local[2]"), Database.from_url(database_url), target, commit_rows=COMMIT_ROWS)

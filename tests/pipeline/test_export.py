@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Transaction
-from peeklock_pipeline import lake as module
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
@@ -104,19 +103,18 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
 
 
 def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
-    spark: SparkSession, small_archive: Archive, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = Database.from_url(small_archive.url)
     small_archive.seal_numbers(1, [archived(1), archived(2)])
     before = TableSpec(
         "archive", pa.schema([field for field in ARCHIVE.schema if field.name != "content_digest"]), ARCHIVE.partitions
     )
-    with monkeypatch.context() as older:
-        older.setattr(module, "FORMAT", 1)
-        files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
-        assert lake._add(
-            before, None, files, "append", Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1)
-        )
+    files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
+    assert lake._add(
+        before, None, files, "append", Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1)
+    )
+    DeltaTable(str(lake.directory(ARCHIVE))).alter.set_table_description(f"{DESCRIPTION_PREFIX}1")
     assert audit(spark, database, lake).findings == []
     small_archive.seal(2, [archived(3)])
     assert export(spark, database, lake).messages == 1

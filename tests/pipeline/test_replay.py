@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -31,6 +32,7 @@ from peeklock_pipeline.refusals import (
 from peeklock_pipeline.replay_log import Portion
 from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination
+from peeklock_pipeline.transforms.replay import GRAINS
 from pyspark.sql import SparkSession
 
 from tests.bounds import bounded
@@ -195,36 +197,15 @@ def test_the_rate_is_that_of_all_tasks_together(
     assert seconds > 32 / 8 - 2  # the first messages of each task wait for nothing
 
 
-IN_FIFTIES = """
-from peeklock_pipeline import cli
-from peeklock_pipeline.jobs import replay
-
-replay.PORTION_MESSAGES = 50
-cli.main()
-"""
-"""The command, with portions of fifty messages, which two tasks send in a request each."""
-
-
 @pytest.mark.faults("short")
 def test_a_killed_run_is_continued_where_it_ended(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
     exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 121)])
     with FaultyProxy(queue.service.url, [None, None, None, "hold"]) as front:
-        command = [
-            sys.executable,
-            "-c",
-            IN_FIFTIES,
-            "replay",
-            "--lake",
-            lake.root,
-            "--to",
-            queue.name,
-            "--where",
-            "true",
-        ]
-        options = ["--rate", "200", "--url", front.url, "--master", "local[2]", "--name", "killed"]
-        kill_once(front.holds, [*command, *options], tmp_path / "log")
+        module = "tests.pipeline.replay_in_portions"
+        command = [sys.executable, "-m", module, front.url, queue.name, lake.root]
+        kill_once(front.holds, command, tmp_path / "log")
     before = queue.count()
 
     seen = plan(spark, lake, replay_request(queue, name="killed"))
@@ -287,15 +268,19 @@ def test_portions_are_neighbours(spark: SparkSession) -> None:
     assert found == [Portion(1, 6, 5), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
 
 
-def test_a_portion_that_would_outlast_the_window_is_cut(
-    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, monkeypatch: pytest.MonkeyPatch
+def test_neighbouring_messages_are_cut_into_portions(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
-    monkeypatch.setattr("peeklock_pipeline.transforms.replay.GRAINS", 2)
-    monkeypatch.setattr("peeklock_pipeline.jobs.replay.PORTION_MESSAGES", 10)
-    exported(spark, small_archive, lake, 1, [archived(number * number) for number in range(1, 26)])
+    in_one_grain, far_away = range(1, 25), 1_000 * GRAINS
+    exported(spark, small_archive, lake, 1, [archived(number) for number in (*in_one_grain, far_away)])
     reported: list[tuple[int, int]] = []
 
-    done = replay(spark, lake, replay_request(queue), progress=lambda *counts: reported.append(counts))
+    done = replay(
+        spark,
+        lake,
+        replace(replay_request(queue), portion_messages=10),
+        progress=lambda *counts: reported.append(counts),
+    )
 
     assert done.messages == queue.count() == 25
     assert {of for _, of in reported} == {25}

@@ -21,8 +21,8 @@ from peeklock_pipeline.table_specs import ARCHIVE, OPENING
 TASK_ROWS = 100_000
 """Rows of one task. Each partition gets one file, or several if its rows are large."""
 
-COMMIT_TASKS = 64
-"""Tasks of one commit. A crash during a first export of years then loses only the last commit."""
+COMMIT_ROWS = 64 * TASK_ROWS
+"""Rows of one commit. A crash during a first export of years then loses only the last commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,14 @@ class ExportResult:
     last_batch: int
 
 
-def export(spark: SparkSession, database: Database, lake: Lake, progress: Progress = no_progress) -> ExportResult:
-    """Export every sealed batch that is not in the lake yet.
+def export(
+    spark: SparkSession,
+    database: Database,
+    lake: Lake,
+    progress: Progress = no_progress,
+    commit_rows: int = COMMIT_ROWS,
+) -> ExportResult:
+    """Export every sealed batch that is not in the lake yet, with about `commit_rows` rows in each commit.
 
     Refuses with `DatabaseUnavailable`, `BadArchive` and `BadLake`; what is committed by then stays.
     """
@@ -59,7 +65,7 @@ def export(spark: SparkSession, database: Database, lake: Lake, progress: Progre
         )
     total = sum(batch.rows for batch in sealed)
     done = files = 0
-    for portion in portions(sealed):
+    for portion in portions(sealed, commit_rows):
         exported, gone = _write(spark, database, lake, portion)
         last = ExportPosition(portion[-1].number, portion[-1].sealed_at)
         lake.record_missed({batch.number: batch.rows for batch in gone if batch.number >= begun})
@@ -90,9 +96,8 @@ def sealed_batches_after(database: Database, mark: ExportPosition, after: int = 
     return found
 
 
-def portions(sealed: Sequence[Batch]) -> Iterator[Sequence[Batch]]:
-    """Yield the batches of each commit, in order."""
-    most = TASK_ROWS * COMMIT_TASKS
+def portions(sealed: Sequence[Batch], most: int = COMMIT_ROWS) -> Iterator[Sequence[Batch]]:
+    """Yield the batches of each commit, in order: at most `most` rows, or a single batch."""
     begun, rows = 0, 0
     for index, batch in enumerate(sealed):
         if rows and rows + batch.rows > most:

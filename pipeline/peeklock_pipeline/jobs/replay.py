@@ -24,9 +24,6 @@ from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResult
 from peeklock_pipeline.transforms.replay import grains, matching, outgoing
 
-PORTION_MESSAGES = 5_000
-"""Messages of a portion. A crash puts at most one portion in doubt."""
-
 TASK_RATE = 100.0
 """Messages per second for which a further task is used."""
 
@@ -178,7 +175,9 @@ class _Run:
         self._rate_limiter = RateLimiter(replay_request.rate)
         cores = messages.sparkSession.sparkContext.defaultParallelism
         self._tasks = max(1, min(cores, int(replay_request.rate / TASK_RATE)))
-        self._max_messages = min(PORTION_MESSAGES, int(replay_request.rate / self._tasks * window * SHARE_OF_WINDOW))
+        self._max_messages = min(
+            replay_request.portion_messages, int(replay_request.rate / self._tasks * window * SHARE_OF_WINDOW)
+        )
 
     def portions(self, done_to: int) -> list[Portion]:
         """Return what is still to be sent, in order. Some portions may be too large."""
