@@ -5,11 +5,12 @@ import gc
 import random
 import secrets
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
+from typing import TypeAlias
 
 import structlog
 from pydantic import SecretStr
@@ -33,16 +34,33 @@ from app.domain.refusals import Overloaded
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.logs import configure
 from app.maintenance.background_loops import BackgroundLoops, Intervals
+from app.runtime.background_loop import ErrorReporter
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock, SystemClock
 from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
 from app.store.open import open_store
+from app.store.records.database import BatchObserver
 
 log = structlog.get_logger("peeklock")
 
 GC_THRESHOLD = 50_000
 """Fewer garbage collections than by default: hot requests make no cycles, and objects of the start are frozen."""
+
+
+OpenStore: TypeAlias = Callable[[str, Clock, int, BatchObserver], Awaitable[Store]]
+OpenLocks: TypeAlias = Callable[[RedisOptions | None, WaitQueue[int], Clock, ErrorReporter], LockBackend]
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """The functions that open the message store and the lock backend of a server."""
+
+    open_store: OpenStore
+    open_locks: OpenLocks
+
+
+BACKENDS = Backends(open_store, open_locks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +73,18 @@ class Services:
 
 
 @asynccontextmanager
-async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> AsyncGenerator[Services]:
+async def open_services(
+    settings: Settings, metrics: Metrics, clock: Clock, backends: Backends
+) -> AsyncGenerator[Services]:
     """Open the store, the lock backend, the broker and the background loops; close them in reverse order."""
     async with AsyncExitStack() as stack:
         wait_queue: WaitQueue[int] = WaitQueue(clock)
-        store = await open_store(settings.store_url, clock, settings.database_connections, metrics.record_batch)
+        store = await backends.open_store(
+            settings.store_url, clock, settings.database_connections, metrics.record_batch
+        )
         stack.push_async_callback(store.close)
         await _claim_database(store, settings)
-        locks = open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
+        locks = backends.open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
         stack.push_async_callback(locks.close)
         await locks.start()
         components = _components(settings, store, locks, wait_queue, metrics, clock)
@@ -83,8 +105,9 @@ async def open_services(settings: Settings, metrics: Metrics, clock: Clock) -> A
 class ServerApplication:
     """The ASGI application of one server process: its lifespan and its requests."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, backends: Backends = BACKENDS) -> None:
         self._settings = settings
+        self._backends = backends
         self._metrics = Metrics()
         self._middleware: RequestIdMiddleware | None = None
 
@@ -99,7 +122,9 @@ class ServerApplication:
         await receive()
         async with AsyncExitStack() as stack:
             try:
-                services = await stack.enter_async_context(open_services(self._settings, self._metrics, SystemClock()))
+                services = await stack.enter_async_context(
+                    open_services(self._settings, self._metrics, SystemClock(), self._backends)
+                )
                 context = self._context(services)
                 stack.push_async_callback(context.queue_statistics.close)
                 self._middleware = RequestIdMiddleware(build_application(context))

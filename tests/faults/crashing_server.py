@@ -1,7 +1,7 @@
 """A server that is killed by SIGKILL at one chosen step: before or after a call of a backend, at a COMMIT, or before a reply.
 
-The product is unchanged: the tests wrap its backends. `ForkedServers` forks such servers from a process that has
-imported everything, so that a walk over all steps takes seconds each instead of minutes.
+The product is unchanged: the server gets backends that wrap its own. `ForkedServers` forks such servers from a process
+that has imported everything, so that a walk over all steps takes seconds each instead of minutes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from typing import Any
 import asyncpg
 import uvicorn
 
-from app import main
 from app.api.http.asgi import Receive, Scope, Send
+from app.locks.backend import open_locks
+from app.main import Backends, ServerApplication
 from app.settings import Settings
+from app.store.open import open_store
 from app.store.sqlite.store import SqliteStore
 from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, wait_until
 from tests.servers import ServerFailed, free_port
@@ -106,9 +108,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def install(trigger: CrashTrigger) -> None:
-    """Make this process open wrapped backends."""
-    open_store, open_locks = main.open_store, main.open_locks
+def crashing_backends(trigger: CrashTrigger) -> Backends:
+    """Return backends that crash at their steps."""
 
     async def open_wrapped_store(*arguments: Any, **values: Any) -> Any:
         store = await open_store(*arguments, **values)
@@ -120,7 +121,11 @@ def install(trigger: CrashTrigger) -> None:
         component = open_locks(*arguments, **values)
         return replace(component, locks=CrashingProxy(component.locks, "locks", trigger))
 
-    main.open_store, main.open_locks = open_wrapped_store, open_wrapped_locks
+    return Backends(open_wrapped_store, open_wrapped_locks)
+
+
+def crash_at_commits_on_postgresql(trigger: CrashTrigger) -> None:
+    """Make the driver of this process crash at the COMMIT of the step."""
     execute = asyncpg.Connection.execute
 
     async def execute_wrapped(self: Any, query: str, *arguments: Any, **values: Any) -> Any:
@@ -135,12 +140,12 @@ def _trace_commits(writer: sqlite3.Connection, trigger: CrashTrigger) -> None:
     writer.set_trace_callback(lambda statement: trigger.commit() if statement == "COMMIT" else None)
 
 
-class CrashingServer(main.ServerApplication):
+class CrashingServer(ServerApplication):
     """The application with a possible crash before each reply; a path is known by its last part, that of a message by
     its verb."""
 
     def __init__(self, settings: Settings, trigger: CrashTrigger) -> None:
-        super().__init__(settings)
+        super().__init__(settings, crashing_backends(trigger))
         self._trigger = trigger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +166,7 @@ def serve(environment: Mapping[str, str], step: CrashPoint | None, log: str) -> 
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)
     trigger = CrashTrigger(step)
-    install(trigger)
+    crash_at_commits_on_postgresql(trigger)
     settings = Settings()
     uvicorn.run(CrashingServer(settings, trigger), port=settings.port, loop="uvloop", http="httptools", log_config=None)
 
