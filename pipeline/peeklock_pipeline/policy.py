@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
 
 from peeklock_pipeline.refusals import BadPolicy
 
@@ -13,6 +15,26 @@ MIN_LOCK_DURATION, MAX_LOCK_DURATION = 1.0, 12 * 3600.0
 MAX_DELAY = 7 * 86_400.0
 MAX_DELIVERIES = 1000
 """A queue may allow more. Modelling more attempts for each message adds no information."""
+
+
+class RetryKind(StrEnum):
+    """How the delay of a message grows with its failures."""
+
+    NONE = "none"
+    FIXED = "fixed"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+    LISTED = "listed"
+
+
+RETRY_FORMS: Mapping[RetryKind, tuple[int, int, str]] = {
+    RetryKind.NONE: (0, 0, "none"),
+    RetryKind.FIXED: (1, 1, "fixed:10s"),
+    RetryKind.LINEAR: (2, 3, "linear:1s:5s:60s (first, step, longest)"),
+    RetryKind.EXPONENTIAL: (2, 4, "exponential:1s:2:60s:0.5 (first, factor, longest, jitter)"),
+    RetryKind.LISTED: (1, 100, "listed:1s:10s:60s"),
+}
+"""The smallest and the largest number of values of each kind, and an example."""
 
 EXAMPLE = "lock=30s,limit=10,retry=exponential:1s:2:60s"
 
@@ -65,32 +87,30 @@ def read_policy(text: str, default: Policy) -> Policy:
 
 
 def _retry(text: str) -> Retry:
-    kind, *values = text.split(":")
-    takes: Mapping[str, tuple[int, int, str]] = {
-        "none": (0, 0, "none"),
-        "fixed": (1, 1, "fixed:10s"),
-        "linear": (2, 3, "linear:1s:5s:60s (first, step, longest)"),
-        "exponential": (2, 4, "exponential:1s:2:60s:0.5 (first, factor, longest, jitter)"),
-        "listed": (1, 100, "listed:1s:10s:60s"),
-    }
-    minimum, maximum, example = takes.get(kind, (1, 0, ""))
-    if not minimum <= len(values) <= maximum:
-        examples = example or ", ".join(text_given for _, _, text_given in takes.values())
+    name, *values = text.split(":")
+    if name not in RETRY_FORMS:
+        examples = ", ".join(example for _, _, example in RETRY_FORMS.values())
         raise BadPolicy(f"The retry {text!r} cannot be understood; write {examples}.")
+    kind = RetryKind(name)
+    minimum, maximum, example = RETRY_FORMS[kind]
+    if not minimum <= len(values) <= maximum:
+        raise BadPolicy(f"The retry {text!r} cannot be understood; write {example}.")
     match kind:
-        case "fixed" | "linear":
+        case RetryKind.NONE:
+            return Retry()
+        case RetryKind.FIXED | RetryKind.LINEAR:
             first, step, longest = (
                 [*map(_delay, values), 0.0, MAX_DELAY][:3] if len(values) < 3 else map(_delay, values)
             )
             return Retry(first, step, longest=longest)
-        case "exponential":
+        case RetryKind.EXPONENTIAL:
             longest = _delay(values[2]) if len(values) > 2 else MAX_DELAY
             jitter = _check_range(text, _number(values[3]), 0, 1) if len(values) > 3 else 0.0
             return Retry(_delay(values[0]), 0.0, _check_range(text, _number(values[1]), 1, 100), longest, jitter)
-        case "listed":
+        case RetryKind.LISTED:
             return Retry(listed=tuple(_delay(value) for value in values))
         case _:
-            return Retry()
+            assert_never(kind)
 
 
 def _duration(text: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from peeklock_pipeline.page import formatting
-from peeklock_pipeline.page.plots import DARK, FORMATTERS, LIGHT, MIDDLE, Curve, Plot, draw
+from peeklock_pipeline.page.plots import DARK, FORMATTERS, LIGHT, MIDDLE, Curve, Plot, ValueKind, draw
 from peeklock_pipeline.page.summary import Interval, Summary
 
 SMALL_SIZE = (360, 210)
@@ -121,7 +121,7 @@ def all_figures(summary: Summary) -> list[Figure]:
     ]
 
 
-def _one(summary: Summary, key: str, curve: Curve, kind: str) -> Plot:
+def _one(summary: Summary, key: str, curve: Curve, kind: ValueKind) -> Plot:
     return Plot(key, [interval.at for interval in summary.timeline()], [curve], kind)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil
-from typing import Any
+from typing import Any, Literal, TypeAlias, assert_never
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,6 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from peeklock_pipeline.page import formatting
 
 Value = float | None
+
+ValueKind: TypeAlias = Literal["count", "share", "decimal", "duration"]
 
 # Placeholder colours. The page's stylesheet replaces them, in its light and its dark style.
 MUTED, GRID, DARK, MIDDLE, LIGHT = "#010101", "#020202", "#030303", "#040404", "#050505"
@@ -67,12 +69,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Curves over the same moments, and the kind of their values: "count", "share", "decimal" or "duration"."""
+    """Curves over the same moments, and the kind of their values."""
 
     key: str
     at: Sequence[datetime]
     curves: Sequence[Curve]
-    kind: str
+    kind: ValueKind
     band: bool = False
 
     @property
@@ -81,7 +83,7 @@ class Plot:
         return not any(value is not None for curve in self.curves for value in curve.values)
 
 
-FORMATTERS: dict[str, Callable[[float | None], str]] = {
+FORMATTERS: dict[ValueKind, Callable[[float | None], str]] = {
     "count": formatting.count,
     "share": formatting.share,
     "decimal": formatting.decimal,
@@ -201,19 +203,21 @@ def _label_times(axes: Axes, plot: Plot, max_ticks: int) -> None:
     axes.set_xlim(first - margin, last + margin)
 
 
-def _tick_label(kind: str, value: float, top: float) -> str:
+def _tick_label(kind: ValueKind, value: float, top: float) -> str:
     """Return the label of a value on an axis that ends at `top`; all labels of one axis have the same unit."""
     match kind:
         case "share":
             return f"{100 * value:g} %"
+        case "duration":
+            return formatting.duration(value) if value else "0"
         case "count" if top >= 1_000_000:
             return f"{value / 1_000_000:g} M" if value else "0"
         case "count" if top >= 10_000:
             return f"{value / 1000:g} k" if value else "0"
-        case "duration":
-            return formatting.duration(value) if value else "0"
-        case _:
+        case "count" | "decimal":
             return f"{value:,g}"
+        case _:
+            assert_never(kind)
 
 
 def _label_curves(axes: Axes, plot: Plot) -> None:
