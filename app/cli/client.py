@@ -70,7 +70,11 @@ class ApiClient:
             err.print(f"This cannot be sent: {error}", markup=False)
             raise typer.Exit(2) from None
         if response.is_error:
-            self._print_problem(response)
+            problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
+            with suppress(ValueError):
+                problem.update(read_json(response.content))
+            self.print_problem(problem)
+            raise typer.Exit(1)
         return response
 
     def pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Any]:
@@ -83,17 +87,14 @@ class ApiClient:
             if cursor is None:
                 return
 
-    def _print_problem(self, response: httpx.Response) -> None:
-        problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
-        with suppress(ValueError):
-            problem.update(read_json(response.content))
+    def print_problem(self, problem: dict[str, Any]) -> None:
+        """Print a problem document to standard error: its code, its detail and its faults, or the whole of it as JSON."""
         if self.as_json:
             err.print(_encode(problem).decode(), markup=False)
         else:
             err.print(f"{problem['code']}: {problem['detail']}", markup=False)
             for fault in problem.get("errors", ()):
                 err.print(f"  at {fault['pointer'] or '/'}: {fault['detail']}", markup=False)
-        raise typer.Exit(1)
 
 
 def connect(url: str, key: str | None, as_json: bool = False) -> ApiClient:

@@ -31,6 +31,8 @@ JSON_HEADERS = {"content-type": "application/json"}
 BATCH_SIZE = 500
 """Lines per request."""
 
+SETTLEMENTS_PER_REQUEST = 100
+"""A request for each message could take longer than the locks last; one for all would settle none after a failure."""
 
 DEFAULT_CONTENT_TYPE = "text/plain"
 """The content type of a message without --content-type."""
@@ -121,13 +123,14 @@ def receive(
         if max_messages is not None or wait is not None or dead_letter:
             raise typer.BadParameter("--number cannot be used with --max, --wait or --dead-letter.")
         request_body = {"sequence_numbers": number}
-    for message in client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]:
-        _print(message, as_json)
+    messages = client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]
+    for start in range(0, len(messages), SETTLEMENTS_PER_REQUEST):
+        batch = messages[start : start + SETTLEMENTS_PER_REQUEST]
+        for message in batch:
+            _print(message, as_json)
         if action is not SettlementAction.NONE:
-            fields = _settlement_fields(action, reason)
-            client.call("POST", queue_path(name, "locks", message["lock_token"], action.value), fields)
-        if action is SettlementAction.DEFER:
-            err.print(f"deferred: receive it with --number {message['sequence_number']}")
+            tokens = [message["lock_token"] for message in batch]
+            _settle(client, name, [_settlement(action, token, reason) for token in tokens])
 
 
 def browse(
@@ -179,20 +182,34 @@ def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]]) -> No
     show({"sent": len(lines)}) if client.as_json else typer.echo(f"sent {len(lines)}")
 
 
-def _settlement_fields(
+def _settlement(
     action: Literal[
         SettlementAction.COMPLETE, SettlementAction.ABANDON, SettlementAction.DEAD_LETTER, SettlementAction.DEFER
     ],
+    lock_token: str,
     reason: str | None,
 ) -> dict[str, str]:
-    """Return the body of a settlement."""
+    """Return the settlement of a message, as the operation `settle_messages` takes it."""
+    settlement = {"action": action.value.replace("-", "_"), "lock_token": lock_token}
     match action:
         case SettlementAction.ABANDON | SettlementAction.DEAD_LETTER:
-            return {"reason": reason} if reason else {}
+            return {**settlement, "reason": reason} if reason else settlement
         case SettlementAction.COMPLETE | SettlementAction.DEFER:
-            return {}
+            return settlement
         case _:
             assert_never(action)
+
+
+def _settle(client: ApiClient, name: str, settlements: list[dict[str, str]]) -> None:
+    """Settle messages together. Exits with status 1 after it has printed every settlement that is refused."""
+    results = client.call("POST", queue_path(name, "settle"), {"settlements": settlements})["results"]
+    for result in results:
+        if result["result"] == "refused":
+            client.print_problem(result["problem"])
+        elif result["outcome"] == "deferred":
+            err.print(f"deferred: receive it with --number {result['sequence_number']}")
+    if any(result["result"] == "refused" for result in results):
+        raise typer.Exit(1)
 
 
 def _print(message: dict[str, Any], as_json: bool) -> None:

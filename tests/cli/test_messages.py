@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from base64 import b64decode
 from decimal import Decimal
 from typing import get_args
@@ -14,6 +15,7 @@ import pytest
 from app.cli.messages import SettlementAction
 from app.wire.settlements import Settlement
 from tests.cli.conftest import CommandLine
+from tests.peeklock_process import PROGRAM, TIMEOUT_SECONDS, environment
 
 
 def test_a_message_is_sent_from_the_argument(command_line: CommandLine) -> None:
@@ -109,6 +111,22 @@ def test_a_deferred_message_is_received_by_its_number(command_line: CommandLine)
     assert done.stderr == f"deferred: receive it with --number {number}\n"
     assert command_line.run_ok("receive", "later") == ""
     assert command_line.run_ok("receive", "later", "--number", number) == "work\n"
+
+
+def test_settlements_that_are_refused_are_printed(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "purged", "--lines", stdin=b"\n".join([b"x" * 100_000] * 2))
+    with subprocess.Popen(
+        [PROGRAM, "receive", "purged", "--max", "2"],
+        env=environment(url=command_line.url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as receiver:
+        assert receiver.stdout is not None
+        assert receiver.stdout.read(1) == b"x"  # the rest of the output fills the pipe, so nothing is settled yet
+        command_line.run_ok("queue", "purge", "purged", "--state", "locked")
+        _, errors = receiver.communicate(timeout=TIMEOUT_SECONDS)
+    assert receiver.returncode == 1
+    assert [line.partition(b":")[0] for line in errors.splitlines()] == [b"lock-lost"] * 2
 
 
 def test_a_body_that_is_given_twice_is_refused(command_line: CommandLine) -> None:
