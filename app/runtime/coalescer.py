@@ -153,6 +153,9 @@ class Coalescer(Generic[Entry, Result]):
         except asyncio.CancelledError:
             self._cancel(submission)
             raise
+        finally:
+            # A failure holds this frame. If the frame held the failure too, the entries would stay in memory.
+            del submission
 
     def _cancel(self, submission: _Submission[Entry, Result]) -> None:
         """Drop a cancelled caller. Its results may exist already: it was cancelled after the answer, before reading it."""

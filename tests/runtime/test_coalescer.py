@@ -1,6 +1,9 @@
 """Group commit: which callers share a batch, which result each gets, and which failures stay with one entry."""
 
 import asyncio
+import contextlib
+import gc
+import weakref
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -266,6 +269,35 @@ async def test_a_batch_error_reaches_every_caller(batches: BatchRunner) -> None:
     await batches.fail(0, error)
     assert await outcomes(callers) == [error, error, error]
     assert batches.batches == ["abc"], "no entry runs again"
+
+
+class LargeEntry:
+    """An entry whose end can be observed."""
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailableError, BadEntryError])
+async def test_a_failed_entry_is_freed_with_its_answer(failure: type[Exception]) -> None:
+    """Garbage collections are rare, so a cycle would keep the entries of many failures in memory."""
+
+    async def fail(_entries: list[LargeEntry]) -> Sequence[Any]:
+        raise failure
+
+    coalescer: Coalescer[LargeEntry, Any] = Coalescer(fail, batch_errors=(StoreUnavailableError,))
+    freed: list[bool] = []
+
+    async def submit_one() -> None:
+        entry = LargeEntry()
+        weakref.finalize(entry, freed.append, True)
+        await coalescer.submit(entry)
+
+    gc.disable()
+    try:
+        with contextlib.suppress(failure):
+            await submit_one()
+        await run_ready_tasks()
+        assert freed
+    finally:
+        gc.enable()
 
 
 async def test_after_any_other_failure_each_entry_runs_alone(batches: BatchRunner) -> None:
