@@ -118,4 +118,4 @@ def _draft_or_refusal(ports: SendPorts, queue: Queue, new_message: NewMessage) -
     try:
         return _create_draft(ports, queue, new_message)
     except Refusal as refusal:
-        return refusal
+        return refusal.as_result()

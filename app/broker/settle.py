@@ -130,7 +130,7 @@ def _build(
     try:
         return request.build(locked, random_fraction)
     except Refusal as refusal:
-        return refusal
+        return refusal.as_result()
 
 
 async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:

@@ -8,7 +8,7 @@ Any other exception is a bug.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from app.domain.instant import Instant
 
@@ -35,6 +35,14 @@ class Refusal(Exception):
     def detail(self) -> str:
         """The sentence for the caller."""
         return str(self.args[0])
+
+    def as_result(self) -> Self:
+        """Return this refusal as the result of one entry, without the frames in which it was raised.
+
+        They hold the whole request and, in a cycle, this result.
+        """
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
 
 class InvalidRequest(Refusal):

@@ -107,7 +107,7 @@ def _read_entry(raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequ
         message: SendMessage = _decode_message(raw)
         new_message = message.new_message(traceparent)
     except InvalidRequest as refusal:
-        return refusal
+        return refusal.as_result()
     return (
         new_message
         if new_message.durability is Durability.DURABLE

@@ -69,7 +69,7 @@ def _read_settlement(queue: Queue, raw: bytes) -> SettlementEntry | MalformedSet
         settlement: Settlement = _decode_settlement(raw)
         return SettlementEntry(settlement.lock_token, _request(queue, settlement))
     except Refusal as refusal:
-        return MalformedSettlement(_lock_token_of(raw), refusal)
+        return MalformedSettlement(_lock_token_of(raw), refusal.as_result())
 
 
 def _request(queue: Queue, settlement: Settlement) -> SettlementRequest | LockRenewal:

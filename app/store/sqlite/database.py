@@ -208,7 +208,7 @@ class SqliteDatabase:
             try:
                 results.append(step.run(transaction))
             except Refusal as refusal:
-                results.append(refusal)
+                results.append(refusal.as_result())
             result_weight += transaction.result_weight
         return results
 
