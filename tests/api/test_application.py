@@ -1,5 +1,6 @@
 """Each route that is added to the application is found, guarded and documented."""
 
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from app.api.application import Application
+from app.api.http.asgi import Receive, Scope, Send
 from app.api.http.operation import Operation, operation
 from app.api.http.operation_handler import OperationHandler
 from app.api.http.operation_route import OperationRoute
@@ -157,6 +159,22 @@ async def test_head_answers_as_get_without_the_body(http: httpx.AsyncClient, man
         head, get = await http.head(path, headers=manager), await http.get(path, headers=manager)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
+
+
+@pytest.mark.parametrize("event", [{"headers": ((b"x-own", b"1"),)}, {"headers": [(b"x-own", b"1")]}, {}])
+async def test_the_headers_of_a_mounted_application_stay_as_they_are(
+    application: Application, http: httpx.AsyncClient, manager: dict[str, str], event: dict[str, Any]
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, **event})
+        await send({"type": "http.response.body", "body": b"own"})
+
+    application.mount("/own", answer)
+    before = copy.deepcopy(event)
+    for request_id in ("first", "second"):
+        response = await http.get("/own/", headers={**manager, "X-Request-Id": request_id})
+        assert (response.text, response.headers.get_list("x-request-id")) == ("own", [request_id])
+    assert event == before
 
 
 async def test_the_application_speaks_only_http(application: Application) -> None:

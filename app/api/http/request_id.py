@@ -25,9 +25,11 @@ class RequestIdMiddleware:
 
         async def send_with_id(event: Event) -> None:
             if event["type"] == "http.response.start":
-                event["headers"].append((b"x-request-id", request_id))
+                # A mounted application may leave out the headers, or send the same ones with each answer.
+                headers = [*event.get("headers", ()), (b"x-request-id", request_id)]
                 if self.is_draining:
-                    event["headers"].append((b"connection", b"close"))
+                    headers.append((b"connection", b"close"))
+                event = {**event, "headers": headers}
             await send(event)
 
         await self._application(scope, receive, send_with_id)
