@@ -30,7 +30,9 @@ from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
 from app.broker.volatile_buffer import VolatileBuffer
+from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.logs import configure
 from app.maintenance.background_loops import BackgroundLoops, Intervals
@@ -151,8 +153,7 @@ class ServerApplication:
             self._settings.max_request_bytes,
             self._settings.long_poll_cap_seconds,
             lambda: self._is_draining,
-            # The largest allowed body must fit while no other body is held.
-            ByteBudget(max(self._settings.max_request_bytes_in_flight, self._settings.max_request_bytes), Overloaded),
+            ByteBudget(_request_budget(self._settings), Overloaded),
             parts.response_limits.budget,
             QueueStatistics(parts.store.queues, parts.lock_store, self._metrics, parts.clock),
             _secret(self._settings.metrics_key),
@@ -246,6 +247,12 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def _request_budget(settings: Settings) -> int:
+    """Return the bytes of request bodies in memory: the largest batch must fit while no other body is held."""
+    largest = settings.max_request_bytes + MAX_BATCH_COUNT * MESSAGE_OVERHEAD_BYTES
+    return max(settings.max_request_bytes_in_flight, largest)
 
 
 def _secret(value: SecretStr | None) -> str | None:

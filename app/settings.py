@@ -86,7 +86,7 @@ class Settings(BaseSettings):
         default=64 << 20,
         ge=1 << 20,
         description="Maximum bytes of request bodies that a process holds at a time. Above it requests are answered 503. "
-        "Bodies up to 64 KiB do not count. The limit is never less than PEEKLOCK_MAX_REQUEST_BYTES.",
+        "Bodies up to 64 KiB do not count. The limit is at least PEEKLOCK_MAX_REQUEST_BYTES plus 2 MiB.",
     )
     max_answer_bytes_in_flight: int = Field(
         default=64 << 20,

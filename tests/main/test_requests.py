@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from app.domain.message import MAX_BATCH_COUNT
 from tests.bounds import bounded
 from tests.main.conftest import Serve
 from tests.main.http_requests import send_request, wait_until
@@ -25,6 +26,13 @@ def test_a_body_is_counted_while_it_streams(serve: Serve) -> None:
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b'"message-too-large"' in answer
     assert send_request(service, "GET", "/v1/queues").json()["items"] == []
+
+
+def test_the_largest_batch_fits_into_the_smallest_budget(serve: Serve) -> None:
+    """An entry counts for more than its bytes. A batch that never fits would be answered 503 again and again."""
+    service = serve(max_request_bytes=MAX_BYTES, max_request_bytes_in_flight=1 << 20)
+    batch = {"messages": [{}] * MAX_BATCH_COUNT}
+    assert send_request(service, "POST", "/v1/queues/large/messages/batch", batch).status_code == 201
 
 
 def test_without_redis_the_server_is_degraded_and_serves(
