@@ -117,6 +117,12 @@ async def test_the_entries_of_a_batch_count_as_the_messages_that_they_become(api
     assert api.request_budget.held == api.request_budget.limit - MIB
 
 
+async def test_words_that_are_repeated_in_a_list_take_no_memory_of_their_own(api: ApiServer) -> None:
+    await api.send()
+    states = ["available"] * (api.request_budget.limit // MESSAGE_OVERHEAD_BYTES + 1)
+    assert await api.request_json("POST", "/queues/orders/purge", {"states": states}) == {"removed": 1}
+
+
 async def test_small_requests_are_answered_while_large_ones_fill_the_budget(api: ApiServer) -> None:
     api.request_budget.acquire(api.request_budget.limit)
     await api.send(body="x" * 60_000)

@@ -67,10 +67,10 @@ def is_json(raw: bytes) -> bool:
 
 @cache
 def entry_counter(shape: Any) -> Callable[[Any], int]:
-    """Return a function that counts the entries of the lists in a decoded body."""
+    """Return a function that counts the entries of the lists in a decoded body that become messages or other objects."""
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
         return lambda body: 0
-    lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list(field.type)]
+    lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list_of_objects(field.type)]
 
     def count(body: Any) -> int:
         values = [getattr(body, name) for name in lists]
@@ -157,9 +157,14 @@ def _may_be_integer(kind: msgspec.inspect.Type) -> bool:
     return isinstance(kind, msgspec.inspect.IntType)
 
 
-def _may_be_list(annotation: Any) -> bool:
-    info = msgspec.inspect.type_info(annotation)
-    return any(isinstance(member, msgspec.inspect.ListType) for member in union_members(info))
+def _may_be_list_of_objects(annotation: Any) -> bool:
+    lists = [
+        member
+        for member in union_members(msgspec.inspect.type_info(annotation))
+        if isinstance(member, msgspec.inspect.ListType)
+    ]
+    items = [item for found in lists for item in union_members(found.item_type)]
+    return any(isinstance(item, msgspec.inspect.StructType | msgspec.inspect.RawType) for item in items)
 
 
 def _is_list(annotation: Any) -> bool:
