@@ -215,7 +215,8 @@ class AcceptedCountRow(SQLModel, table=True):
 class ArchiveRow(SQLModel, table=True):
     """A message as it ended. `lock_token` is the token that settled it: its tombstone.
 
-    `export_batch` is the batch it was sealed in, null until then. `content_digest` is copied from the message.
+    `export_batch` is 0: `ArchiveSealRow` names the batch. In rows that an older server archived it is the batch, null
+    until the message is sealed. `content_digest` is copied from the message.
     """
 
     __tablename__: ClassVar[TableName] = "archive"
@@ -250,15 +251,37 @@ class ArchiveRow(SQLModel, table=True):
     content_digest: bytes | None = Field(sa_column=Column(SecretType))
 
 
+class ArchiveSealRow(SQLModel, table=True):
+    """The batch that an archived message was sealed in, null until then. Sealing writes this row and not the message."""
+
+    __tablename__: ClassVar[TableName] = "archive_seal"
+    __table_args__ = (Index("archive_seal_batch", "export_batch", "remove_at"),)
+
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    export_batch: int | None = Field(sa_column=Column(BigInteger))
+
+
 class ExportBatchRow(SQLModel, table=True):
     """A sealed batch of the archive, kept for a year after its messages were removed.
+
+    `rows_until` is `remove_at` until the messages that `archive_seal` names are removed, and null afterwards. It is null
+    in a batch that an older server sealed. An older server may set `removed_at` although these messages are left.
 
     `digest_version` names the input of `digest` (`DigestVersion`): 1 the sequence numbers, 2 every column in
     `digest_columns.DIGESTED_COLUMNS` of every message.
     """
 
     __tablename__: ClassVar[TableName] = "export_batch"
-    __table_args__ = (Index("export_batch_remove_at", "removed_at", "remove_at"),)
+    __table_args__ = (
+        Index("export_batch_remove_at", "removed_at", "remove_at"),
+        Index(
+            "export_batch_rows_until",
+            "rows_until",
+            postgresql_where=text("rows_until IS NOT NULL"),
+            sqlite_where=text("rows_until IS NOT NULL"),
+        ),
+    )
 
     number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
     row_count: int = Field(sa_column=Column(Integer, nullable=False))
@@ -268,6 +291,7 @@ class ExportBatchRow(SQLModel, table=True):
     removed_at: int | None = Field(sa_column=Column(BigInteger))
     removal: str | None = Field(sa_column=Column(ShortString))
     digest_version: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("1")))
+    rows_until: int | None = Field(sa_column=Column(BigInteger))
 
 
 class SettlementRow(SQLModel, table=True):

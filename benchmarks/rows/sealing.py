@@ -47,9 +47,9 @@ async def _cost(system: System, units: int, unfinished: str) -> float:
     database = await asyncpg.connect(system.database_url)
     before = system.total_cpu()
     carried = await drive(system.target, lifecycle, CALLERS, units)
-    while await database.fetchval(f"SELECT 1 FROM archive {unfinished} LIMIT 1"):
+    while await database.fetchval(f"SELECT 1 FROM archive_seal {unfinished} LIMIT 1"):
         await asyncio.sleep(POLL_SECONDS)
-    await database.execute("VACUUM archive")
+    await database.execute("VACUUM archive, archive_seal")
     spent = system.total_cpu() - before
     await database.close()
     return spent * 1000 / carried

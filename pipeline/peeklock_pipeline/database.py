@@ -123,8 +123,12 @@ class Database:
         Refuses with `DatabaseUnavailable`, possibly after some tables.
         """
         wanted = {name: kind for name, kind in _stored_columns(ARCHIVE).items() if name in columns}
-        answer = self._query(wanted, f"FROM archive WHERE export_batch BETWEEN {int(first)} AND {int(last)}")
-        return (to_lake_table(chunk, ARCHIVE) for chunk in answer)
+        values = ", ".join(f"{'s' if name == 'export_batch' else 'a'}.{name}" for name in wanted)
+        within = f"export_batch BETWEEN {int(first)} AND {int(last)}"
+        sealed = f"SELECT {values} FROM archive_seal s JOIN {SEALED_MESSAGE} WHERE s.{within}"
+        # Two queries, because MariaDB would write the rows of a union into a temporary table.
+        for source in (f"FROM ({sealed}) AS sealed", f"FROM archive WHERE {within}"):
+            yield from (to_lake_table(chunk, ARCHIVE) for chunk in self._query(wanted, source))
 
     def read(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> pa.Table:
         """Return the messages of these sealed batches, inclusive. Refuses with `DatabaseUnavailable`."""
@@ -157,18 +161,19 @@ class Database:
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
         standing = f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END"
         given = HASHED_COLUMNS[self.engine] | {"place": "'archive'", "standing": "outcome"}
+        sealed = {"sequence_number": "a.sequence_number", "export_batch": BATCH_NUMBER}
         columns = {
             name: kind
             for name, kind in _stored_columns(STORED_ROWS).items()
             if name not in AUDIT_SKIPPED_COLUMNS[self.engine]
         }
-        archive = ", ".join(f"{given.get(name, name)} AS {name}" for name in columns)
+        archive = ", ".join(f"{(given | sealed).get(name, name)} AS {name}" for name in columns)
         given |= {"queue": "q.name", "place": "'queue'", "standing": standing}
         queues = ", ".join(
             f"{given.get(name, name) if name in AUDITED_QUEUE_COLUMNS else 'NULL'} AS {name}" for name in columns
         )
         both = (
-            f"SELECT {archive} FROM archive WHERE {between} "
+            f"SELECT {archive} FROM archive a LEFT JOIN {SEAL} WHERE a.{between} "
             f"UNION ALL SELECT {queues} FROM message m JOIN queue q ON q.id = m.queue_id WHERE {between}"
         )
         answer = self._query(columns, f"FROM ({both}) AS stored_rows")
@@ -183,8 +188,8 @@ class Database:
         name = "COALESCE(q.name, (SELECT MAX(a.queue) FROM accepted_count a WHERE a.queue_id = m.queue_id), '')"
         parts = (
             "SELECT queue, day, accepted + moved - unarchived AS accepted, 0 AS held FROM accepted_count",
-            f"SELECT queue, {day}, 0, 1 FROM archive WHERE content_digest IS NOT NULL "
-            f"AND (export_batch IS NULL OR export_batch > {int(exported)})",
+            f"SELECT queue, {day}, 0, 1 FROM archive a LEFT JOIN {SEAL} WHERE content_digest IS NOT NULL "
+            f"AND COALESCE({BATCH_NUMBER}, {int(exported)} + 1) > {int(exported)}",
             f"SELECT {name}, {day}, 0, 1 FROM message m LEFT JOIN queue q ON q.id = m.queue_id "
             "WHERE m.content_digest IS NOT NULL",
         )
@@ -213,6 +218,12 @@ class Database:
         password = urlsplit(self.url).password
         return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
 
+
+SEAL = "archive_seal s ON s.sequence_number = a.sequence_number"
+SEALED_MESSAGE = "archive a ON a.sequence_number = s.sequence_number"
+BATCH_NUMBER = "COALESCE(s.export_batch, NULLIF(a.export_batch, 0))"
+"""The batch of an archived message, null until it is sealed. `archive.export_batch` has the batches that servers sealed
+before there was a table `archive_seal`, and 0 since."""
 
 AUDITED_QUEUE_COLUMNS = (
     "sequence_number", "queue", "message_id", "enqueued_at", "group_id", "headers", "body_kind", "body",

@@ -235,6 +235,39 @@ def test_a_server_that_knows_no_digests_goes_on_after_their_migration(empty: str
     assert run_on_connection(empty, marks) == [None, None, 1]
 
 
+SEALED_APART = (
+    INSERT_ARCHIVED,
+    INSERT_ARCHIVED.replace("(7,", "(8,"),
+    "UPDATE archive SET export_batch = 0",
+    "INSERT INTO archive_seal (sequence_number, remove_at, export_batch) VALUES (7, 9, 1), (8, 9, NULL)",
+    """
+    INSERT INTO export_batch (number, row_count, digest, sealed_at, remove_at, digest_version, rows_until)
+    VALUES (1, 1, 'of rows', 5, 9, 2, 9)
+    """,
+)
+"""One sealed message and one unsealed, as a server leaves them that knows `archive_seal`."""
+
+
+def test_a_downgrade_returns_the_batches_to_the_archived_rows(empty: str) -> None:
+    run_on_connection(empty, move_to("0007"))
+    before = run_on_connection(empty, description)
+    migrate(empty)
+
+    def fill(connection: Connection) -> None:
+        for statement in SEALED_APART:
+            connection.execute(text(statement))
+        connection.commit()
+
+    def archived(connection: Connection) -> list[tuple[Any, ...]]:
+        found = connection.execute(text("SELECT sequence_number, export_batch FROM archive ORDER BY sequence_number"))
+        return [tuple(row) for row in found]
+
+    run_on_connection(empty, fill)
+    run_on_connection(empty, move_to("0007"))
+    assert run_on_connection(empty, description) == before
+    assert run_on_connection(empty, archived) == [(7, 1), (8, None)]
+
+
 def add_unknown_objects(connection: Connection) -> None:
     """What a newer version's migration may do while this one still serves: add."""
     connection.execute(text("CREATE TABLE topic (id INTEGER)"))

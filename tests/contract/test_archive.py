@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from app.domain.settlement import Outcome
 from tests.bounds import bounded
 from tests.contract.store_fixture import StoreFixture, completion, draft, is_close, token
 
-EVERYTHING = "sequence_number, queue, outcome, settled_at, remove_at, message_id, export_batch"
+IN_BATCH = "WHERE sequence_number IN (SELECT sequence_number FROM archive_seal WHERE export_batch = {})"
 
 
 async def archive_messages(store_fixture: StoreFixture, queue: Queue, count: int, retention: int = DAY) -> list[int]:
@@ -51,8 +52,13 @@ async def sealed(store: Store, bound: BatchLimits = DEFAULT_BATCH_LIMITS) -> Arc
 
 async def numbers_in(store_fixture: StoreFixture, batch: ArchiveBatch) -> list[int]:
     """Return the messages of a batch, ascending."""
-    sql = f"SELECT sequence_number FROM archive WHERE export_batch = {batch.number} ORDER BY sequence_number"
+    sql = f"SELECT sequence_number FROM archive {IN_BATCH.format(batch.number)} ORDER BY sequence_number"
     return [number for (number,) in await store_fixture.execute(sql)]
+
+
+async def archive_rows(store_fixture: StoreFixture, condition: str = "") -> list[tuple[Any, ...]]:
+    """Return the rows of the archive as they are stored, in the order of their numbers."""
+    return await store_fixture.execute(f"SELECT * FROM archive {condition} ORDER BY sequence_number")
 
 
 def digest(numbers: Sequence[int]) -> str:
@@ -102,12 +108,28 @@ async def test_batches_have_consecutive_numbers_and_a_limited_size(store_fixture
 async def test_a_sealed_batch_never_changes(store_fixture: StoreFixture, queue: Queue) -> None:
     await archive_messages(store_fixture, queue, 3)
     batch = await sealed(store_fixture.store)
-    rows = sorted(await store_fixture.execute(f"SELECT {EVERYTHING} FROM archive"))
+    rows = await archive_rows(store_fixture)
     # These are to be removed first, so the next batch spans the times of the first one.
     await archive_messages(store_fixture, queue, 2, retention=DAY - SECOND)
     assert (await sealed(store_fixture.store)).row_count == 2
-    assert sorted(await store_fixture.execute(f"SELECT {EVERYTHING} FROM archive WHERE export_batch = 1")) == rows
+    assert await archive_rows(store_fixture, IN_BATCH.format(1)) == rows
     assert (await store_fixture.store.archive.list_batches(0, 1)) == [batch]
+
+
+async def test_sealing_leaves_archived_rows_as_they_were_written(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.remove([completion(queue, message, retention=DAY)])
+    await archive_messages(store_fixture, queue, 2)
+    rows = await archive_rows(store_fixture)
+    assert (await sealed(store_fixture.store)).row_count == 3
+    assert await archive_rows(store_fixture) == rows
+
+
+async def test_a_row_that_vanished_before_its_seal_holds_up_no_other(store_fixture: StoreFixture, queue: Queue) -> None:
+    numbers = await archive_messages(store_fixture, queue, 3)
+    await store_fixture.execute(f"DELETE FROM archive WHERE sequence_number = {numbers[0]}")
+    assert (await sealed(store_fixture.store)).row_count == 2
+    assert await seal(store_fixture.store) is None
 
 
 async def test_a_batch_has_messages_with_similar_removal_times(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -212,6 +234,7 @@ async def test_a_batch_is_removed_whole_when_its_last_message_expires(
     await store_fixture.advance_time(30)
     assert await store_fixture.store.archive.delete_expired(1) == 4
     assert await store_fixture.execute("SELECT sequence_number FROM archive") == []
+    assert await store_fixture.execute("SELECT sequence_number FROM archive_seal") == []
     (removed,) = await store_fixture.store.archive.list_batches(0, 10)
     assert (removed.number, removed.removal) == (batch.number, RemovalCause.EXPIRED)
     assert is_close(removed.removed_at, await store_fixture.store.now())
@@ -281,6 +304,7 @@ async def test_a_batch_is_trimmed_once_a_copy_is_proven(store_fixture: StoreFixt
     await store_fixture.advance_time(3700)
     assert await store_fixture.store.archive.trim(copy_of(batch)) is TrimResult.TRIMMED
     assert await store_fixture.execute("SELECT sequence_number FROM archive") == [(kept[0],)]
+    assert await store_fixture.execute("SELECT sequence_number FROM archive_seal") == [(kept[0],)]
     removed, other = await store_fixture.store.archive.list_batches(0, 10)
     assert (removed.removal, is_close(removed.removed_at, await store_fixture.store.now())) == (
         RemovalCause.TRIMMED,

@@ -42,7 +42,7 @@ from tests.contract.store_fixture import (
 
 Result = TypeVar("Result")
 
-GROWING = ("message", "archive", "export_batch", "settlement", "attempt", "recent_id")
+GROWING = ("message", "archive", "archive_seal", "export_batch", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
 
 LONG_WAITS = f"""
@@ -289,7 +289,7 @@ async def test_a_process_that_crashes_while_sealing_has_sealed_nothing(store_fix
     with pytest.raises(StoreUnavailable):
         await sealing
     await store_fixture.execute("COMMIT")
-    assert await store_fixture.execute("SELECT count(export_batch) FROM archive") == [(0,)]
+    assert await store_fixture.execute("SELECT count(export_batch) FROM archive_seal") == [(0,)]
     batch = await store_fixture.store.archive.seal(first)
     assert batch is not None
     assert (batch.number, batch.row_count) == (1, 3)

@@ -82,12 +82,16 @@ def final_states(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
 def is_sealed(client: RetryingClient, setup: CrashSetup) -> bool:
     """Whether all archived messages of the queue are in a batch, and each batch holds what it says."""
     unsealed = execute(
-        setup.database, "SELECT 1 FROM archive WHERE queue = :queue AND export_batch IS NULL", queue=client.queue
+        setup.database,
+        "SELECT 1 FROM archive a LEFT JOIN archive_seal s ON s.sequence_number = a.sequence_number "
+        "WHERE a.queue = :queue AND s.export_batch IS NULL",
+        queue=client.queue,
     )
     wrong = execute(
         setup.database,
         "SELECT b.number FROM export_batch b WHERE b.removed_at IS NULL AND b.row_count <> "
-        "(SELECT COUNT(*) FROM archive a WHERE a.export_batch = b.number)",
+        "(SELECT COUNT(*) FROM archive a JOIN archive_seal s ON s.sequence_number = a.sequence_number "
+        "WHERE s.export_batch = b.number)",
     )
     assert not wrong
     return not unsealed

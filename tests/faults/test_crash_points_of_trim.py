@@ -49,7 +49,10 @@ async def seal_old_batches(setup: CrashSetup) -> Sequence[ArchiveBatch]:
         await store.send([draft(queue) for _ in range(size)])
         held = await store.claim(claim(queue, size))
         assert await store.remove([completion(queue, message) for message in held]) == [True] * size
-        older = "UPDATE archive SET settled_at = settled_at - :by WHERE export_batch IS NULL"
+        older = (
+            "UPDATE archive SET settled_at = settled_at - :by WHERE sequence_number IN "
+            "(SELECT sequence_number FROM archive_seal WHERE export_batch IS NULL)"
+        )
         execute(setup.database, older, by=2 * HOUR)
         first = await store.archive.first_unsealed(0)
         batch = first and await store.archive.seal(first)
@@ -63,7 +66,10 @@ async def seal_old_batches(setup: CrashSetup) -> Sequence[ArchiveBatch]:
 def rows_of(setup: CrashSetup, batch: ArchiveBatch) -> int:
     """How many messages of a batch are there."""
     counted: Any = execute(
-        setup.database, "SELECT COUNT(*) FROM archive WHERE export_batch = :number", number=batch.number
+        setup.database,
+        "SELECT COUNT(*) FROM archive WHERE sequence_number IN "
+        "(SELECT sequence_number FROM archive_seal WHERE export_batch = :number)",
+        number=batch.number,
     )
     return counted[0][0]
 

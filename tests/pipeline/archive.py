@@ -21,6 +21,10 @@ NOON = 1_790_000_000_000_000 // DAY * DAY + DAY // 2
 
 DEAD_LETTERED = 5
 
+SEAL_COLUMNS = ("sequence_number", "remove_at", "export_batch")
+
+IN_BATCHES = "sequence_number IN (SELECT sequence_number FROM archive_seal WHERE export_batch IN ({}))"
+
 
 def archived(number: int, **facts: Any) -> dict[str, Any]:
     """A row of the archive with every value that may be absent left out, but for these facts."""
@@ -75,7 +79,7 @@ class Archive:
     @classmethod
     def empty(cls, url: str) -> Archive:
         """The tables of a migrated database, without a row."""
-        for table in ("archive", "export_batch", "message", "queue", "accepted_count"):
+        for table in ("archive", "archive_seal", "export_batch", "message", "queue", "accepted_count"):
             execute(url, f"DELETE FROM {table}")
         return cls(url)
 
@@ -107,7 +111,21 @@ class Archive:
     def archive_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         """Archive these accepted messages, in no batch where they name none."""
         self.count_accepted(rows)
-        self.fill("archive", [{"export_batch": None} | row for row in rows])
+        self.fill_archive([{"export_batch": None} | row for row in rows])
+
+    def fill_archive(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert rows of the archive, each with its batch."""
+        self.fill("archive", [row | {"export_batch": 0} for row in rows])
+        self.fill("archive_seal", [{name: row[name] for name in SEAL_COLUMNS} for row in rows])
+
+    def write_as_older_servers(self) -> None:
+        """Write the batch of each message where servers wrote it before there was a table for it."""
+        execute(
+            self.url,
+            "UPDATE archive SET export_batch = (SELECT s.export_batch FROM archive_seal s "
+            "WHERE s.sequence_number = archive.sequence_number)",
+        )
+        execute(self.url, "DELETE FROM archive_seal")
 
     def count_accepted(self, rows: Iterable[dict[str, Any]]) -> None:
         """Count messages as accepted by their queue on their day, as the statements do that store them."""
@@ -127,7 +145,8 @@ class Archive:
     def remove(self, numbers: int | Iterable[int], removal: str) -> None:
         """Let batches expire or be trimmed, as the server does it."""
         named = str(numbers) if isinstance(numbers, int) else ", ".join(map(str, numbers))
-        execute(self.url, f"DELETE FROM archive WHERE export_batch IN ({named})")
+        execute(self.url, f"DELETE FROM archive WHERE {IN_BATCHES.format(named)}")
+        execute(self.url, f"DELETE FROM archive_seal WHERE export_batch IN ({named})")
         execute(
             self.url,
             f"UPDATE export_batch SET removed_at = :at, removal = :removal WHERE number IN ({named})",
@@ -140,8 +159,7 @@ class Archive:
         for (number,) in execute(self.url, "SELECT number FROM export_batch WHERE removed_at IS NULL"):
             found = execute(
                 self.url,
-                f"SELECT {', '.join(DIGESTED_COLUMNS)} FROM archive WHERE export_batch = :number",
-                number=number,
+                f"SELECT {', '.join(DIGESTED_COLUMNS)} FROM archive WHERE {IN_BATCHES.format(number)}",
             )
             sealed = digest_of(dict(zip(DIGESTED_COLUMNS, row, strict=True)) for row in found)
             execute(

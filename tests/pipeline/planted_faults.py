@@ -166,12 +166,19 @@ class AuditedSystem:
     def damage_table(self, table: str, planted_faults: Sequence[PlantedFault]) -> None:
         """Plant faults into rows of a table of the database."""
         own = ", ".join(str(number) for planted_fault in planted_faults for number in planted_fault.pair)
+        values = ", ".join("s.export_batch" if name == "export_batch" else f"t.{name}" for name in TABLES[table])
         found = execute(
-            self.archive.url, f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE sequence_number IN ({own})"
+            self.archive.url,
+            f"SELECT {values} FROM {table} t LEFT JOIN archive_seal s ON s.sequence_number = t.sequence_number "
+            f"WHERE t.sequence_number IN ({own})",
         )
         rows = damaged_rows(planted_faults)([dict(zip(TABLES[table], row, strict=True)) for row in found])
-        execute(self.archive.url, f"DELETE FROM {table} WHERE sequence_number IN ({own})")
-        self.archive.fill(table, rows)
+        for damaged in (table, "archive_seal"):
+            execute(self.archive.url, f"DELETE FROM {damaged} WHERE sequence_number IN ({own})")
+        if table == "archive":
+            self.archive.fill_archive(rows)
+        else:
+            self.archive.fill(table, rows)
 
 
 def damaged_rows(planted_faults: Sequence[PlantedFault]) -> Callable[[list[Row]], list[Row]]:

@@ -60,6 +60,21 @@ def test_in_an_intact_lake_accepted_is_the_sum_of_all_standings(
     assert [line.dead_lettered for line in done.ledger] == [0, 1]
 
 
+@pytest.mark.usefixtures("compiled")
+def test_batches_of_older_and_of_newer_servers_are_exported_and_audited_alike(
+    spark: SparkSession, archive: Archive, lake: Lake
+) -> None:
+    database = history(archive)
+    archive.archive_rows([archived(44)])
+    archive.write_as_older_servers()
+    archive.seal(3, [archived(45), archived(46)])
+    archive.archive_rows([archived(47)])
+    assert export(spark, database, lake).messages == 42
+    archive.seal(4, [archived(48)])
+    done = audit(spark, database, lake)
+    assert (done.findings, done.unnamed, done.messages, done.batches) == ([], 0, 48, 3)
+
+
 FULL = {
     "queue": "billing.eu-1", "lock_token": bytes(range(16)), "receiver_id": "ü" * 128, "group_id": "a'b",
     "headers": '{"subject": "\U0001f680"}', "properties": '{ "n": 1}', "body": bytes(range(256)), "body_kind": 2,
@@ -276,7 +291,7 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     small_archive.seal(4, [archived(60), archived(61)])
     small_archive.delete_message(60)
     small_archive.delete_message(30)
-    small_archive.fill("archive", [archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
+    small_archive.fill_archive([archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
     phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
     fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
     done = audit(spark, database, lake)

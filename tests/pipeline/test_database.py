@@ -6,6 +6,7 @@ import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -62,7 +63,7 @@ def test_only_the_requested_columns_are_read(archive: Archive) -> None:
 def test_messages_in_queues_and_in_the_archive_have_a_standing(archive: Archive) -> None:
     archive.seal(1, [archived(1)])
     archive.seal(2, [archived(2, outcome="expired")])
-    archive.fill("archive", [archived(3, outcome="purged") | {"export_batch": None}])
+    archive.fill_archive([archived(3, outcome="purged") | {"export_batch": None}])
     archive.add_to_queue(1, "orders", [live(4), live(5, state=DEAD_LETTERED, dead_letter_reason="poison")])
     database = Database.from_url(archive.url)
     assert database.span() == (1, 5)
@@ -73,6 +74,24 @@ def test_messages_in_queues_and_in_the_archive_have_a_standing(archive: Archive)
     messages = pa.concat_tables(database.messages(1, 9))
     assert messages["state"].to_pylist() == ["available", "dead_lettered"]
     assert messages.schema.names == [name for name in MESSAGES.schema.names if name != "taken_at"]
+
+
+def test_what_older_servers_archived_and_sealed_is_read_alike(archive: Archive) -> None:
+    archive.seal(1, [archived(1), archived(2)])
+    archive.seal(2, [archived(3)])
+    archive.archive_rows([archived(4)])
+    database = Database.from_url(archive.url)
+
+    def read() -> tuple[Any, ...]:
+        stored = pa.concat_tables(database.rows(1, 9)).sort_by("sequence_number").to_pylist()
+        sealed = database.read(1, 2).sort_by("sequence_number").to_pylist()
+        return stored, sealed, [database.accounts(exported) for exported in range(3)]
+
+    before = read()
+    assert [row["export_batch"] for row in before[0]] == [1, 1, 2, None]
+    assert [[count.held for count in counts] for counts in before[2]] == [[4], [2], [1]]
+    archive.write_as_older_servers()
+    assert read() == before
 
 
 def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> None:

@@ -182,6 +182,6 @@ def lake_batches(database: Database, lake: Lake) -> list[int]:
 def wait_until_sealed(archive: Archive) -> None:
     """Until every message that has ended is in a batch."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while execute(archive.url, "SELECT COUNT(*) FROM archive WHERE export_batch IS NULL")[0][0]:
+    while execute(archive.url, "SELECT COUNT(*) FROM archive_seal WHERE export_batch IS NULL")[0][0]:
         assert time.monotonic() < deadline, "not sealed"
         time.sleep(POLL_SECONDS * 10)

@@ -20,10 +20,9 @@ async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards
     """
     effective = await _lock_rows(session, "fence_holds", removals)
     if removed := list(compress(removals, effective)):
-        archived = [_archive_row(removal) for removal in removed if removal.retention]
         numbers = [removal.token.sequence_number for removal in removed]
         await session.commit(
-            *([session.render("archive_settled", rows=rows_json(archived))] if archived else []),
+            *_archive_statements(session, [removal for removal in removed if removal.retention]),
             *_unarchived_statements(session, [removal for removal in removed if not removal.retention]),
             *_tombstone_statements(
                 session, [removal for removal in removed if removal.retention < TOMBSTONE_RETENTION]
@@ -127,6 +126,17 @@ def _extension_row(token: LockToken, extended: Extended) -> Mapping[str, Any]:
         "generation": extended.generation,
         "locked_until": extended.locked_until,
     }
+
+
+def _archive_statements(session: MysqlSession, removals: Sequence[Removal]) -> list[bytes]:
+    """Return the statements that copy messages into the archive, to be sealed later."""
+    if not removals:
+        return []
+    numbers = [removal.token.sequence_number for removal in removals]
+    return [
+        session.render("archive_settled", rows=rows_json(map(_archive_row, removals))),
+        session.render("add_unsealed", numbers=numbers),
+    ]
 
 
 def _archive_row(removal: Removal) -> Mapping[str, Any]:

@@ -247,8 +247,8 @@ SET m.lock_generation = entry.generation,
     m.locked_until = entry.locked_until;
 
 -- archive_settled: copy messages as they end
-INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
-SELECT @m.archived, entry.queue, entry.outcome, @now, @now + entry.retention
+INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at, export_batch)
+SELECT @m.archived, entry.queue, entry.outcome, @now, @now + entry.retention, 0
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     queue VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.queue',
@@ -560,36 +560,87 @@ STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
     ON recent.queue_id = expired.queue_id
     AND recent.message_id = expired.message_id;
 
+-- add_unsealed: note that messages of the archive are not sealed yet
+INSERT INTO archive_seal (sequence_number, remove_at)
+SELECT sequence_number, remove_at
+FROM archive FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers);
+
 -- first_unsealed: the unsealed message with the earliest removal time, from some time on
 SELECT sequence_number, remove_at, @now - settled_at
-FROM archive FORCE INDEX (archive_export)
-WHERE export_batch IS NULL
-  AND remove_at >= :since
-ORDER BY export_batch, remove_at
+FROM (
+    SELECT * FROM (
+        SELECT s.sequence_number, s.remove_at,
+            COALESCE((SELECT settled_at FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS settled_at
+        FROM archive_seal AS s FORCE INDEX (archive_seal_batch)
+        WHERE s.export_batch IS NULL
+          AND s.remove_at >= :since
+        ORDER BY s.export_batch, s.remove_at
+        LIMIT 1
+    ) AS noted
+    UNION ALL
+    SELECT * FROM (
+        SELECT sequence_number, remove_at, settled_at
+        FROM archive FORCE INDEX (archive_export)
+        WHERE export_batch IS NULL
+          AND remove_at >= :since
+        ORDER BY export_batch, remove_at
+        LIMIT 1
+    ) AS of_older_servers
+) AS unsealed
+ORDER BY remove_at
 LIMIT 1;
 
--- unsealed: unsealed messages to be removed within a span of time; locks them until the transaction ends
-SELECT sequence_number, remove_at, LENGTH(body)
-FROM archive FORCE INDEX (archive_export)
-WHERE export_batch IS NULL -- fence: sealed
-  AND remove_at >= :since
-  AND remove_at <= :until
-ORDER BY export_batch, remove_at
-LIMIT :limit
-FOR UPDATE SKIP LOCKED;
+-- unsealed: unsealed messages to be removed within a span of time, the bytes of each, and 1 if an older server archived it
+SELECT *
+FROM (
+    SELECT * FROM (
+        SELECT s.sequence_number, s.remove_at,
+            COALESCE((SELECT LENGTH(body) FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            0 AS is_older
+        FROM archive_seal AS s FORCE INDEX (archive_seal_batch)
+        WHERE s.export_batch IS NULL -- fence: sealed
+          AND s.remove_at >= :since
+          AND s.remove_at <= :until
+        ORDER BY s.export_batch, s.remove_at
+        LIMIT :limit
+    ) AS noted
+    UNION ALL
+    SELECT * FROM (
+        SELECT sequence_number, remove_at, LENGTH(body), 1
+        FROM archive FORCE INDEX (archive_export)
+        WHERE export_batch IS NULL -- fence: sealed
+          AND remove_at >= :since
+          AND remove_at <= :until
+        ORDER BY export_batch, remove_at
+        LIMIT :limit
+    ) AS of_older_servers
+) AS unsealed
+ORDER BY remove_at
+LIMIT :limit;
 
--- seal: put messages that this transaction has locked into a batch
+-- seal: put messages into a batch
+UPDATE archive_seal FORCE INDEX (PRIMARY)
+SET export_batch = :batch
+WHERE sequence_number @in(:numbers);
+
+-- seal_older: put messages that an older server archived into a batch
 UPDATE archive FORCE INDEX (PRIMARY)
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
--- batch_numbers: the messages of a batch, and the time since each ended
-SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
+-- batch_messages: the messages of a batch; older servers write its number into the archive
+SELECT sequence_number FROM archive_seal FORCE INDEX (archive_seal_batch) WHERE export_batch = :number
+UNION ALL
+SELECT sequence_number FROM archive FORCE INDEX (archive_export) WHERE export_batch = :number;
 
--- batch_digests: the digests of the messages of a batch by ascending number, and the time since each ended
+-- archived_numbers: archived messages, and the time since each ended
+SELECT sequence_number, @now - settled_at FROM archive FORCE INDEX (PRIMARY) WHERE sequence_number @in(:numbers);
+
+-- archived_digests: the digests of archived messages by ascending number, and the time since each ended
 SELECT @row_digest, @now - settled_at
-FROM archive FORCE INDEX (archive_export)
-WHERE export_batch = :number
+FROM archive FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
 
 -- delete_expired_batches: delete records of batches that were removed long ago

@@ -472,8 +472,14 @@ unarchived AS (
     SET unarchived = accepted_count.unarchived + excluded.unarchived
 ),
 archived AS (
-    INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
-    SELECT @archived, queue, outcome, now, now + retention
+    INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at, export_batch)
+    SELECT @archived, queue, outcome, now, now + retention, 0
+    FROM removed
+    WHERE retention > 0
+),
+unsealed AS (
+    INSERT INTO archive_seal (sequence_number, remove_at)
+    SELECT sequence_number, now + retention
     FROM removed
     WHERE retention > 0
 ),

@@ -1,6 +1,6 @@
 """Archive batches in named statements, the same for every engine."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -74,9 +74,10 @@ class ArchiveRecords:
             if version not in DIGEST_STATEMENTS:
                 # Sealed by a newer server: this one cannot verify the copy.
                 return TrimResult.DIFFERS
-            result = trim_result(copy, digest, await _batch_content(session, copy.number, version), TOMBSTONE_RETENTION)
+            numbers = await _batch_messages(session, copy.number)
+            result = trim_result(copy, digest, await _contents(session, numbers, version), TOMBSTONE_RETENTION)
             if result is TrimResult.TRIMMED:
-                await _remove(session, copy.number, RemovalCause.TRIMMED)
+                await _remove(session, copy.number, numbers, RemovalCause.TRIMMED)
             return result
 
         return await self._database.transaction(work)
@@ -107,42 +108,52 @@ async def _seal(
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
     found_rows = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
-    chosen = found_rows[: count_that_fit((body_bytes for *_, body_bytes in found_rows), limits.max_body_bytes)]
+    chosen = found_rows[: count_that_fit((body_bytes for _, _, body_bytes, _ in found_rows), limits.max_body_bytes)]
     if not chosen:
         return None
-    numbers = [number for number, *_ in chosen]
     ((number, now),) = await session.fetch("next_batch")
-    await session.change("seal", numbers=numbers, batch=number)
-    sealed = await _batch_content(session, number, version)
-    remove_at = max(remove_at for _, remove_at, _ in chosen)
+    messages = [message for message, *_ in chosen]
+    await session.change("seal", numbers=messages, batch=number)
+    if older := [message for message, *_, is_older in chosen if is_older]:
+        await session.change("seal_older", numbers=older, batch=number)
+    sealed = await _contents(session, messages, version)
+    remove_at = max(remove_at for _, remove_at, *_ in chosen)
     batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
     await session.change("add_batch", **asdict(batch))
     return batch
 
 
-async def _batch_content(session: SqlSession, number: int, version: int) -> BatchContents:
-    """Count and digest the rows that a batch has in the archive now."""
+async def _batch_messages(session: SqlSession, number: int) -> list[int]:
+    return [message for (message,) in await session.fetch("batch_messages", number=number)]
+
+
+async def _contents(session: SqlSession, numbers: Sequence[int], version: int) -> BatchContents:
+    """Count and digest those of these messages that are in the archive now."""
     statement, digest = DIGEST_STATEMENTS[version]
-    found_rows = await session.fetch(statement, number=number)
+    found_rows: Sequence[rows.Row] = await session.fetch(statement, numbers=numbers) if numbers else ()
     youngest = min((age for _, age in found_rows), default=0)
     return BatchContents(len(found_rows), digest(value for value, _ in found_rows), youngest)
 
 
 DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
-    DigestVersion.NUMBERS: ("batch_numbers", digest_of_numbers),
-    DigestVersion.ROWS: ("batch_digests", digest_of_rows),
+    DigestVersion.NUMBERS: ("archived_numbers", digest_of_numbers),
+    DigestVersion.ROWS: ("archived_digests", digest_of_rows),
 }
 """For each digest version: the statement that reads its input, and the function that computes the digest."""
 
 
 async def _remove_expired_batch(session: SqlSession) -> int | None:
     """Remove one expired batch. Return how many messages were removed, or None if no batch has expired."""
-    found_rows = await session.fetch("expired_batch")
-    return await _remove(session, found_rows[0][0], RemovalCause.EXPIRED) if found_rows else None
+    found_rows = await session.fetch("expired_batch") or await session.fetch("unfinished_batch")
+    if not found_rows:
+        return None
+    ((number,),) = found_rows
+    return await _remove(session, number, await _batch_messages(session, number), RemovalCause.EXPIRED)
 
 
-async def _remove(session: SqlSession, number: int, cause: RemovalCause) -> int:
+async def _remove(session: SqlSession, number: int, numbers: Sequence[int], cause: RemovalCause) -> int:
     """Remove the messages of a batch that this transaction has locked. Return how many were removed."""
-    removed = await session.change("delete_batch", number=number)
+    removed = await session.change("delete_archived", numbers=numbers) if numbers else 0
+    await session.change("delete_seals", number=number)
     await session.change("mark_batch_removed", number=number, removal=cause.value)
     return removed

@@ -166,11 +166,17 @@ WHERE sequence_number @in(:numbers)
 @skip_locked;
 
 -- archive_messages: copy messages into the archive, each with its lock token if it has one
-INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at)
-SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention
+INSERT INTO archive (@archived, queue, outcome, settled_at, remove_at, export_batch)
+SELECT @m.archived, :queue, :outcome, clock.now, clock.now + :retention, 0
 FROM message AS m
 CROSS JOIN (SELECT @now AS now) AS clock
 WHERE m.sequence_number @in(:numbers);
+
+-- add_unsealed: note that messages of the archive are not sealed yet
+INSERT INTO archive_seal (sequence_number, remove_at)
+SELECT sequence_number, remove_at
+FROM archive
+WHERE sequence_number @in(:numbers);
 
 -- count_unarchived: count messages that leave their queue without a row in the archive
 INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
@@ -326,36 +332,76 @@ WHERE deleted_at <= @now - :retention
 
 -- first_unsealed: the unsealed message with the earliest removal time, from some time on
 SELECT sequence_number, remove_at, @now - settled_at
-FROM archive
-WHERE export_batch IS NULL
-  AND remove_at >= :since
-ORDER BY export_batch, remove_at
+FROM (
+    SELECT * FROM (
+        SELECT s.sequence_number, s.remove_at,
+            COALESCE((SELECT settled_at FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS settled_at
+        FROM archive_seal AS s
+        WHERE s.export_batch IS NULL
+          AND s.remove_at >= :since
+        ORDER BY s.export_batch, s.remove_at
+        LIMIT 1
+    ) AS noted
+    UNION ALL
+    SELECT * FROM (
+        SELECT sequence_number, remove_at, settled_at
+        FROM archive
+        WHERE export_batch IS NULL
+          AND remove_at >= :since
+        ORDER BY export_batch, remove_at
+        LIMIT 1
+    ) AS of_older_servers
+) AS unsealed
+ORDER BY remove_at
 LIMIT 1;
 
 -- try_lock_sealing: lock the one row that every database has, unless another transaction has locked it now
 SELECT version_num FROM alembic_version @skip_locked;
 
--- unsealed: unsealed messages to be removed within a span of time; locks them until the transaction ends
-SELECT sequence_number, remove_at, LENGTH(body)
-FROM archive
-WHERE export_batch IS NULL  -- fence: sealed
-  AND remove_at >= :since
-  AND remove_at <= :until
-ORDER BY export_batch, remove_at
-LIMIT :limit
-@skip_locked;
+-- unsealed: unsealed messages to be removed within a span of time, the bytes of each, and 1 if an older server archived it
+SELECT *
+FROM (
+    SELECT * FROM (
+        SELECT s.sequence_number, s.remove_at,
+            COALESCE((SELECT LENGTH(body) FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            0 AS is_older
+        FROM archive_seal AS s
+        WHERE s.export_batch IS NULL  -- fence: sealed
+          AND s.remove_at >= :since
+          AND s.remove_at <= :until
+        ORDER BY s.export_batch, s.remove_at
+        LIMIT :limit
+    ) AS noted
+    UNION ALL
+    SELECT * FROM (
+        SELECT sequence_number, remove_at, LENGTH(body), 1
+        FROM archive
+        WHERE export_batch IS NULL  -- fence: sealed
+          AND remove_at >= :since
+          AND remove_at <= :until
+        ORDER BY export_batch, remove_at
+        LIMIT :limit
+    ) AS of_older_servers
+) AS unsealed
+ORDER BY remove_at
+LIMIT :limit;
 
 -- next_batch: the number that follows the last one
 SELECT COALESCE(MAX(number), 0) + 1, @now FROM export_batch;
 
--- seal: put messages that this transaction has locked into a batch
+-- seal: put messages into a batch
+UPDATE archive_seal
+SET export_batch = :batch
+WHERE sequence_number @in(:numbers);
+
+-- seal_older: put messages that an older server archived into a batch
 UPDATE archive
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
 -- add_batch: store the record of a batch
-INSERT INTO export_batch (@batch)
-VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal, :digest_version);
+INSERT INTO export_batch (@batch, rows_until)
+VALUES (:number, :row_count, :digest, :sealed_at, :remove_at, :removed_at, :removal, :digest_version, :remove_at);
 
 -- batches: sealed batches by number
 SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :limit;
@@ -363,14 +409,19 @@ SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :lim
 -- batch_for_update: when a batch was removed (null if it was not), and its digest; locked until the transaction ends
 SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
 
--- batch_numbers: the messages of a batch, and the time since each ended
-SELECT sequence_number, @now - settled_at FROM archive WHERE export_batch = :number;
+-- batch_messages: the messages of a batch; older servers write its number into the archive
+SELECT sequence_number FROM archive_seal WHERE export_batch = :number
+UNION ALL
+SELECT sequence_number FROM archive WHERE export_batch = :number;
 
--- batch_digests: the digests of the messages of a batch by ascending number, and the time since each ended
+-- archived_numbers: archived messages, and the time since each ended
+SELECT sequence_number, @now - settled_at FROM archive WHERE sequence_number @in(:numbers);
+
+-- archived_digests: the digests of archived messages by ascending number, and the time since each ended
 SELECT @row_digest, @now - settled_at
 FROM archive
-WHERE export_batch = :number
-ORDER BY +sequence_number;
+WHERE sequence_number @in(:numbers)
+ORDER BY sequence_number;
 
 -- expired_batch: a batch past its time whose messages are not removed yet; locked until the transaction ends
 SELECT number
@@ -381,13 +432,26 @@ ORDER BY removed_at, remove_at
 LIMIT 1
 @skip_locked;
 
--- delete_batch: remove the messages of a batch
-DELETE FROM archive WHERE export_batch = :number;
+-- unfinished_batch: the same, for a batch that an older server has recorded as removed
+SELECT number
+FROM export_batch
+WHERE rows_until IS NOT NULL
+  AND rows_until <= @now  -- fence: time
+ORDER BY rows_until
+LIMIT 1
+@skip_locked;
+
+-- delete_archived: remove messages from the archive
+DELETE FROM archive WHERE sequence_number @in(:numbers);
+
+-- delete_seals: forget which messages were in a batch
+DELETE FROM archive_seal WHERE export_batch = :number;
 
 -- mark_batch_removed: record that a batch was removed, and why
 UPDATE export_batch
 SET removed_at = @now,
-    removal = :removal
+    removal = :removal,
+    rows_until = NULL
 WHERE number = :number;
 
 -- delete_expired_batches: delete records of batches that were removed long ago

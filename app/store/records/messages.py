@@ -213,6 +213,7 @@ async def _archive_and_delete(
         await session.change(
             "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
         )
+        await session.change("add_unsealed", numbers=numbers)
     else:
         await session.change("count_unarchived", numbers=numbers, queue=queue)
     await session.change("delete_messages", numbers=numbers)

@@ -110,6 +110,7 @@ def remove(transaction: Transaction, removal: Removal) -> bool:
             outcome=removal.outcome.value,
             retention=removal.retention,
         )
+        transaction.execute("add_unsealed", numbers=numbers)
     else:
         transaction.execute("count_unarchived", numbers=numbers, queue=removal.queue)
     if removal.retention < TOMBSTONE_RETENTION:
