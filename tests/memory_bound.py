@@ -17,8 +17,8 @@ COPIES = 3
 VOLATILE_COPIES = 2
 """Copies of a volatile message: in the buffer, and in a statement."""
 
-REQUESTS = 4
-"""Copies of the largest request while it is decoded."""
+REQUESTS = 14
+"""The largest request while it is decoded, and while a long name or value in it is refused: four bytes a character."""
 
 
 def max_resident_bytes(settings: Settings) -> int:

@@ -40,7 +40,7 @@ ALL_OPTIONS: dict[str, Any] = {
         "from": [{"namespaceSelector": {"matchLabels": {"team": "orders"}}}],
         "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "postgresql"}}}], "ports": [{"port": 5432}]}],
     },
-    "resources": {"limits": {"memory": "2Gi"}},
+    "resources": {"limits": {"memory": "2304Mi"}},
     "podAnnotations": {"example.com/note": "yes"},
     "podLabels": {"example.com/tier": "middle"},
     "nodeSelector": {"kubernetes.io/os": "linux"},

@@ -60,11 +60,17 @@ def attacks(largest: int) -> dict[str, Attack]:
         "pages through a filter": Attack(5, filtered),
         "pages of large properties": Attack(5, request("GET", "/v1/queues/wide/messages?limit=1000")),
         "batches of tiny entries": Attack(15, request("POST", "/v1/queues/sent/messages/batch", tiny_entries())),
+        "long names that are refused": Attack(5, request("POST", "/v1/queues/sent/messages", long_name(largest))),
         "deep JSON": Attack(10, request("POST", "/v1/queues/sent/messages", nested)),
         "heads without an end": Attack(20, request("GET", "/livez", b"", *fields)[:-2]),
         "waiting receives with more behind": Attack(40, waiting + request("GET", "/livez") * 8000),
         "small requests, never read": Attack(20, request("GET", "/metrics") * 8000),
     }
+
+
+def long_name(size: int) -> bytes:
+    """A send with a member that no message has. Its name takes four bytes a character in Python."""
+    return b'{"' + "😀".encode() + b"x" * (size - KIB) + b'": 1}'
 
 
 def chunked(body: bytes) -> bytes:

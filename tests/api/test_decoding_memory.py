@@ -1,0 +1,44 @@
+"""Decoding a request takes no more memory than docs/deploy.md counts for it, whatever the request says."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from app.api.http.decoding import body_decoder
+from app.domain.refusals import InvalidRequest
+from app.wire.keys import CreateKey
+from app.wire.sending import SendMessage
+from tests.memory_bound import MIB, REQUESTS
+
+SIZE = MIB
+CHARACTER = "😀"
+"""One character of four bytes makes Python store four bytes for each character of a text."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "before", "after"),
+    [
+        (SendMessage, '{"durability": "', '"}'),
+        (SendMessage, '{"message_id": "', '"}'),
+        (SendMessage, '{"priority": "', '"}'),
+        (SendMessage, '{"', '": 1}'),
+        (CreateKey, '{"principal": "a", "rights": ["', '"]}'),
+        (CreateKey, '{"principal": "', '"}'),
+    ],
+)
+def test_the_refusal_of_a_long_name_or_value_takes_a_bounded_multiple_of_the_body(
+    shape: Any, before: str, after: str
+) -> None:
+    body = f"{before}{CHARACTER}{'a' * SIZE}{after}".encode()
+    decode = body_decoder(shape)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest):
+            decode(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak / len(body) < REQUESTS
