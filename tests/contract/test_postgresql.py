@@ -323,10 +323,11 @@ class CancelsAfterFetch:
 async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    """It had served one of two messages. The server has rolled that back with the rest."""
+    """Its scan above the floor has found nothing. The server cancels the one below, and rolls the attempt back."""
     await store_fixture.send(queue, b"body")
     one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanFloors()
-    floors._floors[queue.id] = ScanFloor(time.monotonic(), 0)
+    floor = floors._floors[queue.id] = ScanFloor(time.monotonic(), 0)
+    floor.positions = [(await store_fixture.store.now() + HOUR, 0)] * len(floor.positions)
 
     async def work(session: PostgresqlSession) -> AttemptResult[list[Message]]:
         cancelled: Any = CancelsAfterFetch(session)
