@@ -1,4 +1,4 @@
-"""Decoding a request takes no more memory than docs/deploy.md counts for it, whatever the request says."""
+"""Decoding a request takes no more memory than docs/deploy.md counts for it."""
 
 from __future__ import annotations
 
