@@ -49,7 +49,7 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
 def test_a_key_in_the_database_has_the_limits_of_the_operation(
     tmp_path: Path, option: str, value: str, fault: str
 ) -> None:
-    done = run_peeklock("key", "create", "--principal", "somebody", option, value, directory=tmp_path)
+    done = run_peeklock("key", "create", "--principal", "warehouse", option, value, directory=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"invalid-request: {fault}")
 
