@@ -28,6 +28,24 @@ from tests.contract.store_fixture import (
 )
 from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS
 
+REQUESTS = [("worker", MINUTE), (None, HOUR), ("worker", MINUTE), ("other", MINUTE), (None, MINUTE)]
+
+
+@pytest.mark.parametrize("first", range(len(REQUESTS)))
+async def test_concurrent_claims_keep_their_own_receivers_and_durations(
+    store_fixture: StoreFixture, queue: Queue, first: int
+) -> None:
+    requests = (REQUESTS[first:] + REQUESTS[:first])[:3]
+    await store_fixture.send(queue, b"1", b"2", b"3")
+    claims = [
+        store_fixture.claim(queue, 1, receiver_id=receiver, lock_duration=duration) for receiver, duration in requests
+    ]
+    for (receiver, duration), (message,) in zip(requests, await asyncio.gather(*claims), strict=True):
+        assert message.receiver_id == receiver
+        assert message.locked_until is not None
+        assert message.last_delivered_at is not None
+        assert message.locked_until - message.last_delivered_at == duration
+
 
 @pytest.mark.behaviour("S2.2", "S2.12", "S3.14", "S0.3")
 async def test_a_claimed_message_carries_its_lock(store_fixture: StoreFixture, queue: Queue) -> None:

@@ -186,6 +186,33 @@ async def test_properties_change_only_on_request(
     assert again.envelope.properties == kept
 
 
+CHANGES = [
+    {"last_failure": "timeout"},
+    {"delay": MINUTE, "state": MessageState.SCHEDULED},
+    {"last_failure": "timeout", "failures": 0},
+    {"properties": b'{"key":1}'},
+    {"state": MessageState.DEAD_LETTERED, "outcome": Outcome.DEAD_LETTERED, "dead_letter_reason": "why"},
+]
+
+
+@pytest.mark.parametrize("first", range(len(CHANGES)))
+async def test_moves_of_one_call_keep_their_own_fields(store_fixture: StoreFixture, queue: Queue, first: int) -> None:
+    changes = (CHANGES[first:] + CHANGES[:first])[:3]
+    await store_fixture.send(queue, *(b"body" for _ in changes))
+    moves = [
+        abandonment(message, **change)
+        for message, change in zip(await store_fixture.claim(queue, 3), changes, strict=True)
+    ]
+    assert await store_fixture.store.move(moves) == [True] * 3
+    for move in moves:
+        message = await store_fixture.store.read(queue.id, move.token.sequence_number)
+        assert message is not None
+        assert (message.state, message.failure_count) == (move.state, move.failures)
+        assert (message.last_failure, message.dead_letter_reason) == (move.last_failure, move.dead_letter_reason)
+        assert message.envelope.properties == (move.properties or b"")
+        assert (message.available_at > message.enqueued_at) == (move.delay is not None)
+
+
 # ---- one effect ------------------------------------------------------------------------------------------------------
 
 

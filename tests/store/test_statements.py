@@ -87,11 +87,21 @@ def test_a_statement_over_entries_has_a_form_for_a_single_one() -> None:
     many, one = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
     assert (many.name, one.name) == ("first", "first_one")
     assert many.text == (
-        "SELECT entry.entry_index\nFROM unnest(:a::bigint[], :b::text[]) WITH ORDINALITY AS entry (a, b, entry_index)\nWHERE entry.a = 1"
+        "SELECT entry.entry_index\nFROM (SELECT "
+        "CASE cardinality(:a::bigint[]) WHEN 1 THEN (:a::bigint[])[1] ELSE a END AS a, "
+        "CASE cardinality(:b::text[]) WHEN 1 THEN (:b::text[])[1] ELSE b END AS b, "
+        "entry_index FROM unnest(:a::bigint[], :b::text[]) WITH ORDINALITY AS unnested (a, b, entry_index)) AS entry\n"
+        "WHERE entry.a = 1"
     )
     assert one.text == (
         "SELECT entry.entry_index\nFROM (SELECT :a::bigint AS a, :b::text AS b, 1 AS entry_index) AS entry\nWHERE entry.a = 1"
     )
+
+
+def test_a_table_of_entries_alone_has_no_second_form() -> None:
+    (only,) = parse(ENTRIES.replace("@entries", "@table"), DIALECTS[Engine.POSTGRESQL])
+    many, _ = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
+    assert only == many
 
 
 def test_a_cast_is_no_parameter() -> None:

@@ -12,6 +12,7 @@ from app.domain.settlement import SECRET_BYTES, LockToken
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
+from app.store.postgresql.entries import short_array
 from app.store.postgresql.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
 from app.store.records import message_rows
 from app.store.records.database import SqlSession
@@ -195,8 +196,8 @@ async def _fetch(
         floor_time=[time for time, _ in positions],
         floor_number=[number for _, number in positions],
         secrets=token_bytes(SECRET_BYTES * len(claims)),
-        lock_duration=[claim.lock_duration for claim in claims],
-        receiver_id=[claim.receiver_id for claim in claims],
+        lock_duration=short_array([claim.lock_duration for claim in claims]),
+        receiver_id=short_array([claim.receiver_id for claim in claims]),
         budget=batch.budget(),
     )
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import itemgetter
-from typing import Any
 
 from msgspec.structs import replace
 
 from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
-from app.store.postgresql.entries import fetch_entries
+from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.records import message_rows, rows
 from app.store.records.database import SqlSession
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
@@ -46,13 +45,13 @@ async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
     """Return the receipts that are known of these drafts with different ids, by index."""
-    windows = [draft.duplicate_window for draft in drafts.values()]
+    columns = (*message_rows.DRAFT_COLUMNS, "duplicate_window")
+    entries = [(*message_rows.draft_row(draft), draft.duplicate_window) for draft in drafts.values()]
     queue_ids = _distinct_queue_ids(drafts.values())
     try:
         stored = await session.fetch(
             "send_unless_repeated",
-            **_draft_columns(drafts.values()),
-            duplicate_window=windows,
+            **entry_columns(columns, entries),
             distinct_queue_ids=queue_ids,
         )
     except LockWaitTimeout as error:
@@ -94,7 +93,3 @@ def _with_duplicates(drafts: Sequence[Draft], receipts: dict[int, Receipt]) -> l
         receipts[index] if index in receipts else replace(by_key[message_id_key(draft)], duplicate=True)
         for index, draft in enumerate(drafts)
     ]
-
-
-def _draft_columns(drafts: Iterable[Draft]) -> dict[str, Any]:
-    return dict(zip(message_rows.DRAFT_COLUMNS, zip(*map(message_rows.draft_row, drafts), strict=True), strict=True))

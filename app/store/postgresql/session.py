@@ -164,9 +164,6 @@ async def connect(server_address: Address, answer_seconds: float = ANSWER_SECOND
     return connection
 
 
-ARRAY_TYPES = (list, tuple)
-
-
 class PreparedStatement:
     """A named statement in the driver's form."""
 
@@ -177,14 +174,7 @@ class PreparedStatement:
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the values in the order in which the text numbers them."""
-        return [_without_nulls(values[name]) for name in self.names]
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return the value, or an empty array for a column of nulls: `unnest` fills it up with nulls at no cost."""
-    if type(value) in ARRAY_TYPES and value and value[0] is None and value.count(None) == len(value):
-        return ()
-    return value
+        return [values[name] for name in self.names]
 
 
 class PostgresqlSession:

@@ -28,14 +28,10 @@ WITH stored AS (
         0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body,
         draft.content_digest
     FROM (SELECT @now AS now) AS clock
-    CROSS JOIN unnest(
-        :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
-        :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
-        :body_kind::smallint[], :body::bytea[], :content_digest::bytea[]
-    ) WITH ORDINALITY AS draft (
-        queue_id, priority, available_at, delay, ttl, message_id, group_id, headers, properties, body_kind, body,
-        content_digest, entry_index
-    )
+    CROSS JOIN @table(
+        queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
+        group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea
+    ) AS draft
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     WHERE NOT EXISTS (
         SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
@@ -102,17 +98,14 @@ draft AS MATERIALIZED (
     SELECT
         nextval('message_sequence_number_seq') AS sequence_number,
         CASE WHEN due.at > clock.now THEN 3 ELSE 1 END AS state,
-        clock.now, due.at AS available_at, due.at + entry.ttl AS expires_at, entry.*
+        clock.now, due.at AS due_at, due.at + entry.ttl AS expires_at, entry.*
     FROM clock
-    CROSS JOIN unnest(
-        :queue_id::int[], :priority::smallint[], :available_at::bigint[], :delay::bigint[], :ttl::bigint[],
-        :message_id::text[], :group_id::text[], :headers::text[], :properties::text[],
-        :body_kind::smallint[], :body::bytea[], :content_digest::bytea[], :duplicate_window::bigint[]
-    ) WITH ORDINALITY AS entry (
-        queue_id, priority, requested_available_at, delay, ttl, message_id, group_id, headers, properties,
-        body_kind, body, content_digest, duplicate_window, entry_index
-    )
-    CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.requested_available_at, clock.now + entry.delay) AS at) AS due
+    CROSS JOIN @table(
+        queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
+        group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea,
+        duplicate_window bigint
+    ) AS entry
+    CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.available_at, clock.now + entry.delay) AS at) AS due
     WHERE NOT EXISTS (
         SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
         WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = required.id)
@@ -140,7 +133,7 @@ stored AS (
         content_digest
     )
     SELECT
-        sequence_number, queue_id, state, 1, priority, now, available_at, expires_at,
+        sequence_number, queue_id, state, 1, priority, now, due_at, expires_at,
         0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
@@ -240,9 +233,9 @@ UPDATE message AS m SET
     home_state = 1,
     delivery_count = m.delivery_count + 1,
     lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
-    locked_until = clock.now + (:lock_duration::bigint[])[next.slot],
+    locked_until = clock.now + (:lock_duration::bigint[])[least(next.slot, cardinality(:lock_duration::bigint[]))],
     lock_generation = 0,
-    receiver_id = (:receiver_id::text[])[next.slot],
+    receiver_id = (:receiver_id::text[])[least(next.slot, cardinality(:receiver_id::text[]))],
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
 FROM clock, scan, next

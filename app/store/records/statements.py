@@ -18,10 +18,12 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@inline_message`     `@message` with null for a large body and properties, followed by the weight; MySQL only
 `@m.weight`           the bytes that a message of `m` counts for, computed as `weight_of` does
 `@metadata_of(name)`  the statement of this name in the same file, with `@metadata` instead of `@message`
+`@table(a int, b text) AS t`
+                      a table of these columns and `entry_index`, from arrays as `entry_columns` makes them: one array
+                      of a single value stands for a column of equal values; PostgreSQL only
 `@entries(a int, b text) AS t`
-                      the values of many callers as a table of these columns and `entry_index`, from arrays; PostgreSQL
-                      only. The block defines two statements. The second one has `_one` after its name and takes the
-                      values of a single caller as scalars.
+                      the same for the values of many callers. The block defines two statements. The second one has
+                      `_one` after its name and takes the values of a single caller as scalars.
 """
 
 import re
@@ -95,7 +97,7 @@ COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
 METADATA_MACRO = re.compile(r"@metadata_of\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
-ENTRIES_MACRO = re.compile(r"@entries\(([^()]*)\) AS ([a-z]+)\b")
+TABLE_MACRO = re.compile(r"@(?:entries|table)\(([^()]*)\) AS ([a-z]+)\b")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 BLOCK_MACRO = re.compile(r"@[a-z][a-z_0-9]*")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
@@ -151,23 +153,28 @@ def _expand(body: str, by_name: Mapping[str, str]) -> str:
 
 def _forms(name: str, body: str) -> list[tuple[str, str]]:
     """Return the name and body of a statement and, if it has `@entries`, of its form for a single caller."""
-    if not ENTRIES_MACRO.search(body):
-        return [(name, body)]
-    return [(name, ENTRIES_MACRO.sub(_entries, body)), (f"{name}_one", ENTRIES_MACRO.sub(_single_entry, body))]
+    many = (name, TABLE_MACRO.sub(_table, body))
+    return [many, (f"{name}_one", TABLE_MACRO.sub(_single_entry, body))] if "@entries(" in body else [many]
 
 
-def _entries(macro: re.Match[str]) -> str:
-    columns = _entry_columns(macro)
+def _table(macro: re.Match[str]) -> str:
+    columns = _table_columns(macro)
     arrays = ", ".join(f":{name}::{kind}[]" for name, kind in columns)
-    return f"unnest({arrays}) WITH ORDINALITY AS {macro[2]} ({', '.join(name for name, _ in columns)}, entry_index)"
+    names = ", ".join(name for name, _ in columns)
+    values = ", ".join(
+        f"CASE cardinality(:{name}::{kind}[]) WHEN 1 THEN (:{name}::{kind}[])[1] ELSE {name} END AS {name}"
+        for name, kind in columns
+    )
+    unnested = f"unnest({arrays}) WITH ORDINALITY AS unnested ({names}, entry_index)"
+    return f"(SELECT {values}, entry_index FROM {unnested}) AS {macro[2]}"
 
 
 def _single_entry(macro: re.Match[str]) -> str:
-    values = ", ".join(f":{name}::{kind} AS {name}" for name, kind in _entry_columns(macro))
+    values = ", ".join(f":{name}::{kind} AS {name}" for name, kind in _table_columns(macro))
     return f"(SELECT {values}, 1 AS entry_index) AS {macro[2]}"
 
 
-def _entry_columns(macro: re.Match[str]) -> list[tuple[str, str]]:
+def _table_columns(macro: re.Match[str]) -> list[tuple[str, str]]:
     return [(name, kind) for name, kind in map(str.split, macro[1].split(","))]
 
 
