@@ -6,7 +6,7 @@ from typing import Any
 from app.api.endpoints.cloudevents import event_message, is_event
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
 from app.api.http.asgi import Headers
-from app.api.http.decoding import body_decoder
+from app.api.http.decoding import entry_decoder
 from app.api.http.operation import operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request, invalid_header
@@ -31,7 +31,7 @@ from app.wire.sending import (
 )
 
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
-_decode_message = body_decoder(SendMessage)
+_decode_message = entry_decoder(SendMessage)
 SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.api.endpoints.lock_actions import lock_duration, settlement_request
-from app.api.http.decoding import body_decoder
+from app.api.http.decoding import entry_decoder
 from app.broker.settle import SettlementRequest
 from app.domain.instant import Duration
 from app.domain.queue import Queue
@@ -14,7 +14,7 @@ from app.domain.settlement import LockToken
 from app.wire.field_types import LockTokenText
 from app.wire.settlements import RenewSettlement, Settlement
 
-_decode_settlement = body_decoder(Settlement)
+_decode_settlement = entry_decoder(Settlement)
 
 
 class LockRenewal(msgspec.Struct, frozen=True):

@@ -24,6 +24,9 @@ TAIL_BYTES = 64
 ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
 
+DECODING_ERRORS = (UnicodeDecodeError, RecursionError, msgspec.DecodeError)
+"""What decoding JSON may raise."""
+
 INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -43,14 +46,22 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
             _check_encoding(raw)
             count_lists(raw)
             return decode(raw or b"{}")
-        except UnicodeDecodeError:
-            raise InvalidRequest(field_errors=[FieldError("", "The body is not UTF-8.")]) from None
-        except RecursionError:
-            raise InvalidRequest(field_errors=[FieldError("", "The body is nested too deeply.")]) from None
-        except msgspec.ValidationError as error:
-            raise invalid_request(error) from None
-        except msgspec.DecodeError as error:
-            raise _lone_surrogate(raw) or invalid_request(error) from None
+        except DECODING_ERRORS as error:
+            raise _invalid_json(raw, error) from None
+
+    return decoded
+
+
+@cache
+def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
+    """Return the decoder of an entry of a list. The encoding of the entry has been checked with that of its body."""
+    decode = msgspec.json.Decoder(shape).decode
+
+    def decoded(raw: bytes) -> Any:
+        try:
+            return decode(raw)
+        except DECODING_ERRORS as error:
+            raise _invalid_json(raw, error) from None
 
     return decoded
 
@@ -60,7 +71,7 @@ def is_json(raw: bytes) -> bool:
     try:
         _check_encoding(raw)
         msgspec.json.decode(raw, type=msgspec.Raw)
-    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError):
+    except DECODING_ERRORS:
         return False
     return True
 
@@ -71,6 +82,8 @@ def entry_counter(shape: Any) -> Callable[[Any], int]:
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
         return lambda body: 0
     lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list_of_objects(field.type)]
+    if not lists:
+        return lambda body: 0
 
     def count(body: Any) -> int:
         values = [getattr(body, name) for name in lists]
@@ -125,6 +138,17 @@ def _check_encoding(raw: bytes) -> None:
     decoder, view = UTF8(), memoryview(raw)
     for start in range(0, len(raw), ENCODING_BLOCK_BYTES):
         decoder.decode(view[start : start + ENCODING_BLOCK_BYTES], final=start + ENCODING_BLOCK_BYTES >= len(raw))
+
+
+def _invalid_json(raw: bytes, error: UnicodeDecodeError | RecursionError | msgspec.DecodeError) -> InvalidRequest:
+    """Return the refusal of a body, or of an entry of a list, for one of the `DECODING_ERRORS`."""
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidRequest(field_errors=[FieldError("", "The body is not UTF-8.")])
+    if isinstance(error, RecursionError):
+        return InvalidRequest(field_errors=[FieldError("", "The body is nested too deeply.")])
+    if isinstance(error, msgspec.ValidationError):
+        return invalid_request(error)
+    return _lone_surrogate(raw) or invalid_request(error)
 
 
 def _lone_surrogate(raw: bytes) -> InvalidRequest | None:
