@@ -2,8 +2,8 @@
 
 import asyncio
 import gc
+import os
 import random
-import secrets
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -192,7 +192,7 @@ def _components(
         counters=metrics,
         clock=clock,
         random_fraction=random.random,
-        new_id=partial(secrets.token_hex, 16),
+        new_id=_new_message_id,
         response_limits=ResponseLimits(
             ByteBudget(settings.max_answer_bytes_in_flight, Overloaded), settings.max_answer_bytes
         ),
@@ -247,6 +247,10 @@ def _tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def _new_message_id() -> str:
+    return os.urandom(16).hex()
 
 
 def _request_budget(settings: Settings) -> int:

@@ -22,7 +22,8 @@ def content_digest(message_id: str, group_id: str | None, headers: str | None, b
     """
     # The body is not copied, because this runs for every message.
     identity, kind = message_id.encode(), b"%d" % body_kind
-    group, head = _framed(_octets(group_id)), _framed(_octets(headers))
+    group = b"-" if group_id is None else _framed(group_id.encode())
+    head = b"-" if headers is None else _framed(headers.encode())
     digest = sha256(b"%d:%b%b%b%d:%b%d:" % (len(identity), identity, group, head, len(kind), kind, len(body)))
     digest.update(body)
     return digest.digest()[:CONTENT_DIGEST_BYTES]
@@ -34,12 +35,12 @@ def row_digest(fields: Iterable[Field]) -> str:
     Numbers are in decimal, texts in UTF-8, and bytes in lower-case hexadecimal. A body is replaced by its hexadecimal
     SHA-256.
     """
-    return sha256(b"".join(_framed(_octets(field)) for field in fields)).hexdigest()
+    return sha256(b"".join(_octets(field) for field in fields)).hexdigest()
 
 
 def digest_of_rows(row_digests: Iterable[str]) -> str:
     """Return SHA-256, in hexadecimal, over the digests of rows, each followed by a line feed, in the order given."""
-    return sha256(b"".join(b"%s\n" % digest.encode() for digest in row_digests)).hexdigest()
+    return sha256(b"".join([b"%b\n" % digest.encode() for digest in row_digests])).hexdigest()
 
 
 def digest_of_numbers(sequence_numbers: Iterable[int]) -> str:
@@ -47,11 +48,11 @@ def digest_of_numbers(sequence_numbers: Iterable[int]) -> str:
     return sha256(b"".join(b"%d\n" % number for number in sorted(sequence_numbers))).hexdigest()
 
 
-def _octets(field: Field) -> bytes | None:
+def _octets(field: Field) -> bytes:
     if field is None:
-        return None
-    return field.hex().encode() if isinstance(field, bytes) else str(field).encode()
+        return b"-"
+    return _framed(field.hex().encode() if isinstance(field, bytes) else str(field).encode())
 
 
-def _framed(octets: bytes | None) -> bytes:
-    return b"-" if octets is None else b"%d:%s" % (len(octets), octets)
+def _framed(octets: bytes) -> bytes:
+    return b"%d:%b" % (len(octets), octets)

@@ -17,6 +17,7 @@ def to_wire(instant: Instant) -> str:
     return f"{_format_second(second)}.{fraction:06d}Z"
 
 
+@lru_cache(maxsize=4096)
 def maybe_to_wire(instant: Instant | None) -> str | None:
     """Format an instant, or return None for None."""
     return None if instant is None else to_wire(instant)

@@ -1,6 +1,5 @@
 """Settling on PostgreSQL: entries become parameters of a statement, in the order in which rows are locked."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -60,13 +59,13 @@ def _rounds(numbers: Sequence[int]) -> list[list[int]]:
     """Return the indexes of these numbers in rounds, by ascending number. A round has each number once; most calls need
     a single round."""
     rounds: list[list[int]] = []
-    occurrences: Counter[int] = Counter()
+    occurrences: dict[int, int] = {}
     for index in sorted(range(len(numbers)), key=numbers.__getitem__):
-        number = numbers[index]
-        if occurrences[number] == len(rounds):
+        earlier = occurrences.get(numbers[index], 0)
+        if earlier == len(rounds):
             rounds.append([])
-        rounds[occurrences[number]].append(index)
-        occurrences[number] += 1
+        rounds[earlier].append(index)
+        occurrences[numbers[index]] = earlier + 1
     return rounds
 
 

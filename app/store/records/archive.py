@@ -108,7 +108,7 @@ async def _seal(
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
     found_rows = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
-    chosen = found_rows[: count_that_fit((body_bytes for _, _, body_bytes, _ in found_rows), limits.max_body_bytes)]
+    chosen = found_rows[: count_that_fit([body_bytes for _, _, body_bytes, _ in found_rows], limits.max_body_bytes)]
     if not chosen:
         return None
     ((number, now),) = await session.fetch("next_batch")
@@ -117,7 +117,7 @@ async def _seal(
     if older := [message for message, *_, is_older in chosen if is_older]:
         await session.change("seal_older", numbers=older, batch=number)
     sealed = await _contents(session, messages, version)
-    remove_at = max(remove_at for _, remove_at, *_ in chosen)
+    remove_at = max([remove_at for _, remove_at, *_ in chosen])
     batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
     await session.change("add_batch", **asdict(batch))
     return batch
@@ -131,8 +131,8 @@ async def _contents(session: SqlSession, numbers: Sequence[int], version: int) -
     """Count and digest those of these messages that are in the archive now."""
     statement, digest = DIGEST_STATEMENTS[version]
     found_rows: Sequence[rows.Row] = await session.fetch(statement, numbers=numbers) if numbers else ()
-    youngest = min((age for _, age in found_rows), default=0)
-    return BatchContents(len(found_rows), digest(value for value, _ in found_rows), youngest)
+    youngest = min([age for _, age in found_rows], default=0)
+    return BatchContents(len(found_rows), digest([value for value, _ in found_rows]), youngest)
 
 
 DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {

@@ -218,7 +218,7 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
     `available_at`, `delay` and `ttl` are as the sender gave them. The statement adds the store's clock.
     """
     envelope = draft.envelope
-    headers, body_kind = write_headers(envelope), draft.body_kind.value
+    headers, body_kind = write_headers(envelope), int(draft.body_kind)
     return (
         draft.queue_id,
         draft.priority,
