@@ -139,7 +139,8 @@ class Coalescer(Generic[Entry, Result]):
     def _enqueue(self, entries: list[Entry]) -> _Submission[Entry, Result]:
         if self._closed:
             raise CoalescerClosedError
-        submission: _Submission[Entry, Result] = _Submission(entries, sum(map(self._limits.weigh, entries)))
+        weight = 0 if self._limits is UNWEIGHTED else sum(map(self._limits.weigh, entries))
+        submission: _Submission[Entry, Result] = _Submission(entries, weight)
         if self._waiting_weight and self._waiting_weight + submission.weight > self._limits.max_waiting_weight:
             raise CoalescerFullError
         self._waiting_weight += submission.weight
@@ -226,7 +227,7 @@ class Coalescer(Generic[Entry, Result]):
             self._isolated.extend(batch)
 
     def _deliver_results(self, batch: list[_Submission[Entry, Result]], results: Sequence[Result | Exception]) -> None:
-        entries = sum(len(submission.entries) for submission in batch)
+        entries = sum([len(submission.entries) for submission in batch])
         if len(results) != entries:
             _fail(batch, RuntimeError(f"a run of {entries} entries returned {len(results)} results"))
             return
@@ -239,8 +240,9 @@ class Coalescer(Generic[Entry, Result]):
                 requeued.append(submission)
             elif not submission.resolve(own_results):
                 undelivered.append((submission, own_results))
-        self._waiting_weight += sum(submission.weight for submission in requeued)
-        self._pending.extendleft(reversed(requeued))
+        for submission in reversed(requeued):
+            self._waiting_weight += submission.weight
+            self._pending.appendleft(submission)
         for submission, own_results in undelivered:
             self._report_orphaned(submission, own_results)
 

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Awaitable
 
 from app.api.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
 
@@ -23,14 +24,14 @@ class RequestIdMiddleware:
         request_id = request_id_from(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
 
-        async def send_with_id(event: Event) -> None:
+        def send_with_id(event: Event) -> Awaitable[None]:
             if event["type"] == "http.response.start":
                 # A mounted application may leave out the headers, or send the same ones with each answer.
                 headers = [*event.get("headers", ()), (b"x-request-id", request_id)]
                 if self.is_draining:
                     headers.append((b"connection", b"close"))
                 event = {**event, "headers": headers}
-            await send(event)
+            return send(event)
 
         await self._application(scope, receive, send_with_id)
 

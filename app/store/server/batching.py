@@ -151,7 +151,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         sends = self._deduplicated_sends if any(draft.duplicate_window for draft in drafts) else self._sends
 
         async def store() -> list[Receipt]:
-            with unavailable_when_closed():
+            with unavailable_when_closed:
                 return await sends.submit_all(drafts)
 
         try:
@@ -176,12 +176,12 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def claim(self, claim: Claim) -> list[Message]:
         """See `MessageStore`."""
         claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await claims.submit(claim)
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._claims_by_number.submit((claim, numbers))
 
     async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
@@ -224,32 +224,32 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._lock_reads.submit_all(tokens)
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._tombstone_reads.submit_all(tokens)
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._removals.submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._moves.submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._releases.submit_all(moves)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `MessageStore`."""
-        with unavailable_when_closed():
+        with unavailable_when_closed:
             return await self._extensions.submit_all(extensions)
 
     # ---- store -------------------------------------------------------------------------------------------------------

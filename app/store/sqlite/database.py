@@ -127,7 +127,7 @@ class SqliteDatabase:
         Refuses with `Overloaded`.
         """
         try:
-            with unavailable_when_closed():
+            with unavailable_when_closed:
                 return await self._steps.submit(step)
         except CoalescerFullError as error:
             raise Overloaded from error
