@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from app.domain.instant import Instant
 
 MAX_LIVE_KEYS_PER_PRINCIPAL = 2
@@ -39,8 +41,7 @@ class Grant:
         return name is not None and any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The caller of a request: a name and its grant."""
 
     name: str

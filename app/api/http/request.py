@@ -3,8 +3,9 @@
 import hashlib
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from app.api.http.asgi import Headers, Receive
 from app.api.http.context import AppContext
@@ -36,8 +37,7 @@ class AnyTag:
 ANY_TAG = AnyTag()
 
 
-@dataclass(slots=True)
-class Request(Generic[Body]):
+class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request."""
 
     context: AppContext

@@ -1,6 +1,5 @@
 """What an endpoint answers, and how it is sent as ASGI events."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ WITHOUT_BODY = (204, 304)
 encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body.
 
     `is_shared` means that the server keeps these bytes for every client, so an answer takes no memory of its own.

@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -148,14 +149,15 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `MessageStore`."""
-        sends = self._deduplicated_sends if any(draft.duplicate_window for draft in drafts) else self._sends
+        if any(draft.duplicate_window for draft in drafts):
+            # Only an id that is checked for duplicates can be in use.
+            return await self._retry_while_in_use(partial(self._submit, self._deduplicated_sends, drafts))
+        return await self._submit(self._sends, drafts)
 
-        async def store() -> list[Receipt]:
+    async def _submit(self, sends: Coalescer[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
+        try:
             with unavailable_when_closed:
                 return await sends.submit_all(drafts)
-
-        try:
-            return await self._retry_while_in_use(store)
         except CoalescerFullError as error:
             raise Overloaded from error
 
