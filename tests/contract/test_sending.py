@@ -66,21 +66,27 @@ async def test_receipts_have_ids_times_and_ascending_numbers_in_order(
 VARIANTS = [
     *({"priority": priority} for priority in (4, 4, 9)),
     *({"ttl": ttl} for ttl in (None, HOUR, HOUR)),
-    *({"envelope": Envelope("id", group_id=group)} for group in ("group", None, "group")),
-    *({"envelope": Envelope("id", properties=properties)} for properties in (b"", b'{"key":1}')),
+    *({"delay": delay} for delay in (MINUTE, None, HOUR)),
+    *({"envelope": Envelope(f"in {group}", group_id=group)} for group in ("group", None, "other")),
+    *({"envelope": Envelope(f"with {text!r}", properties=text)} for text in (b"", b'{"key":1}')),
 ]
 """Fields in which drafts differ, with values that repeat and values that are null."""
 
 
+@pytest.mark.parametrize("window", [0, MINUTE])
 @pytest.mark.parametrize("first", range(len(VARIANTS)))
-async def test_drafts_of_one_send_keep_their_own_fields(store_fixture: StoreFixture, queue: Queue, first: int) -> None:
-    drafts = [draft(queue, **fields) for fields in (VARIANTS[first:] + VARIANTS[:first])[:4]]
+async def test_drafts_of_one_send_keep_their_own_fields(
+    store_fixture: StoreFixture, queue: Queue, first: int, window: int
+) -> None:
+    chosen = (VARIANTS[first:] + VARIANTS[:first])[:4]
+    drafts = [draft(queue, duplicate_window=window, **fields) for fields in chosen]
     receipts = await store_fixture.store.send(drafts)
     for one, receipt in zip(drafts, receipts, strict=True):
         stored = await store_fixture.store.read(queue.id, receipt.sequence_number)
         assert stored is not None
         assert (stored.envelope, stored.priority) == (one.envelope, one.priority)
-        assert (stored.expires_at is None) == (one.ttl is None)
+        assert stored.available_at - stored.enqueued_at == (one.delay or 0)
+        assert stored.expires_at == (None if one.ttl is None else stored.available_at + one.ttl)
 
 
 async def test_a_thousand_messages_in_one_send_keep_their_order(store_fixture: StoreFixture, queue: Queue) -> None:
