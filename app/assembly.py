@@ -89,8 +89,10 @@ def assemble_verbs(parts: Components) -> Broker:
         keys=parts.store.keys,
         lock_store=parts.lock_store,
         store_clock=parts.store,
+        store_description=parts.store,
         clock=parts.clock,
         counters=parts.counters,
+        response_limits=parts.response_limits,
     )
 
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
 from app.broker.edit import EditPorts
-from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock
+from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
 from app.broker.receive import ReceivePorts
 from app.broker.redrive import RedrivePorts
 from app.broker.renew import RenewPorts
+from app.broker.response_limits import ResponseLimits
 from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
 from app.broker.trim import TrimPorts
@@ -21,8 +22,8 @@ from app.runtime.clock import Clock
 class Broker:
     """The ports of each family of verbs. A verb takes only those of its family.
 
-    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock, the process's clock or
-    the counters.
+    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock and description, the
+    process's clock, the counters or the limits of responses.
     """
 
     sending: SendPorts
@@ -39,5 +40,7 @@ class Broker:
     keys: ApiKeyStore
     lock_store: LockStoreState
     store_clock: StoreClock
+    store_description: StoreDescription
     clock: Clock
     counters: Counters
+    response_limits: ResponseLimits

@@ -16,11 +16,14 @@ MAX_ENTRIES = 10_000
 
 
 class QueueCache:
-    """Finds queues by name or id. Creates a queue on its first send if the server allows it (`auto_create`)."""
+    """Finds queues by name or id. Creates a queue on its first send if the server allows it (`auto_create`).
+
+    `max_queues` is the limit of this server, None for no limit.
+    """
 
     def __init__(self, queues: QueueStore, clock: Clock, *, auto_create: bool, max_queues: int | None = None) -> None:
         self._queues = queues
-        self._max_queues = max_queues
+        self.max_queues = max_queues
         self._auto_create = auto_create
         self._by_name = Cache(queues.by_name, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
         self._by_id = Cache(queues.by_id, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
@@ -60,7 +63,7 @@ class QueueCache:
 
     async def create(self, name: str, settings: QueueSettings) -> tuple[Queue, bool]:
         """Create the queue as `QueueStore.create` does. Refuses with `TooManyQueues` above the limit of this server."""
-        queue, created = await self._queues.create(name, settings, self._max_queues)
+        queue, created = await self._queues.create(name, settings, self.max_queues)
         if created:
             self.forget(queue)
         return queue, created

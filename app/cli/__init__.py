@@ -3,6 +3,7 @@
 import typer
 
 from app.cli.archive import archive
+from app.cli.capabilities import capabilities
 from app.cli.keys import key
 from app.cli.messages import browse, receive, send
 from app.cli.queues import dead_letter, queue
@@ -19,6 +20,7 @@ app.command(cls=ServeCommand)(serve)
 app.command()(migrate)
 app.command()(openapi)
 app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})(bench)
+app.command()(capabilities)
 app.add_typer(queue, name="queue")
 app.command()(send)
 app.command()(receive)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,10 @@ class Right(StrEnum):
 
 
 ALL_RIGHTS = frozenset(Right)
+
+ANY_RIGHT: Final = "any"
+RequiredRight: TypeAlias = Right | Literal["any"] | None
+"""The right that a call needs. `ANY_RIGHT` is one right on one queue, which every live key holds; None needs no key."""
 
 
 @dataclass(frozen=True, slots=True)

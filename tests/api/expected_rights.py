@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.api.http.operation import Operation
 
 PUBLIC = "needs no key"
+ANY = "any"
 
 RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/messages"): "send",
@@ -34,6 +35,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/keys"): "manage",
     ("GET", "/v1/keys"): "manage",
     ("DELETE", "/v1/keys/{key_id}"): "manage",
+    ("GET", "/v1/capabilities"): ANY,
     ("GET", "/"): PUBLIC,
     ("GET", "/livez"): PUBLIC,
     ("GET", "/readyz"): PUBLIC,
@@ -50,7 +52,7 @@ RIGHTS: dict[tuple[str, str], str] = {
 PAGES = ("/openapi.json", "/docs")
 """The paths, and beginnings of paths, that the document does not describe."""
 
-GUARDED = {route: right for route, right in RIGHTS.items() if right != PUBLIC}
+GUARDED = {route: right for route, right in RIGHTS.items() if right not in (PUBLIC, ANY)}
 PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 
 

@@ -7,7 +7,7 @@ from app.api.http.operation_route import OperationRoute
 from app.api.openapi.document import openapi_document
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, problem
-from tests.api.expected_rights import GUARDED, PAGES, PATH_VALUES, PUBLIC, RIGHTS
+from tests.api.expected_rights import ANY, GUARDED, PAGES, PATH_VALUES, PUBLIC, RIGHTS
 from tests.bounds import bounded
 
 DOCUMENTED_OPERATIONS = {
@@ -42,10 +42,21 @@ def test_the_document_names_the_right_of_each_operation() -> None:
         if RIGHTS[method, path] == PUBLIC:
             assert promise["security"] == []
             assert "Needs no API key." in promise["description"]
+        elif RIGHTS[method, path] == ANY:
+            assert "security" not in promise
+            assert "Needs an API key with any right." in promise["description"]
         else:
             where = "the queue" if "{queue}" in path else "all queues"
             assert "security" not in promise
             assert f"Needs the right `{RIGHTS[method, path]}` on {where}." in promise["description"]
+
+
+@pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == ANY])
+async def test_any_key_is_enough_for_these_paths(api_with_keys: ApiServer, path: str) -> None:
+    problem(await api_with_keys.http.get(path), 401, "unauthenticated")
+    for right in Right:
+        key = await api_with_keys.new_key(right, patterns=("one-queue",), principal=right)
+        assert (await api_with_keys.http.get(path, headers=bearer(key))).status_code == 200
 
 
 @each_operation

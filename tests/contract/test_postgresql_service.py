@@ -127,13 +127,14 @@ async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(p
 @pytest.mark.parametrize("setting", ["synchronous_commit"])
 async def test_unsafe_server_settings_are_reported(postgres_url: str, setting: str) -> None:
     async with opened(f"{postgres_url}?{setting}=off") as store:
-        assert await store.acquire_exclusive() == [UNSAFE_SETTINGS[setting]]
+        assert await store.acquire_exclusive() == await store.durability_risks() == [UNSAFE_SETTINGS[setting]]
 
 
 async def test_behind_a_pooler_nothing_outlasts_a_transaction(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     url = f"{store_fixture._url}?statement_cache_size=0"
     async with opened(url) as store, opened(url) as other:
         assert await store.acquire_exclusive() == [POOLER_WARNING]
+        assert await store.durability_risks() == []
         assert await other.acquire_exclusive() == [POOLER_WARNING]
         await store.send([draft(queue)])
         (message,) = await other.claim(claim(queue))

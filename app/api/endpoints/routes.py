@@ -1,6 +1,17 @@
 """Every operation of the server, the most frequent ones first."""
 
-from app.api.endpoints import archive, health, index, keys, messages, queues, receiving, sending, settling
+from app.api.endpoints import (
+    archive,
+    capabilities,
+    health,
+    index,
+    keys,
+    messages,
+    queues,
+    receiving,
+    sending,
+    settling,
+)
 from app.api.http.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -32,6 +43,7 @@ OPERATIONS: tuple[Operation, ...] = (
     keys.list_keys,
     keys.revoke_key,
     index.read_index,
+    capabilities.read_capabilities,
     health.check_live,
     health.check_ready,
     health.read_metrics,

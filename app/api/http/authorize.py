@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from app.api.http.asgi import Headers
 from app.api.http.local_access import LocalAccessPolicy
 from app.broker.keys import Authenticator
-from app.domain.access import ANONYMOUS, Principal, Right
+from app.domain.access import ANONYMOUS, ANY_RIGHT, Principal, RequiredRight, Right
 from app.domain.refusals import Forbidden, Unauthenticated
 
 BEARER_PREFIX = b"bearer "
@@ -17,12 +17,12 @@ DEFAULT_RIGHT = Right.MANAGE
 class Authorization:
     """The access check of one operation.
 
-    `right` None means that every client may call it. `authenticator` None means that the server needs no API key;
+    `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None means that the server needs no API key;
     `local_access_policy` then decides which requests are accepted.
     """
 
     authenticator: Authenticator | None
-    right: Right | None
+    right: RequiredRight
     local_access_policy: LocalAccessPolicy
 
     async def check(self, name: str | None, headers: Headers) -> Principal:
@@ -37,7 +37,8 @@ class Authorization:
         )
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
-        authorize(principal, self.right, name)
+        if self.right != ANY_RIGHT:
+            authorize(principal, self.right, name)
         return principal
 
 

@@ -10,7 +10,7 @@ from app.api.http.context import AppContext
 from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.api.http.request import Request
 from app.api.http.response import JSON, Response
-from app.domain.access import Right
+from app.domain.access import RequiredRight
 
 Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 
@@ -19,7 +19,7 @@ Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 class Operation:
     """The declaration of one operation: it drives the requests to it and its part of the OpenAPI document.
 
-    `right` None means that no API key is needed. `responses` maps a status to the struct of its body: None for no body,
+    `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps a status to the struct of its body: None for no body,
     `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
@@ -29,7 +29,7 @@ class Operation:
     endpoint: Endpoint
     method: str
     path: str
-    right: Right | None
+    right: RequiredRight
     tag: str
     responses: Mapping[int, Any]
     body: Any = None
@@ -56,7 +56,7 @@ def operation(
     method: str,
     path: str,
     *,
-    right: Right | None,
+    right: RequiredRight,
     tag: str,
     responses: Mapping[int, Any],
     body: Any = None,

@@ -18,7 +18,9 @@ from app.api.http.operation import Operation
 from app.api.http.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
 from app.api.http.response import OCTET_STREAM, PROBLEM
 from app.api.openapi.schemas import Schema, Schemas, reference
+from app.domain.access import ANY_RIGHT
 from app.domain.queue import MAX_NAME_LENGTH, NAME_PATTERN
+from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.problems import Problem
 from app.wire.sending import SendMessage
 
@@ -49,7 +51,7 @@ INFO: Mapping[str, Any] = {
         {"name": "queues", "description": "Queues and their settings."},
         {"name": "archive", "description": "Messages that have ended, in batches to copy."},
         {"name": "keys", "description": "API keys and their rights."},
-        {"name": "index", "description": "The start page of a server."},
+        {"name": "index", "description": "The start page of a server, and what it offers."},
         {"name": "health", "description": "Liveness, readiness and metrics of a server."},
     ],
 }
@@ -118,7 +120,7 @@ def openapi_document(
     """Return the document of these operations and routes, by default the published one. It needs no backend."""
     schemas = _schemas(operations)
     described = [_described(operation, schemas) for operation in operations]
-    document = get_openapi(**INFO, routes=[*described, *other_routes])
+    document = get_openapi(**INFO, openapi_version=OPENAPI_VERSION, routes=[*described, *other_routes])
     _add_default_right(document["paths"])
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
     statuses = sorted({status for operation in operations for status in _problem_statuses(operation)})
@@ -193,7 +195,7 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.right is None:
         operation_object["security"] = []
     else:
-        operation_object["x-peeklock-right"] = operation.right.value
+        operation_object["x-peeklock-right"] = str(operation.right)
     return operation_object
 
 
@@ -201,6 +203,8 @@ def _required_right(operation: Operation) -> str:
     """Return a sentence that names the right that an API key needs."""
     if operation.right is None:
         return "Needs no API key."
+    if operation.right == ANY_RIGHT:
+        return "Needs an API key with any right."
     where = "the queue" if "{queue}" in operation.path else "all queues"
     return f"Needs the right `{operation.right}` on {where}."
 

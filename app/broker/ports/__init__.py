@@ -49,7 +49,7 @@ from app.broker.ports.queue_store import (
     QueueStore,
     QueueTotals,
 )
-from app.broker.ports.store import Store, StoreClock
+from app.broker.ports.store import Store, StoreClock, StoreDescription
 
 __all__ = [
     "ApiKeyStore",
@@ -95,6 +95,7 @@ __all__ = [
     "SettleStore",
     "Store",
     "StoreClock",
+    "StoreDescription",
     "SweepStore",
     "UnlockedRow",
     "Withdrawal",

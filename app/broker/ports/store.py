@@ -19,7 +19,24 @@ class StoreClock(Protocol):
         ...
 
 
-class Store(MessageStore, MaintenanceStore, StoreClock, Protocol):
+class StoreDescription(Protocol):
+    """What a store says about itself."""
+
+    @property
+    def engine(self) -> str:
+        """The engine: `sqlite`, `postgresql`, or `mysql` for MySQL and MariaDB."""
+        ...
+
+    async def durability_risks(self) -> list[str]:
+        """Return a sentence for each reason why it may lose an acknowledged message, as the database is set now."""
+        ...
+
+    async def schema_revision(self) -> str | None:
+        """Return the last migration of its tables, or None if it has no tables yet."""
+        ...
+
+
+class Store(MessageStore, MaintenanceStore, StoreClock, StoreDescription, Protocol):
     """An open message store. `archive`, `queues` and `keys` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
@@ -47,14 +64,10 @@ class Store(MessageStore, MaintenanceStore, StoreClock, Protocol):
         """Return an id that is unique to this database, except for copies of it."""
         ...
 
-    async def schema_revision(self) -> str | None:
-        """Return the last migration of its tables, or None if it has no tables yet."""
-        ...
-
     async def acquire_exclusive(self) -> list[str]:
         """Register as the only process on the database (no shared lock store); refused if another is registered.
 
-        Returns a warning for each database setting that may lose acknowledged messages.
+        Returns warnings for operators, the `durability_risks` among them.
         """
         ...
 

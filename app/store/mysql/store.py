@@ -11,6 +11,7 @@ from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
 from app.store.mysql import attempts, receiving, sending, settling
 from app.store.mysql.connect import Connector
+from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
 from app.store.records.database import BatchObserver
@@ -39,6 +40,7 @@ class ServerTooOld(BadStoreUrl):
 class MysqlStore(ServerStore[MysqlSession]):
     """`Store` on MariaDB 10.8 or later, and MySQL 8.0 or later. A batch is a transaction."""
 
+    engine = DIALECT.name
     unsafe_settings = UNSAFE_SETTINGS
 
     def __init__(

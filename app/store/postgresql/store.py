@@ -26,6 +26,7 @@ MAX_FOLD_ROWS = 50_000
 class PostgresqlStore(ServerStore[PostgresqlSession]):
     """`Store` on PostgreSQL 14 or later."""
 
+    engine = DIALECT.name
     unsafe_settings = UNSAFE_SETTINGS
 
     def __init__(

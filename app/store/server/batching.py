@@ -262,6 +262,10 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
             await self._advisory_lock.ensure_held()
         return await super().now()
 
+    async def durability_risks(self) -> list[str]:
+        """See `StoreDescription`."""
+        return [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
+
     async def acquire_exclusive(self) -> list[str]:
         """See `Store`."""
         return await self._acquire_lock("acquire_exclusive")
@@ -284,7 +288,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         await self._pool.close()
 
     async def _acquire_lock(self, claim: str) -> list[str]:
-        warnings = [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
+        warnings = await self.durability_risks()
         if self._advisory_lock is None:
             return [*warnings, POOLER_WARNING]
         await self._advisory_lock.acquire(claim)

@@ -121,6 +121,11 @@ class SqliteDatabase:
 
     # ---- interface ---------------------------------------------------------------------------------------------------
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the database outlives this process."""
+        return self._path is not None
+
     async def write(self, step: Step[Result]) -> Result:
         """Run the step in one transaction with the other waiting steps. Return when it is on disk.
 

@@ -20,9 +20,12 @@ from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.sqlite import actions
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
+from app.store.sqlite.dialect import DIALECT
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
+
+IN_MEMORY_RISK = "The database is in memory: its messages end with the process."
 
 CLAIM_WEIGHT = 4 << 10
 """The weight of each requested message in a commit. A claim of a thousand has a commit of its own."""
@@ -30,6 +33,8 @@ CLAIM_WEIGHT = 4 << 10
 
 class SqliteStore(MessageRecords):
     """`Store` over one SQLite database."""
+
+    engine = DIALECT.name
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
@@ -132,13 +137,17 @@ class SqliteStore(MessageRecords):
         await self.database.write(Step(actions.fold_accepted))
         return forgotten
 
+    async def durability_risks(self) -> list[str]:
+        """See `StoreDescription`. Each connection to a file waits until a commit is on disk (`file.SETTINGS`)."""
+        return [] if self.database.is_on_disk else [IN_MEMORY_RISK]
+
     async def acquire_exclusive(self) -> list[str]:
-        """See `Store`. The file's lock was taken when the file was opened. Durability depends on no server setting."""
-        return []
+        """See `Store`. The file's lock was taken when the file was opened."""
+        return await self.durability_risks()
 
     async def acquire_shared(self) -> list[str]:
         """See `Store`. Only one process serves a file, with or without Redis."""
-        return []
+        return await self.durability_risks()
 
     async def close(self) -> None:
         """See `Store`."""

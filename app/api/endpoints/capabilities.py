@@ -1,0 +1,34 @@
+"""What a server offers: how safe its messages are, its limits and its versions."""
+
+import app
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import Response
+from app.domain.access import ANY_RIGHT
+from app.wire.capabilities import Capabilities, LockStoreCapabilities, ServerLimits, StoreCapabilities, Versions
+
+
+@operation("GET", "/v1/capabilities", right=ANY_RIGHT, tag="index", responses={200: Capabilities})
+async def read_capabilities(request: Request[None]) -> Response:
+    """Get what this server offers.
+
+    `store.durable` is read from the database for each request, because an operator may change its settings while it
+    runs. A server on a database that is not durable accepts durable messages, and says here that it may lose them.
+    """
+    broker, context = request.broker, request.context
+    store, state = broker.store_description, broker.lock_store.state
+    risks = await store.durability_risks()
+    limits = ServerLimits(
+        max_request_bytes=context.max_request_bytes,
+        max_answer_bytes=broker.response_limits.max_bytes,
+        max_queues=broker.queue_cache.max_queues,
+        max_wait_seconds=context.long_poll_cap_seconds,
+    )
+    return Response(
+        Capabilities(
+            versions=Versions(app.__version__, await store.schema_revision()),
+            store=StoreCapabilities(store.engine, not risks, risks),
+            lock_store=LockStoreCapabilities(state != "none", state),
+            limits=limits,
+        )
+    )
