@@ -8,6 +8,7 @@ from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.edit import EditPorts
 from app.broker.expire import ExpirePorts
 from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.plan import PlanPorts
 from app.broker.ports import Counters, LockStore, Notifier, Store
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
@@ -83,6 +84,7 @@ def assemble_verbs(parts: Components) -> Broker:
         editing=EditPorts(parts.store, browsing, shared.receivers),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),
+        planning=PlanPorts(parts.store, parts.searches, parts.store.queues, parts.clock),
         queues=QueuePorts(parts.store.queues, parts.queue_cache, parts.notifier, shared.receivers, shared.revoking),
         trimming=TrimPorts(parts.store.archive, parts.counters, parts.clock),
         queue_cache=parts.queue_cache,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
 from app.broker.edit import EditPorts
+from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
@@ -34,6 +35,7 @@ class Broker:
     editing: EditPorts
     purging: PurgePorts
     redriving: RedrivePorts
+    planning: PlanPorts
     queues: QueuePorts
     trimming: TrimPorts
     queue_cache: QueueCache

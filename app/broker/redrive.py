@@ -49,10 +49,9 @@ async def redrive(
     a send does, and with `QueueFull` if the target has no room.
     """
     check_send_enabled(to_queue)
-    if to_queue.id != queue.id:
-        selection = replace(selection, max_message_bytes=to_queue.settings.max_message_bytes)
+    check_rate(rate, timeout_seconds)
     rate_limiter = _RateLimiter(ports.clock, rate, timeout_seconds, selection.batch_size)
-    batches = select_batches(ports.messages, ports.searches, queue, selection)
+    batches = select_batches(ports.messages, ports.searches, queue, redrivable(selection, queue, to_queue))
     moved = 0
     try:
         async for chunk in _chunks(batches, rate_limiter.burst_size):
@@ -67,6 +66,20 @@ async def redrive(
             raise
     ports.counters.count("messages_redriven", moved)
     return moved
+
+
+def check_rate(rate: float | None, timeout_seconds: float) -> None:
+    """Refuse with `InvalidRequest` a rate at which not even one message moves before the timeout."""
+    if rate is not None and 1 / rate > timeout_seconds:
+        detail = f"Not one message goes at this rate in the {timeout_seconds:g} seconds that an answer may take."
+        raise invalid_at("/rate_per_second", detail)
+
+
+def redrivable(selection: MessageSelection, queue: Queue, to_queue: Queue) -> MessageSelection:
+    """Leave out messages that are too large for another queue."""
+    if to_queue.id == queue.id:
+        return selection
+    return replace(selection, max_message_bytes=to_queue.settings.max_message_bytes)
 
 
 async def _redrive_batch(ports: RedrivePorts, chunk: Sequence[SelectedMessage], to_queue: Queue) -> int:
@@ -88,15 +101,9 @@ async def _redrive_batch(ports: RedrivePorts, chunk: Sequence[SelectedMessage], 
 
 
 class _RateLimiter:
-    """Limits how many messages a redrive moves a second, and until when.
-
-    Refuses with `InvalidRequest` a rate at which not even one message moves before the timeout.
-    """
+    """Limits how many messages a redrive moves a second, and until when."""
 
     def __init__(self, clock: Clock, rate: float | None, timeout_seconds: float, batch_size: int) -> None:
-        if rate is not None and 1 / rate > timeout_seconds:
-            detail = f"Not one message goes at this rate in the {timeout_seconds:g} seconds that an answer may take."
-            raise invalid_at("/rate_per_second", detail)
         self._clock = clock
         self._rate = rate
         self._started_at = clock.monotonic()

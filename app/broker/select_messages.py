@@ -11,7 +11,7 @@ from app.broker.ports import SelectStore
 from app.broker.search_state import MAX_BATCH_SIZE, SearchRegistry
 from app.domain.message import MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
-from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from app.domain.weight import content_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,8 @@ async def select_batches(
         if batch.last is None:
             return
         after = batch.last.sequence_number
-        chosen = [
-            message
-            for message in batch.matches
-            if message.weight - MESSAGE_OVERHEAD_BYTES <= selection.max_message_bytes
-        ][:remaining]
+        fitting = [message for message in batch.matches if content_bytes(message) <= selection.max_message_bytes]
+        chosen = fitting[:remaining]
         if remaining is not None:
             remaining -= len(chosen)
         yield chosen

@@ -29,6 +29,11 @@ def select_message(metadata: MessageMetadata) -> SelectedMessage:
     )
 
 
+def content_bytes(message: SelectedMessage) -> int:
+    """Return the bytes of the body and properties of a message."""
+    return message.weight - MESSAGE_OVERHEAD_BYTES
+
+
 def count_that_fit(weights: Iterable[int], budget: int) -> int:
     """Return how many of these messages, in order, fit into the budget: at least one, if any is given.
 

@@ -12,6 +12,7 @@ import pytest
 from app.broker.browse import PageLimits, browse
 from app.broker.filtered_read import read_filtered
 from app.broker.filters import CelFilter, MatchAll
+from app.broker.plan import plan_selection
 from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.redrive import redrive
@@ -85,6 +86,11 @@ def redrives(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     return asyncio.gather(*(redrive(broker.redriving, queue, queue, selection, None) for _ in range(10)))
 
 
+def plans(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
+    selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), batch_size=BATCH_SIZE)
+    return asyncio.gather(*(plan_selection(broker.planning, queue, selection) for _ in range(10)))
+
+
 def filtered_page(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     return browse(broker.browsing, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
 
@@ -93,7 +99,7 @@ def filtered_receive(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     return receive(broker.receiving, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL))
 
 
-@pytest.mark.parametrize("work", [pages, purges, redrives, filtered_page, filtered_receive])
+@pytest.mark.parametrize("work", [pages, purges, redrives, plans, filtered_page, filtered_receive])
 async def test_a_read_keeps_only_summaries_of_its_matches(
     scene: tuple[OpenBroker, Queue, CountingStore], work: Callable[[OpenBroker, Queue], Awaitable[Any]]
 ) -> None:

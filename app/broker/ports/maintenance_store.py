@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.broker.ports.message_store import LockedMessageStore, MoveStore
+from app.broker.ports.message_store import LockedMessageStore, MoveStore, NumberedReadStore
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageMetadata, MessageState
 from app.domain.queue import Queue
@@ -105,6 +105,10 @@ class SelectStore(MetadataStore, Protocol):
     async def last_sequence_number(self) -> int:
         """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
         ...
+
+
+class PlanStore(SelectStore, NumberedReadStore, Protocol):
+    """What a plan reads: the selection, and the messages that it shows."""
 
 
 class PurgeStore(SelectStore, Protocol):

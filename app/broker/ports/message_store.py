@@ -126,17 +126,21 @@ class ClaimStore(NumberedClaimStore, Protocol):
         ...
 
 
-class SearchStore(NumberedClaimStore, Protocol):
+class NumberedReadStore(Protocol):
+    """Reads of messages that are named by their sequence numbers."""
+
+    async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
+        """Return those of these messages that are in the queue, in any state, ascending, unchanged; no body is read."""
+        ...
+
+
+class SearchStore(NumberedClaimStore, NumberedReadStore, Protocol):
     """What a receive through a filter reads and claims."""
 
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
     ) -> list[MessageMetadata]:
         """Return messages that a claim could take after a position, in its order, unchanged; no body is read."""
-        ...
-
-    async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """Return those of these messages that are in the queue, in any state, ascending, unchanged; no body is read."""
         ...
 
 
