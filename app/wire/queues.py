@@ -34,6 +34,7 @@ from app.wire.field_types import (
     TtlSeconds,
     text_of,
 )
+from app.wire.plans import DryRun, PlanView
 from app.wire.retry import NoRetryDelay, RetrySettings, retry_settings, to_retry_policy
 from app.wire.times import to_wire
 
@@ -144,12 +145,19 @@ class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
     states: States | None = None
     filter: Filter | None = None
     limit: MaxMessages | None = None
+    dry_run: DryRun = False
 
 
-class Purged(msgspec.Struct):
+class Purged(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages removed. Without a `limit`, repeat the request until it is 0."""
 
     removed: int
+
+
+class DeleteQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to delete the queue."""
+
+    dry_run: DryRun = False
 
 
 class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,9 +167,10 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
     filter: Filter | None = None
     limit: MaxMessages | None = None
     rate_per_second: Rate | None = None
+    dry_run: DryRun = False
 
 
-class Redriven(msgspec.Struct):
+class Redriven(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages moved. Without a `limit`, repeat the request until it is 0."""
 
     moved: int

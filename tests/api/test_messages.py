@@ -286,6 +286,20 @@ class TestRedrive:
         none = {"to_queue": "repairs", "filter": "message.properties.n == 9"}
         assert await api.request_json("POST", self.PATH, none) == {"moved": 0}
 
+    async def test_a_dry_run_answers_what_the_redrive_would_move(self, api: ApiServer) -> None:
+        await self.dead_letter(api, 5)
+        await api.request_json("PUT", "/queues/repairs", {"max_messages": 2})
+        wanted = {"to_queue": "repairs", "filter": "message.properties.n > 0"}
+        plan = await api.request_json("POST", self.PATH, {**wanted, "dry_run": True})
+        sample = plan.pop("sample")
+        assert plan == {"moved": 0, "count": 2, "bytes": 2 * len('1{"n":1}'), "complete": True}
+        assert [(message["state"], message["dead_letter_reason"]) for message in sample] == [
+            ("dead_lettered", "bad")
+        ] * 2
+        assert await api.counts() == {"dead_lettered": 5}
+        assert await api.request_json("POST", self.PATH, wanted) == {"moved": 2}
+        problem(await api.request("POST", self.PATH, {**wanted, "dry_run": True}), 507, "queue-full")
+
     async def test_what_is_too_large_for_another_queue_stays(self, api: ApiServer) -> None:
         await self.dead_letter(api, 11)  # the body of the last has one digit more
         await api.request_json("PUT", "/queues/repairs", {"max_message_bytes": len('0{"n":0}')})

@@ -410,3 +410,45 @@ class TestPurge:
 
     async def test_an_unknown_queue_is_not_found(self, api: ApiServer) -> None:
         problem(await api.request("POST", "/queues/orders/purge"), 404, "queue-not-found")
+
+    async def test_a_dry_run_answers_what_the_purge_would_remove(self, api: ApiServer) -> None:
+        await self.fill(api)
+        before = await api.counts()
+        wanted = {"states": ["available", "scheduled"], "filter": "message.properties.n != 3", "limit": 5}
+        plan = await api.request_json("POST", "/queues/orders/purge", {**wanted, "dry_run": True})
+        assert await api.counts() == before
+        sample = plan.pop("sample")
+        assert plan == {"removed": 0, "count": 2, "bytes": 2 * len('0{"n":0}'), "complete": True}
+        assert [message["state"] for message in sample] == ["available", "scheduled"]
+        seen = await api.request_json("GET", f"/queues/orders/messages/{sample[0]['sequence_number']}")
+        assert sample[0].items() <= seen.items()
+        assert await self.purge(api, **wanted) == 2
+
+
+class TestPlanOfDeletion:
+    """The plan of a deletion counts every message, and the queue stays."""
+
+    async def test_a_dry_run_counts_messages_in_every_state(self, api: ApiServer) -> None:
+        await api.send(body=1)
+        await api.send(body=2, delay_seconds=60)
+        await api.receive()
+        before = await api.counts()
+        answer = await api.request("DELETE", "/queues/orders?dry_run=true")
+        assert answer.status_code == 200
+        plan = answer.json()
+        assert [message["state"] for message in plan.pop("sample")] == ["locked", "scheduled"]
+        assert plan == {"count": 2, "bytes": 2, "complete": True}
+        assert await api.counts() == before
+        assert (await api.request("DELETE", "/queues/orders?dry_run=false")).status_code == 204
+
+    async def test_a_dry_run_is_refused_as_the_deletion_is(self, api: ApiServer) -> None:
+        problem(await api.request("DELETE", "/queues/orders?dry_run=true"), 404, "queue-not-found")
+        await api.request_json("PUT", "/queues/orders")
+        refused = await api.request("DELETE", "/queues/orders?dry_run=true", headers={"If-Match": '"x"'})
+        problem(refused, 412, "precondition-failed")
+
+    @pytest.mark.parametrize("query", ["dryrun=true", "dry_run=maybe", "dry_run=true&dry_run=false"])
+    async def test_a_misspelt_parameter_deletes_nothing(self, api: ApiServer, query: str) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        problem(await api.request("DELETE", f"/queues/orders?{query}"), 422, "invalid-request")
+        assert await api.counts() == {}

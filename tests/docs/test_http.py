@@ -77,6 +77,7 @@ FIXED = {
     "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",
     "Operators, brackets and commas of a filter": "{filter_expression.MAX_SYMBOLS}",
     "Additions of a filter": "{filter_expression.MAX_ADDITIONS}",
+    "Messages that a plan shows": "{plan.MAX_SAMPLE_SIZE}",
     "Messages that a receive with a filter reads": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
     "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",
     "Messages that a page with a filter reads": (

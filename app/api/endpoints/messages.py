@@ -15,6 +15,7 @@ from app.api.http.request import Request, invalid_cursor, invalid_path
 from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
 from app.broker.browse import browse, read_message
 from app.broker.edit import cancel, edit
+from app.broker.plan import plan_redrive
 from app.broker.ports import Edit
 from app.broker.redrive import redrive
 from app.broker.select_messages import MessageSelection
@@ -25,6 +26,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import FieldError, QueueNotFound, invalid_at
 from app.wire.field_types import MAX_INT64, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, message_view
+from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties
 from app.wire.queues import RedriveDeadLetters, Redriven, parse_states
 from app.wire.values import due_time
@@ -118,7 +120,8 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
     start, the request is refused as a send would be. Messages larger than its `max_message_bytes` stay. Messages sent
     after the request began stay. A message that is changed while the request reads it may still be moved. Once a message
     was moved, the answer takes no longer than that of a long poll, so a large or slow redrive takes several requests:
-    repeat it until it moves nothing.
+    repeat it until it moves nothing. With `dry_run`, all messages stay, and the answer has the number that this request
+    and its repeats would move.
     """
     queue = to_queue = await request.queue()
     body = request.body
@@ -127,10 +130,10 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
         to_queue = await _target_queue(request, body.to_queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], parse_filter(body.filter), body.limit)
     time_limit_seconds = request.context.long_poll_cap_seconds
-    ports = request.broker.redriving
-    return Response(
-        Redriven(await redrive(ports, queue, to_queue, selection, body.rate_per_second, time_limit_seconds))
-    )
+    how = (queue, to_queue, selection, body.rate_per_second, time_limit_seconds)
+    if body.dry_run:
+        return Response(Redriven(moved=0, **plan_fields(await plan_redrive(request.broker.planning, *how))))
+    return Response(Redriven(moved=await redrive(request.broker.redriving, *how)))
 
 
 async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:

@@ -1,6 +1,7 @@
 """Queues over HTTP: create, read, change, purge and delete them."""
 
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -10,6 +11,8 @@ from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
+from app.broker.filters import MatchAll
+from app.broker.plan import plan_selection
 from app.broker.purge import purge
 from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
@@ -17,8 +20,10 @@ from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings, is_valid_name
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Page
+from app.wire.plans import PlanView, plan_fields
 from app.wire.queue_patch import QueuePatch, apply_patch
 from app.wire.queues import (
+    DeleteQueue,
     Purged,
     PurgeQueue,
     QueuePage,
@@ -91,15 +96,21 @@ async def patch_queue(request: Request[QueuePatch]) -> Response:
 
 @operation(
     "DELETE", QUEUE, right=Right.MANAGE, tag="queues",
-    responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
+    responses={200: PlanView, 204: None}, refusals=(404, 412, 422), query=DeleteQueue, headers=("If-Match",),
 )  # fmt: skip
 async def delete_queue(request: Request[None]) -> Response:
     """Delete a queue.
 
-    A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive.
+    A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive. With `dry_run`,
+    the queue stays, and the answer has the number of its messages.
     """
+    query: DeleteQueue = request.query
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
-    await verbs.delete_queue(request.broker.queues, queue, verbs.Precondition(request.if_match()))
+    precondition = verbs.Precondition(request.if_match())
+    if query.dry_run:
+        precondition.check(queue)
+        return Response(PlanView(**await _plan(request, queue, MessageSelection(list(MessageState), MatchAll()))))
+    await verbs.delete_queue(request.broker.queues, queue, precondition)
     return Response(status=204)
 
 
@@ -114,13 +125,22 @@ async def purge_queue(request: Request[PurgeQueue]) -> Response:
     Locked messages stay unless `locked` is among the states. Messages sent after the request began stay. A message that
     is changed while the request reads it may still be removed. Once a message was removed, the answer takes no longer
     than that of a long poll, so a large purge takes several requests: repeat it until it removes nothing.
+    With `dry_run`, all messages stay, and the answer has the number that this request and its repeats would remove.
     """
     queue = await request.queue()
     chosen = parse_states(request.body.states) if request.body.states else UNLOCKED
     selection = MessageSelection(chosen, parse_filter(request.body.filter), request.body.limit)
-    return Response(
-        Purged(await purge(request.broker.purging, queue, selection, request.context.long_poll_cap_seconds))
-    )
+    if request.body.dry_run:
+        return Response(Purged(removed=0, **await _plan(request, queue, selection)))
+    removed = await purge(request.broker.purging, queue, selection, request.context.long_poll_cap_seconds)
+    return Response(Purged(removed=removed))
+
+
+async def _plan(
+    request: Request[None] | Request[PurgeQueue], queue: Queue, selection: MessageSelection
+) -> dict[str, Any]:
+    time_limit_seconds = request.context.long_poll_cap_seconds
+    return plan_fields(await plan_selection(request.broker.planning, queue, selection, time_limit_seconds))
 
 
 def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:
