@@ -31,6 +31,7 @@ FilterText = Annotated[
     str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would do, and change nothing.")]
 
 COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered")
 BATCH_SIZE = 1000
@@ -82,14 +83,20 @@ def update_queue(
 def delete_queue(
     name: QueueName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a queue. Its messages go to the archive as purged."""
+    client = connect(url, key, as_json)
+    if dry_run:
+        # An older server would ignore the parameter of a deletion and delete. It refuses an unknown field of a purge.
+        _show_plan(client, queue_path(name, "purge"), {"states": COUNTS})
+        return
     if not yes:
         typer.confirm(f"Delete queue {name} and all its messages?", abort=True, err=True)
-    connect(url, key, as_json).call("DELETE", queue_path(name))
+    client.call("DELETE", queue_path(name))
     if as_json:
         show({"deleted": name})
 
@@ -100,15 +107,14 @@ def purge_queue(
     state: Annotated[list[str] | None, typer.Option(help="Only messages in this state; may be repeated.")] = None,
     filter_: FilterText = None,
     limit: Limit = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Move messages to the archive. Locked ones stay unless --state locked is given."""
     request_body = _without_none(states=state, filter=filter_)
-    client = connect(url, key, as_json)
-    removed = _in_batches(client, queue_path(name, "purge"), request_body, "removed", limit)
-    _print_count(client, "removed", removed)
+    _change_messages(connect(url, key, as_json), queue_path(name, "purge"), request_body, "removed", limit, dry_run)
 
 
 @dead_letter.command("list")
@@ -138,16 +144,36 @@ def redrive_dead_letters(
     filter_: FilterText = None,
     limit: Limit = None,
     rate: Annotated[float | None, typer.Option(help="Maximum messages per second.")] = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Make dead-lettered messages available again, with their counts reset."""
     request_body = _without_none(to_queue=to_queue, filter=filter_, rate_per_second=rate)
-    client = connect(url, key, as_json)
-    _print_count(
-        client, "moved", _in_batches(client, queue_path(name, "dead-letter", "redrive"), request_body, "moved", limit)
-    )
+    path = queue_path(name, "dead-letter", "redrive")
+    _change_messages(connect(url, key, as_json), path, request_body, "moved", limit, dry_run)
+
+
+def _change_messages(
+    client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None, dry_run: bool
+) -> None:
+    if dry_run:
+        _show_plan(client, path, request_body | _without_none(limit=limit))
+    else:
+        _print_count(client, field, _in_batches(client, path, request_body, field, limit))
+
+
+def _show_plan(client: ApiClient, path: str, request_body: dict[str, Any]) -> None:
+    """Print what a request would do."""
+    plan = client.call("POST", path, {**request_body, "dry_run": True})
+    if client.as_json:
+        show(plan)
+        return
+    count = f"{plan['count']} messages" if plan["complete"] else f"at least {plan['count']} messages"
+    typer.echo(f"{count} of {plan['bytes']} bytes")
+    columns = ("sequence_number", "message_id", "state", "enqueued_at", "subject", "dead_letter_reason")
+    show_table(columns, [[message.get(column) for column in columns] for message in plan["sample"]])
 
 
 def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None) -> int:

@@ -107,6 +107,26 @@ def test_dead_letters_are_listed_and_redriven(command_line: CommandLine) -> None
     assert command_line.run_ok("receive", "elsewhere") == "bb\n"
 
 
+@pytest.mark.parametrize("command", [("queue", "purge"), ("queue", "delete"), ("dead-letter", "redrive")], ids=" ".join)
+def test_a_dry_run_shows_a_plan_and_changes_nothing(command_line: CommandLine, command: tuple[str, ...]) -> None:
+    name = "planned-" + command[1]
+    command_line.run_ok("send", name, "--lines", stdin=b"a\nbb\n")
+    command_line.run_ok("receive", name, "--max", "2", "--then", "dead-letter")
+    before = command_line.read_json("queue", "show", name)
+    (plan,) = command_line.read_json(*command, name, "--dry-run")
+    assert (plan["count"], plan["bytes"], plan["complete"]) == (2, 3, True)
+    lines = command_line.run_ok(*command, name, "--dry-run").splitlines()
+    assert lines[0] == "2 messages of 3 bytes"
+    assert [line.split()[1] for line in lines[2:]] == [message["message_id"] for message in plan["sample"]]
+    assert command_line.read_json("queue", "show", name) == before
+
+
+def test_a_plan_counts_with_filter_and_limit(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "chosen", "--lines", stdin=b"1\n22\n3\n4\n")
+    one = ("--filter", "message.body_bytes == 1", "--limit", "2")
+    assert command_line.read_json("queue", "purge", "chosen", *one, "--dry-run")[0]["count"] == 2
+
+
 def test_a_list_continues_beyond_its_first_page(command_line: CommandLine) -> None:
     command_line.run_ok("send", "many", "--lines", stdin=b"x\n" * 1001)
     with httpx.Client(base_url=f"{command_line.url}/v1/queues/many") as queue:
