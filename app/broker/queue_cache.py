@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.broker.ports import QueueStore
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import Queue, QueueSettings, check_known
 from app.domain.refusals import QueueNotFound
 from app.domain.sending import NewMessage, create_draft
 from app.runtime.cache import Cache
@@ -19,6 +19,7 @@ class QueueCache:
     """Finds queues by name or id. Creates a queue on its first send if the server allows it (`auto_create`).
 
     `max_queues` is the limit of this server, None for no limit.
+    Each method that returns a queue refuses with `NewerQueue` if only a newer server can serve it.
     """
 
     def __init__(self, queues: QueueStore, clock: Clock, *, auto_create: bool, max_queues: int | None = None) -> None:
@@ -33,6 +34,7 @@ class QueueCache:
         queue = await self._by_name.get(name)
         if queue is None:
             raise self.not_found(name)
+        check_known(queue)
         return queue
 
     async def reload_for_send(self, name: str) -> Queue:
@@ -66,11 +68,15 @@ class QueueCache:
         queue, created = await self._queues.create(name, settings, self.max_queues)
         if created:
             self.forget(queue)
+        check_known(queue)
         return queue, created
 
     async def by_id(self, queue_id: int) -> Queue | None:
         """Return the queue of this id, or None once it is deleted."""
-        return await self._by_id.get(queue_id)
+        queue = await self._by_id.get(queue_id)
+        if queue is not None:
+            check_known(queue)
+        return queue
 
     def forget(self, queue: Queue) -> None:
         """Remove this queue from the cache."""

@@ -15,7 +15,7 @@ from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Notifier, QueueStore
 from app.broker.queue_cache import QueueCache
 from app.broker.revoke_locks import RevokePorts, revoke_locks
-from app.domain.queue import Queue, QueueCounts, QueueSettings, is_receive_enabled, revokes_locks
+from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 
 MAX_TRIES = 100
@@ -97,6 +97,7 @@ async def change_queue(
     meanwhile.
     """
     for _ in range(MAX_TRIES):
+        check_known(queue)
         precondition.check(queue)
         settings = change(queue.settings)
         if settings == queue.settings:
@@ -121,6 +122,7 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
     Crash window: a background loop of any process moves the messages of a deleted queue.
     """
     for _ in range(MAX_TRIES):
+        check_known(queue)
         precondition.check(queue)
         deleted = await ports.queues.delete(queue)
         ports.queue_cache.forget(queue)

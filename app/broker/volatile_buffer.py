@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from app.broker.ports import QueueGone, SendStore
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import BackendUnavailable, RateLimited
+from app.domain.refusals import BackendUnavailable, NewerQueue, RateLimited
 from app.domain.weight import count_that_fit, weight_of
 from app.runtime.clock import Clock
 
@@ -34,8 +34,8 @@ class VolatileBuffer:
     It retries while the store is unavailable.
 
     If the store refuses a batch, its drafts are stored one by one: only the bad draft is dropped and passed to
-    `report`. A draft whose queue is deleted goes into the queue that has its name now (`look_up`). `on_stored` is
-    called with the stored drafts and their receipts.
+    `report`. A draft whose queue is deleted goes into the queue that has its name now (`look_up`). A draft is dropped if
+    that queue needs a newer server. `on_stored` is called with the stored drafts and their receipts.
     """
 
     def __init__(
@@ -98,6 +98,8 @@ class VolatileBuffer:
         while True:
             try:
                 current_queue = await self._look_up(queue)
+            except NewerQueue as error:
+                return error
             except BackendUnavailable:
                 await self._clock.sleep(RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001  # as below

@@ -1,11 +1,12 @@
 """Queues: names, settings and the limits of settings."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant
-from app.domain.refusals import ReceiveDisabled, SendDisabled
+from app.domain.refusals import NewerQueue, ReceiveDisabled, SendDisabled
 from app.domain.retry import NoDelay, RetryPolicy
 
 MAX_NAME_LENGTH = 128
@@ -63,12 +64,22 @@ class QueueSettings:
     description: str = ""
 
 
+LEVEL_OF_SETTING: Mapping[str, int] = {}
+"""The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
+
+Level 0 has the settings of version 0.1.
+"""
+
+FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)
+"""The newest feature level that this version knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A stored queue.
 
     `version` grows by one at every change; a queue that is deleted and created again starts over. `lock_purges` counts
-    the purges that removed locked messages.
+    the purges that removed locked messages. `feature_level` is the level that a server must know to serve the queue.
     """
 
     id: int
@@ -78,6 +89,7 @@ class Queue:
     created_at: Instant
     updated_at: Instant
     lock_purges: int = 0
+    feature_level: int = 0
 
     @property
     def lock_version(self) -> int:
@@ -106,6 +118,19 @@ class QueueCounts:
 def is_valid_name(name: str) -> bool:
     """Return whether the name has 1 to 128 letters, digits, `.`, `_` or `-`, with a letter or digit at both ends."""
     return NAME_PATTERN.fullmatch(name) is not None
+
+
+def required_level(settings: QueueSettings, level_of_setting: Mapping[str, int] = LEVEL_OF_SETTING) -> int:
+    """Return the feature level that a server must know to serve a queue with these settings."""
+    defaults = QueueSettings()
+    used = (name for name in level_of_setting if getattr(settings, name) != getattr(defaults, name))
+    return max((level_of_setting[name] for name in used), default=0)
+
+
+def check_known(queue: Queue) -> None:
+    """Refuse with `NewerQueue` if the queue uses a setting that this version does not know."""
+    if queue.feature_level > FEATURE_LEVEL:
+        raise NewerQueue
 
 
 def check_send_enabled(queue: Queue) -> None:

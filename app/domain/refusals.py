@@ -231,6 +231,12 @@ class MessageBusy(StoreUnavailable):
     """Another request holds this message at present; this request had no effect."""
 
 
+class NewerQueue(BackendUnavailable):
+    """This queue uses a setting that this server does not know yet; send the request to a newer server."""
+
+    code = "queue-needs-newer-server"
+
+
 class ShuttingDown(BackendUnavailable):
     """This server is stopping; send the request to another server."""
 

@@ -52,7 +52,7 @@ class QueueRow(SQLModel, table=True):
     """A queue; its settings are one JSON object.
 
     After a change that ends locks, the locks granted until `take_locks_until` are to be revoked. Then it is null.
-    `lock_purges` counts the purges that revoked locks.
+    `lock_purges` counts the purges that revoked locks. Only servers that know `feature_level` serve the queue.
     """
 
     __tablename__: ClassVar[TableName] = "queue"
@@ -62,6 +62,12 @@ class QueueRow(SQLModel, table=True):
             "take_locks_until",
             postgresql_where=text("take_locks_until IS NOT NULL"),
             sqlite_where=text("take_locks_until IS NOT NULL"),
+        ),
+        Index(
+            "queue_feature_level",
+            "feature_level",
+            postgresql_where=text("feature_level > 0"),
+            sqlite_where=text("feature_level > 0"),
         ),
         NO_ID_REUSE,
     )
@@ -74,6 +80,7 @@ class QueueRow(SQLModel, table=True):
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     take_locks_until: int | None = Field(sa_column=Column(BigInteger))
     lock_purges: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("0")))
+    feature_level: int = Field(sa_column=Column(SmallInteger, nullable=False, server_default=text("0")))
 
 
 class DeletedQueueRow(SQLModel, table=True):

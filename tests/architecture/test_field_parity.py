@@ -210,10 +210,9 @@ def test_every_kind_of_retry_policy_has_a_stored_name() -> None:
     assert {type(policy) for policy in POLICIES} == set(get_args(RetryPolicy)) == set(json_columns.RETRY_KINDS.values())
 
 
-def test_settings_of_other_versions_are_understood() -> None:
-    assert json_columns.read_settings('{"max_delivery_count": 3, "of_a_newer_version": 1}') == QueueSettings(
-        max_delivery_count=3
-    )
+@pytest.mark.parametrize("newer", ['"of_a_newer_version": 1', '"retry": {"kind": "newer"}', '"status": "newer"'])
+def test_settings_of_other_versions_are_understood(newer: str) -> None:
+    assert json_columns.read_settings(f'{{"max_delivery_count": 3, {newer}}}') == QueueSettings(max_delivery_count=3)
 
 
 def test_answers_of_attempts_come_back_as_they_were_written() -> None:

@@ -10,7 +10,7 @@ from app.broker.ports import QueueGone
 from app.broker.volatile_buffer import RETRY_SECONDS, VolatileBuffer
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import QueueNotFound, RateLimited, StoreUnavailable
+from app.domain.refusals import NewerQueue, QueueNotFound, RateLimited, StoreUnavailable
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
@@ -174,3 +174,18 @@ async def test_a_draft_without_a_queue_is_reported() -> None:
     await buffer.close()
     assert reported == [("no queue orders", 1)]
     assert store.stored == ["a"]
+
+
+async def test_a_draft_is_dropped_if_its_queue_needs_a_newer_server() -> None:
+    reported: list[Exception] = []
+
+    async def newer_queue(_name: str) -> Queue:
+        raise NewerQueue
+
+    store: Any = RefusingStore()
+    buffer = VolatileBuffer(store, newer_queue, VirtualClock(), lambda error, _count: reported.append(error))
+    buffer.put(draft("a", queue_id=GONE), "orders")
+    buffer.put(draft("b"), "other")
+    await buffer.close()
+    assert store.stored == ["b"]
+    assert [type(error) for error in reported] == [NewerQueue]

@@ -18,7 +18,7 @@ from app.broker.ports import Store
 from app.domain.delivery import Claim
 from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings
 from app.domain.settlement import LockToken, Move, Outcome, Removal
 from app.runtime.clock import Clock
 from app.store.open import open_store
@@ -102,6 +102,10 @@ class StoreFixture(ABC):
         """Create a queue."""
         queue, _ = await self.store.queues.create(f"queue-{secrets.token_hex(4)}", settings or QueueSettings())
         return queue
+
+    async def need_newer_server(self, queue: Queue) -> None:
+        """Give the queue a setting that only a newer version knows, as its server does."""
+        await self.execute(f"UPDATE queue SET feature_level = {FEATURE_LEVEL + 1} WHERE id = {queue.id}")
 
     async def send(self, queue: Queue, *bodies: bytes, **fields: Any) -> list[int]:
         """Send messages that differ only in their bodies. Return their sequence numbers."""

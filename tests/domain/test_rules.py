@@ -11,18 +11,30 @@ from app.domain.delivery import time_to_live
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import (
+    FEATURE_LEVEL,
+    LEVEL_OF_SETTING,
     MAX_LOCK_DURATION,
     MIN_LOCK_DURATION,
     Queue,
     QueueSettings,
     QueueStatus,
+    check_known,
     check_receive_enabled,
     check_send_enabled,
     is_valid_name,
     lead_time,
+    required_level,
     revokes_locks,
 )
-from app.domain.refusals import FieldError, Forbidden, MessageNotFound, MessageTooLarge, ReceiveDisabled, SendDisabled
+from app.domain.refusals import (
+    FieldError,
+    Forbidden,
+    MessageNotFound,
+    MessageTooLarge,
+    NewerQueue,
+    ReceiveDisabled,
+    SendDisabled,
+)
 from app.domain.sending import NewMessage, create_draft
 from app.domain.settlement import LockToken
 from tests.domain.messages import message
@@ -84,6 +96,21 @@ def test_only_changes_that_a_holder_relies_on_revoke_its_lock() -> None:
     assert revokes_locks(before, QueueSettings(max_delivery_count=3))
     assert revokes_locks(before, QueueSettings(status=QueueStatus.DISABLED))
     assert not revokes_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
+
+
+def test_a_queue_needs_the_highest_level_among_its_settings_that_are_not_defaults() -> None:
+    levels = {"max_messages": 1, "default_ttl": 3, "description": 2}
+    assert required_level(QueueSettings(), levels) == 0
+    assert required_level(QueueSettings(max_delivery_count=3), levels) == 0
+    assert required_level(QueueSettings(max_messages=1), levels) == 1
+    assert required_level(QueueSettings(default_ttl=HOUR, max_messages=1), levels) == 3
+
+
+def test_this_version_serves_the_levels_of_its_settings_and_no_higher_one() -> None:
+    assert {required_level(QueueSettings()), *LEVEL_OF_SETTING.values()} == set(range(FEATURE_LEVEL + 1))
+    check_known(replace(queue(QueueSettings()), feature_level=FEATURE_LEVEL))
+    with pytest.raises(NewerQueue):
+        check_known(replace(queue(QueueSettings()), feature_level=FEATURE_LEVEL + 1))
 
 
 def test_the_status_of_a_queue_disables_sends_or_receives() -> None:

@@ -13,7 +13,10 @@ Result = TypeVar("Result")
 
 
 class QueueGone(Exception):
-    """The queue of a send or redrive was deleted; nothing was stored. A new queue may have its name."""
+    """The queue of a send or redrive was deleted, or needs a newer server now; nothing was stored.
+
+    A new queue may have its name.
+    """
 
 
 @dataclass(frozen=True, slots=True)

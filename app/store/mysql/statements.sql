@@ -14,7 +14,10 @@
 -- start_clock: read the clock for the statements that follow, and count how many of these queues are deleted
 --
 -- A plain SELECT waits for no lock. A subquery of the INSERT would wait for a change of a queue that holds its row.
-SELECT @now, :queue_count - COUNT(*) INTO @clock, @missing_queues FROM queue WHERE id @in(:queue_ids);
+SELECT @now, :queue_count - COUNT(*) INTO @clock, @missing_queues
+FROM queue
+WHERE id @in(:queue_ids)
+  AND feature_level <= @feature_level; -- fence: level
 
 -- read_clock: the clock as read, and the step between the numbers of one statement (in a cluster, not 1)
 SELECT @clock, @@SESSION.auto_increment_increment;
@@ -500,6 +503,7 @@ SELECT @locked_message
 FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
   AND state = 2
+  AND queue_id NOT IN @newer_queues -- fence: level
 ORDER BY locked_until
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -509,6 +513,7 @@ SELECT sequence_number, queue_id
 FROM message FORCE INDEX (message_due)
 WHERE state = 3
   AND available_at <= @now -- fence: time
+  AND queue_id NOT IN @newer_queues -- fence: level
 ORDER BY available_at
 LIMIT :limit
 FOR UPDATE SKIP LOCKED;
@@ -524,8 +529,8 @@ WHERE sequence_number @in(:numbers)
 FOR UPDATE SKIP LOCKED;
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, version, created_at, updated_at)
-SELECT :name, :settings, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 

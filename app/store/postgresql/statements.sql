@@ -35,7 +35,11 @@ WITH stored AS (
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     WHERE NOT EXISTS (
         SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
-        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = required.id)
+        WHERE NOT EXISTS (
+            SELECT FROM queue
+            WHERE queue.id = required.id
+              AND feature_level <= @feature_level  -- fence: level
+        )
     )
     ORDER BY draft.entry_index
     RETURNING sequence_number, enqueued_at, state, queue_id
@@ -60,7 +64,12 @@ accepted AS (
 SELECT sequence_number, enqueued_at, state FROM stored;
 
 -- send_one: store one draft, if its queue exists
-WITH target AS MATERIALIZED (SELECT id, name, @now AS now FROM queue WHERE id = :queue_id),
+WITH target AS MATERIALIZED (
+    SELECT id, name, @now AS now
+    FROM queue
+    WHERE id = :queue_id
+      AND feature_level <= @feature_level  -- fence: level
+),
 stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
@@ -108,7 +117,11 @@ draft AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.available_at, clock.now + entry.delay) AS at) AS due
     WHERE NOT EXISTS (
         SELECT FROM unnest(:distinct_queue_ids::int[]) AS required (id)
-        WHERE NOT EXISTS (SELECT FROM queue WHERE queue.id = required.id)
+        WHERE NOT EXISTS (
+            SELECT FROM queue
+            WHERE queue.id = required.id
+              AND feature_level <= @feature_level  -- fence: level
+        )
     )
 ),
 -- A concurrent sender of the same id waits here until the other transaction ends.
@@ -693,6 +706,7 @@ CROSS JOIN LATERAL (
     SELECT sequence_number, queue_id, state FROM message
     WHERE state = expiring.state
       AND expires_at <= @now  -- fence: time
+      AND queue_id NOT IN @newer_queues  -- fence: level
     ORDER BY expires_at
     LIMIT :limit
     FOR UPDATE SKIP LOCKED

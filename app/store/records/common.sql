@@ -123,6 +123,7 @@ SELECT @locked_message
 FROM message
 WHERE locked_until <= @now  -- fence: time
   AND state = 2
+  AND queue_id NOT IN @newer_queues  -- fence: level
 ORDER BY locked_until
 LIMIT :limit
 @skip_locked;
@@ -141,6 +142,7 @@ SELECT sequence_number, queue_id, state
 FROM message
 WHERE state IN (1, 3, 4)
   AND expires_at <= @now  -- fence: time
+  AND queue_id NOT IN @newer_queues  -- fence: level
 LIMIT :limit
 @skip_locked;
 
@@ -263,6 +265,7 @@ SELECT sequence_number, queue_id
 FROM message
 WHERE state = 3
   AND available_at <= @now  -- fence: time
+  AND queue_id NOT IN @newer_queues  -- fence: level
 ORDER BY available_at
 LIMIT :limit
 @skip_locked;
@@ -276,6 +279,7 @@ WHERE sequence_number @in(:numbers);
 SELECT available_at - @now
 FROM message
 WHERE state = 3
+  AND queue_id NOT IN @newer_queues  -- fence: level
 ORDER BY available_at
 LIMIT 1;
 
@@ -466,8 +470,8 @@ WHERE number IN (
 -- ---- queues ----------------------------------------------------------------------------------------------------------
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, version, created_at, updated_at)
-SELECT :name, :settings, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
@@ -494,6 +498,7 @@ SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND
 -- locks that were granted before the clock was set back have a later time
 UPDATE queue
 SET settings = :settings,
+    feature_level = :feature_level,
     version = version + 1,
     updated_at = @now,
     take_locks_until = CASE
@@ -514,6 +519,7 @@ FROM (
     SELECT id, take_locks_until, take_locks_until NOT BETWEEN @now - :period AND @now AS is_over
     FROM queue
     WHERE take_locks_until IS NOT NULL
+      AND feature_level <= @feature_level  -- fence: level
 ) AS changed
 WHERE is_over
    OR EXISTS (

@@ -111,6 +111,7 @@ RETRY_KINDS: Mapping[str, type[RetryPolicy]] = {
     "list": ListedDelays,
 }
 RETRY_NAMES = {kind: name for name, kind in RETRY_KINDS.items()}
+STATUSES: Mapping[str | None, QueueStatus] = {status.value: status for status in QueueStatus}
 SETTINGS_FIELDS = frozenset(field.name for field in fields(QueueSettings))
 
 
@@ -124,17 +125,16 @@ def write_settings(settings: QueueSettings) -> str:
 def read_settings(text: str) -> QueueSettings:
     """Read what `write_settings` wrote, in this version of the service or another one.
 
-    A field that an older version did not know has its default. A field that only a newer version knows is left out.
-    So both versions can run side by side during an update.
+    A field that an older version did not know has its default. A field or value that only a newer version knows is left
+    out: such a queue is shown but not served (`check_known`). So both versions can run side by side during an update.
     """
     stored: dict[str, Any] = {
         name: value for name, value in msgspec.json.decode(text).items() if name in SETTINGS_FIELDS
     }
-    if "retry" in stored:
-        retry = stored["retry"]
-        stored["retry"] = msgspec.convert(retry, RETRY_KINDS[retry["kind"]])
-    if "status" in stored:
-        stored["status"] = QueueStatus(stored["status"])
+    if (retry := stored.pop("retry", None)) and (kind := RETRY_KINDS.get(retry["kind"])):
+        stored["retry"] = msgspec.convert(retry, kind)
+    if status := STATUSES.get(stored.pop("status", None)):
+        stored["status"] = status
     return QueueSettings(**stored)
 
 

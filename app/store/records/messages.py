@@ -9,7 +9,7 @@ from app.broker.ports import Edit, Promoted, QueueGone, Redrive, UnlockedRow, Wi
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageState
-from app.domain.queue import Queue
+from app.domain.queue import FEATURE_LEVEL, Queue
 from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
@@ -61,7 +61,7 @@ class MessageRecords(MessageReads):
         expected = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
 
         async def work(session: SqlSession) -> list[bool]:
-            queue_names = await _existing_queue_names(
+            queue_names = await _served_queue_names(
                 session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
             )
             if not all(redrive.to_queue_id in queue_names for redrive in redrives):
@@ -156,10 +156,10 @@ def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
 
 
-async def _existing_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
-    """Return the names of the queues that exist, by id."""
+async def _served_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
+    """Return the names of the queues that exist and that this version knows, by id."""
     found_rows = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
-    return {queue.id: queue.name for queue in map(rows.queue, found_rows)}
+    return {queue.id: queue.name for queue in map(rows.queue, found_rows) if queue.feature_level <= FEATURE_LEVEL}
 
 
 async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:

@@ -13,6 +13,7 @@ from app.domain.queue import (
     QueueCounts,
     QueueSettings,
     is_valid_name,
+    required_level,
     revokes_locks,
 )
 from app.domain.refusals import InvalidRequest, TooManyQueues
@@ -45,7 +46,8 @@ class QueueRecords:
                 if await _fetch_queue(session, "find_queue", name=name):
                     return False
                 await _check_queue_limit(session, limit)
-            return bool(await session.change("create_queue", name=name, settings=write_settings(settings)))
+            values = {"settings": write_settings(settings), "feature_level": required_level(settings)}
+            return bool(await session.change("create_queue", name=name, **values))
 
         return await self._database.transaction(work)
 
@@ -74,6 +76,7 @@ class QueueRecords:
                 id=queue.id,
                 version=queue.version,
                 settings=write_settings(settings),
+                feature_level=required_level(settings),
                 revokes_locks=int(is_revoking),
                 newest_lock=newest_lock[0][0],
             )

@@ -76,13 +76,13 @@ def batch(row: Row) -> ArchiveBatch:
 
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
-QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at", "lock_purges")
+QUEUE_COLUMNS = ("id", "name", "settings", "version", "created_at", "updated_at", "lock_purges", "feature_level")
 
 
 def queue(row: Row) -> Queue:
     """Convert a row of `QUEUE_COLUMNS`."""
-    queue_id, name, settings, version, created_at, updated_at, lock_purges = row
-    return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges)
+    queue_id, name, settings, version, created_at, updated_at, lock_purges, feature_level = row
+    return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges, feature_level)
 
 
 # ---- API keys --------------------------------------------------------------------------------------------------------

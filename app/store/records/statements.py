@@ -15,6 +15,8 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
                       `*_COLUMNS`; `@m.message` is those of table `m`
 `@archived`           the columns that a message and the archive share
 `@row_digest`         the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
+`@feature_level`      the newest feature level that this version knows; a queue of a higher one is left to newer servers
+`@newer_queues`       the ids of these queues, as a subquery in parentheses
 `@inline_message`     `@message` with null for a large body and properties, followed by the weight; MySQL only
 `@m.weight`           the bytes that a message of `m` counts for, computed as `weight_of` does
 `@metadata_of(name)`  the statement of this name in the same file, with `@metadata` instead of `@message`
@@ -32,6 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
+from app.domain.queue import FEATURE_LEVEL
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.store.records import message_rows, rows
 from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
@@ -91,6 +94,9 @@ COMPUTED_COLUMNS = {
     "weight": "@weight AS weight",
 }
 """Expressions that are no columns of the table. The length is computed without reading the body."""
+
+NEWER_QUEUES = "(SELECT id FROM queue WHERE feature_level > 0 AND feature_level > @feature_level)"
+"""The first condition is that of the partial index, which is empty unless a setting of a later level is in use."""
 
 HEADING = re.compile(r"^-- (@?[a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
@@ -184,6 +190,7 @@ def render(body: str, dialect: Dialect) -> str:
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
     text = WEIGHT_MACRO.sub(lambda match: _weight(match[1] or "", dialect), text)
     text = IN_MACRO.sub(dialect.in_list, text)
+    text = text.replace("@newer_queues", NEWER_QUEUES).replace("@feature_level", str(FEATURE_LEVEL))
     text = text.replace("@row_digest", _row_digest(dialect)).replace("@now", dialect.now)
     text = text.replace("@for_update", dialect.for_update).replace("@skip_locked", dialect.skip_locked)
     lines = (line.rstrip() for line in text.splitlines())

@@ -20,7 +20,7 @@ NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_L
 def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     """Store drafts and count them, and return the first receipt of each duplicate. Refuses with `QueueGone`."""
     for queue_id in {draft.queue_id for draft in drafts}:
-        if not transaction.rows("queue_by_id", id=queue_id):
+        if not transaction.rows("served_queue", id=queue_id):
             raise QueueGone
     receipts = [_store(transaction, draft) for draft in drafts]
     stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)

@@ -3,6 +3,12 @@
 
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
+-- served_queue: a row if a queue exists and this version knows its settings
+SELECT 1
+FROM queue
+WHERE id = :id
+  AND feature_level <= @feature_level;  -- fence: level
+
 -- send: store a draft
 INSERT INTO message (
     queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,

@@ -1,0 +1,105 @@
+"""A queue with a setting that only a newer version knows is left alone, and starves no other queue."""
+
+import pytest
+
+from app.broker.ports import QueueGone, Redrive, UnlockedRow
+from app.domain.instant import DAY, SECOND
+from app.domain.message import MessageState
+from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings, QueueStatus, required_level
+from tests.contract.store_fixture import StoreFixture, abandonment, draft, numbers
+
+
+async def test_a_queue_has_the_level_that_its_settings_need(store_fixture: StoreFixture, queue: Queue) -> None:
+    queues = store_fixture.store.queues
+    assert queue.feature_level == required_level(queue.settings)
+    await store_fixture.need_newer_server(queue)
+    (found,) = await queues.page("", 10)
+    assert found.feature_level == FEATURE_LEVEL + 1
+    assert found == await queues.by_name(queue.name) == await queues.by_id(queue.id)
+    changed = await queues.change(found, QueueSettings(max_delivery_count=3))
+    assert changed is not None
+    assert changed.feature_level == required_level(changed.settings)
+
+
+@pytest.mark.fence("level")
+@pytest.mark.parametrize("window", [None, DAY])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_nothing_is_sent_to_a_newer_queue(
+    store_fixture: StoreFixture, queue: Queue, window: int | None, count: int
+) -> None:
+    newer = await store_fixture.queue()
+    await store_fixture.need_newer_server(newer)
+    with pytest.raises(QueueGone):
+        await store_fixture.store.send([draft(newer, duplicate_window=window) for _ in range(count)])
+    assert len(await store_fixture.send(queue, b"a", b"b")) == 2
+    assert await store_fixture.execute(f"SELECT 1 FROM message WHERE queue_id = {newer.id}") == []
+
+
+async def dead_lettered(store_fixture: StoreFixture, queue: Queue) -> UnlockedRow:
+    """A dead-lettered message."""
+    message = await store_fixture.locked(queue)
+    await store_fixture.store.move([abandonment(message, state=MessageState.DEAD_LETTERED)])
+    return UnlockedRow(message.sequence_number, queue.id, MessageState.DEAD_LETTERED)
+
+
+async def test_nothing_is_redriven_into_a_newer_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    row = await dead_lettered(store_fixture, queue)
+    await store_fixture.need_newer_server(newer)
+    with pytest.raises(QueueGone):
+        await store_fixture.store.redrive([Redrive(row, newer.id)])
+
+
+async def test_nothing_is_redriven_out_of_a_newer_queue(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    row = await dead_lettered(store_fixture, newer)
+    await store_fixture.need_newer_server(newer)
+    assert await store_fixture.store.redrive([Redrive(row, queue.id)]) == [False]
+
+
+@pytest.mark.fence("level")
+async def test_due_messages_of_newer_queues_wait(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    await store_fixture.send(newer, b"a", b"b", delay=1 * SECOND)
+    (due,) = await store_fixture.send(queue, b"c", delay=2 * SECOND)
+    await store_fixture.send(queue, b"d", delay=60 * SECOND)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(3)
+    promoted = await store_fixture.store.promote(2)
+    assert dict(promoted.by_queue) == {queue.id: [due]}
+    assert promoted.next_due_in is not None
+    assert promoted.next_due_in > 30 * SECOND
+
+
+@pytest.mark.fence("level")
+async def test_expired_messages_of_newer_queues_stay(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    await store_fixture.send(newer, b"a", b"b", ttl=1 * SECOND)
+    (expired,) = await store_fixture.send(queue, b"c", ttl=2 * SECOND)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(3)
+    found = await store_fixture.store.expired_messages(2)
+    assert found == [UnlockedRow(expired, queue.id, MessageState.AVAILABLE)]
+
+
+@pytest.mark.fence("level")
+async def test_expired_locks_of_newer_queues_stay(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    for _ in range(2):
+        await store_fixture.locked(newer, lock_duration=1 * SECOND)
+    locked = await store_fixture.locked(queue, lock_duration=2 * SECOND)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(3)
+    found = await store_fixture.store.expired_locks(2)
+    assert [row.token.sequence_number for row in found] == numbers([locked])
+
+
+@pytest.mark.fence("level")
+async def test_locks_of_newer_queues_are_not_revoked(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    for changing in (newer, queue):
+        await store_fixture.locked(changing)
+        await store_fixture.store.queues.change(changing, QueueSettings(status=QueueStatus.DISABLED))
+    await store_fixture.need_newer_server(newer)
+    revocations = await store_fixture.store.queues.revocations(2)
+    assert [revocation.queue_id for revocation in revocations] == [queue.id]
