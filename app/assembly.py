@@ -118,6 +118,7 @@ def connect_notifications(parts: Components) -> None:
     receivers = ReceiverNotifier(parts.notifier, parts.searches)
     parts.volatile_buffer.on_stored = receivers.notify_sent
     parts.store.on_moved = receivers.notify_moved
+    parts.store.on_admitted = receivers.notify_admitted
 
 
 def _shared_ports(parts: Components) -> _SharedPorts:

@@ -11,7 +11,7 @@ from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
 
-STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED)
+STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED)
 
 MAX_TRIES = 10
 """How often an edit reads a message that keeps changing before it reports the message as busy."""
@@ -75,4 +75,4 @@ async def _read_unlocked(
 def _check_due_time(change: Edit) -> None:
     """Refuse with `Conflict` a due time for a message in a state without one."""
     if (change.available_at, change.delay) != (None, None) and change.expected.state not in STATES_WITH_DUE_TIME:
-        raise Conflict("Only a message that is available or scheduled has a due time.")
+        raise Conflict("Only a message that is available, scheduled or blocked has a due time.")

@@ -12,7 +12,7 @@ from itertools import compress
 
 import msgspec
 
-from app.broker.ports import Notifier
+from app.broker.ports import Admitted, Notifier
 from app.broker.search_state import SearchRegistry
 from app.domain.delivery import DeliveryPosition, wait_key_of
 from app.domain.message import DEFAULT_PRIORITY, Draft, Message, MessageState, Receipt
@@ -78,6 +78,18 @@ class ReceiverNotifier:
         """Notify receivers of the moves that took effect."""
         self.notify(
             StateChange(move.queue_id, move.token.sequence_number, move.state) for move in compress(moves, effective)
+        )
+
+    def notify_admitted(self, admitted: Sequence[Admitted]) -> None:
+        """Notify receivers of messages that became available because others have left their group."""
+        self.notify(
+            StateChange(
+                message.queue_id,
+                message.sequence_number,
+                MessageState.AVAILABLE,
+                (-message.priority, message.available_at, message.sequence_number),
+            )
+            for message in admitted
         )
 
     def notify_message(self, message: Message) -> None:

@@ -134,6 +134,8 @@ def _build(
 
 
 async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
+    if queue.has_groups:
+        settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
     applied = await _apply(ports, settlements)
     failed = [index for index, effective in enumerate(applied) if not effective]
     answers: list[SettleResult] = [_settled(settlement) for settlement in settlements]
@@ -205,7 +207,8 @@ async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement
         expired_generation = NO_EXPIRED_GENERATION
         if locked.is_live:
             (expired_generation,) = await ports.lock_store.expired_generations([settlement.token])
-            (effective,) = await _apply(ports, [replace(settlement, fence=fence_above(expired_generation))])
+            retried = replace(settlement, fence=fence_above(expired_generation), is_in_group=locked.is_in_group)
+            (effective,) = await _apply(ports, [retried])
             if effective:
                 await ports.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
                 return _settled(settlement)

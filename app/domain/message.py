@@ -32,13 +32,17 @@ def check_properties(count: int, encoded_bytes: int, pointer: str) -> None:
 
 
 class MessageState(IntEnum):
-    """The state of a message. The numbers are stored; 6 is reserved for messages of an open transaction."""
+    """The state of a message. The numbers are stored; 6 is reserved for messages of an open transaction.
+
+    A blocked message would be available if its group had not as many messages in flight as its queue allows.
+    """
 
     AVAILABLE = 1
     LOCKED = 2
     SCHEDULED = 3
     DEFERRED = 4
     DEAD_LETTERED = 5
+    BLOCKED = 7
 
     @property
     def label(self) -> str:
@@ -83,7 +87,8 @@ class Draft(msgspec.Struct, frozen=True):
 
     At most one of `available_at` and `delay` is set. A message due later than the store's now is scheduled. A message
     that is already due gets its position as if neither was set. `duplicate_window` is the queue's window for
-    recognising a repeated `message_id`, or 0.
+    recognising a repeated `message_id`, or 0. `is_in_group` if the queue limits how many messages of its group are in
+    flight.
     """
 
     queue_id: int
@@ -95,6 +100,7 @@ class Draft(msgspec.Struct, frozen=True):
     delay: Duration | None = None
     ttl: Duration | None = None
     duplicate_window: Duration = 0
+    is_in_group: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ DEFAULT_ARCHIVE_RETENTION: Duration = 7 * DAY
 MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
 
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
+MAX_GROUP_IN_FLIGHT = 1000
 
 LEAD_TIME_FACTOR = 4
 REVOCATION_PERIOD: Duration = 2 * MINUTE
@@ -62,12 +63,14 @@ class QueueSettings:
     max_messages: int | None = None
     status: QueueStatus = QueueStatus.ACTIVE
     description: str = ""
+    group_in_flight: int | None = None
+    """How many messages of a group are available or locked at the same time. None: groups have no effect."""
 
 
-LEVEL_OF_SETTING: Mapping[str, int] = {}
+LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1}
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
-Level 0 has the settings of version 0.1.
+Level 0 has the settings of version 0.1. Level 1 adds groups.
 """
 
 FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)
@@ -97,6 +100,11 @@ class Queue:
         return self.version + self.lock_purges
 
     @property
+    def has_groups(self) -> bool:
+        """Whether the queue limits how many messages of a group are in flight."""
+        return self.settings.group_in_flight is not None
+
+    @property
     def etag(self) -> str:
         """The ETag of this version of the queue; no other queue of this name ever has the same."""
         return f"{self.id}-{self.version}"
@@ -111,6 +119,7 @@ class QueueCounts:
     locked: int = 0
     deferred: int = 0
     dead_lettered: int = 0
+    blocked: int = 0
     uncommitted: int = 0
     oldest_available: Duration | None = None
 

@@ -124,6 +124,7 @@ class LockedMessage(msgspec.Struct, frozen=True):
     delivery_count: int
     failure_count: int
     properties: bytes
+    is_in_group: bool
     read_at: Instant
 
     @property
@@ -133,7 +134,11 @@ class LockedMessage(msgspec.Struct, frozen=True):
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """A settlement that moves a locked message from the queue to the archive, or leaves a tombstone."""
+    """A settlement that moves a locked message from the queue to the archive, or leaves a tombstone.
+
+    `is_in_group` says that the message may be in a group. Otherwise the settlement has no effect on one that is, because
+    the next message of the group would not follow.
+    """
 
     token: LockToken
     queue_id: int
@@ -141,13 +146,15 @@ class Removal(msgspec.Struct, frozen=True):
     outcome: Outcome
     retention: Duration
     fence: Fence = NEVER_RENEWED
+    is_in_group: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):
     """A settlement that keeps the message in the queue: its new state and the fields to set.
 
     With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
-    failure count. `properties` None leaves them unchanged.
+    failure count. `properties` None leaves them unchanged. `is_in_group` is as in `Removal`; a message that stays
+    available needs none.
     """
 
     token: LockToken
@@ -161,6 +168,7 @@ class Move(msgspec.Struct, frozen=True):
     dead_letter_description: str | None = None
     properties: bytes | None = None
     fence: Fence = NEVER_RENEWED
+    is_in_group: bool = False
 
 
 TOMBSTONE_RETENTION: Duration = HOUR
@@ -213,6 +221,7 @@ def release(row: LockedMessage, settings: QueueSettings, failure: Failure, rando
         failures=failures,
         last_failure=failure.reason,
         properties=failure.properties,
+        is_in_group=row.is_in_group,
     )
     failure_count = row.failure_count + failures
     if failures and failure_count >= settings.max_delivery_count:

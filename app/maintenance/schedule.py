@@ -10,6 +10,9 @@ from app.domain.message import MessageState
 BATCH_SIZE = 1000
 """Messages made available per statement."""
 
+GROUPS_PER_PASS = 100
+"""Groups of a queue that one transaction locks after a change of the queue's settings."""
+
 MAX_DELAY_SECONDS = 1.0
 """Another replica may have scheduled a message whose notification was lost."""
 
@@ -27,7 +30,11 @@ class SchedulePorts:
 
 
 async def promote_scheduled(ports: SchedulePorts) -> float | None:
-    """Make due messages available and wake their receivers; return the seconds until the next one is due."""
+    """Make due messages available and wake their receivers; return the seconds until the next one is due.
+
+    Also admit messages that a change of `group_in_flight` has left blocked.
+    """
+    is_admitted = await ports.messages.admit_after_changes(GROUPS_PER_PASS)
     promoted = await ports.messages.promote(BATCH_SIZE)
     ports.receivers.notify(
         StateChange(queue_id, number, MessageState.AVAILABLE)
@@ -36,7 +43,7 @@ async def promote_scheduled(ports: SchedulePorts) -> float | None:
     )
     total = sum(map(len, promoted.by_queue.values()))
     ports.counters.count("messages_awoken", total)
-    if total >= BATCH_SIZE:
+    if total >= BATCH_SIZE or not is_admitted:
         return 0.0
     if promoted.next_due_in is None:
         return MAX_DELAY_SECONDS

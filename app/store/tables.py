@@ -53,6 +53,8 @@ class QueueRow(SQLModel, table=True):
 
     After a change that ends locks, the locks granted until `take_locks_until` are to be revoked. Then it is null.
     `lock_purges` counts the purges that revoked locks. Only servers that know `feature_level` serve the queue.
+    `group_in_flight` repeats the setting for statements. After a change of it, blocked messages of the groups after
+    `admit_after` are to be admitted. Then it is null.
     """
 
     __tablename__: ClassVar[TableName] = "queue"
@@ -69,6 +71,12 @@ class QueueRow(SQLModel, table=True):
             postgresql_where=text("feature_level > 0"),
             sqlite_where=text("feature_level > 0"),
         ),
+        Index(
+            "queue_admit_after",
+            "admit_after",
+            postgresql_where=text("admit_after IS NOT NULL"),
+            sqlite_where=text("admit_after IS NOT NULL"),
+        ),
         NO_ID_REUSE,
     )
 
@@ -81,6 +89,8 @@ class QueueRow(SQLModel, table=True):
     take_locks_until: int | None = Field(sa_column=Column(BigInteger))
     lock_purges: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("0")))
     feature_level: int = Field(sa_column=Column(SmallInteger, nullable=False, server_default=text("0")))
+    group_in_flight: int | None = Field(sa_column=Column(Integer))
+    admit_after: str | None = Field(sa_column=Column(IdType))
 
 
 class DeletedQueueRow(SQLModel, table=True):
@@ -99,7 +109,8 @@ class MessageRow(SQLModel, table=True):
 
     `headers` is a JSON object of the envelope's text fields that are set; null when none is. `content_digest` is
     computed when the message is accepted, as `domain/digest.py` says, and never changes. It is null if a server from
-    before digests accepted the message.
+    before digests accepted the message. `in_group` is 1 in a message that has a place in its group and 2 in a blocked
+    one.
     """
 
     __tablename__: ClassVar[TableName] = "message"
@@ -141,6 +152,16 @@ class MessageRow(SQLModel, table=True):
             postgresql_where=text("expires_at IS NOT NULL"),
             sqlite_where=text("expires_at IS NOT NULL"),
         ),
+        Index(
+            # MariaDB has no partial index. There the first column keeps messages without a group together.
+            "message_group",
+            "in_group",
+            "queue_id",
+            "group_id",
+            "sequence_number",
+            postgresql_where=text("in_group IS NOT NULL"),
+            sqlite_where=text("in_group IS NOT NULL"),
+        ),
         NO_ID_REUSE,
     )
 
@@ -171,7 +192,12 @@ class MessageRow(SQLModel, table=True):
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     dead_lettered_at: int | None = Field(sa_column=Column(BigInteger))
     content_digest: bytes | None = Field(sa_column=Column(SecretType))
+    in_group: int | None = Field(sa_column=Column(SmallInteger))
 
+
+GROUP_LOCK = Table("group_lock", SQLModel.metadata, Column("bucket", Integer, primary_key=True, autoincrement=False))
+"""Rows that transactions lock while messages enter or leave groups, always the same row for a group. They are never
+changed. SQLite has none, because it has one writer."""
 
 DEPTH = Table(
     "depth",
@@ -181,6 +207,7 @@ DEPTH = Table(
     Column("scheduled", Integer, nullable=False, server_default=text("0")),
     Column("deferred", Integer, nullable=False, server_default=text("0")),
     Column("dead_lettered", Integer, nullable=False, server_default=text("0")),
+    Column("blocked", Integer, nullable=False, server_default=text("0")),
     Index("depth_queue", "queue_id"),
 )
 """How many messages queues hold, as changes that add up. Written on PostgreSQL alone, where counting rows is costly.

@@ -117,8 +117,9 @@ Properties: TypeAlias = Annotated[
     msgspec.Meta(max_length=MAX_PROPERTIES, description="Names chosen by the sender, each with a scalar value."),
 ]
 
-StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered"]
+StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered", "blocked"]
 STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
+    MessageState.BLOCKED: "blocked",
     MessageState.AVAILABLE: "available",
     MessageState.SCHEDULED: "scheduled",
     MessageState.LOCKED: "locked",

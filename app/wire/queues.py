@@ -16,6 +16,7 @@ from app.domain.queue import (
     MAX_ARCHIVE_RETENTION,
     MAX_DELIVERY_LIMIT,
     MAX_DUPLICATE_WINDOW,
+    MAX_GROUP_IN_FLIGHT,
     MAX_MESSAGE_BYTES,
     MAX_QUEUE_DESCRIPTION_LENGTH,
     Queue,
@@ -62,6 +63,15 @@ MessageBytes: TypeAlias = Annotated[
 MessageLimit: TypeAlias = Annotated[
     int, msgspec.Meta(ge=1, le=2**53, description="The largest number of messages, in all states; null: no limit.")
 ]
+GroupLimit: TypeAlias = Annotated[
+    int,
+    msgspec.Meta(
+        ge=1,
+        le=MAX_GROUP_IN_FLIGHT,
+        description="How many messages of a `group_id` are available or locked at the same time. The others are blocked. "
+        "1: first in, first out in each group, one receiver at a time; null: groups have no effect.",
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -100,6 +110,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     max_messages: MessageLimit | None = None
     status: QueueStatus = QueueStatus.ACTIVE
     description: QueueDescription = ""
+    group_in_flight: GroupLimit | None = None
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""
@@ -114,6 +125,7 @@ class MessageCounts(msgspec.Struct):
     locked: int
     deferred: int
     dead_lettered: int
+    blocked: int
     uncommitted: int
 
 
@@ -198,6 +210,7 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
             locked=counts.locked,
             deferred=counts.deferred,
             dead_lettered=counts.dead_lettered,
+            blocked=counts.blocked,
             uncommitted=counts.uncommitted,
         ),
         oldest_available_seconds=None if oldest is None else to_seconds(oldest),

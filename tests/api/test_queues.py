@@ -22,6 +22,7 @@ DEFAULTS = {
     "max_messages": None,
     "status": "active",
     "description": "",
+    "group_in_flight": None,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -35,6 +36,7 @@ OTHER = {
     "max_messages": 50,
     "status": "send_disabled",
     "description": "Orders of the shop.",
+    "group_in_flight": 5,
 }
 
 
@@ -306,7 +308,8 @@ async def test_a_queue_shows_its_counts(api: ApiServer) -> None:
         await api.settle(message, verb)
     await api.clock.advance(5)
     seen = await api.request_json("GET", "/queues/orders")
-    expected = {"available": 2, "scheduled": 1, "locked": 1, "deferred": 1, "dead_lettered": 1, "uncommitted": 0}
+    expected = {"available": 2, "scheduled": 1, "locked": 1, "deferred": 1, "dead_lettered": 1}
+    expected |= {"blocked": 0, "uncommitted": 0}
     assert (seen["counts"], seen["oldest_available_seconds"]) == (expected, 5)
 
 

@@ -37,6 +37,7 @@ SETTINGS = QueueSettings(
     max_messages=8,
     status=QueueStatus.SEND_DISABLED,
     description="nine",
+    group_in_flight=10,
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 
@@ -105,7 +106,8 @@ def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
 
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
     token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
-    assert rows.locked_message(stored(rows.LOCKED_COLUMNS)) == expected(LockedMessage, token=token)
+    held = rows.locked_message(stored(rows.LOCKED_COLUMNS))
+    assert held == expected(LockedMessage, token=token, is_in_group=True)
 
 
 def test_every_column_of_a_tombstone_lands_in_the_field_of_its_name() -> None:
@@ -126,13 +128,15 @@ def test_every_column_of_an_api_key_lands_in_the_field_of_its_name() -> None:
 
 
 def test_a_draft_keeps_every_field_that_is_stored() -> None:
-    draft = Draft(1, ENVELOPE, b"body", BodyKind.BYTES, priority=7, available_at=11, delay=12, ttl=13)
+    draft = Draft(1, ENVELOPE, b"body", BodyKind.BYTES, 7, available_at=11, delay=12, ttl=13, is_in_group=True)
     values = dict(zip(message_rows.DRAFT_COLUMNS, message_rows.draft_row(draft), strict=True))
     asked = {"queue_id": 1, "priority": 7, "available_at": 11, "delay": 12, "ttl": 13, "body_kind": 2, "body": b"body"}
     digest = {"content_digest": content_digest(MESSAGE_ID, GROUP_ID, HEADERS, 2, b"body")}
-    assert values == asked | ENVELOPE_COLUMNS | digest
+    group = {"in_group": message_rows.IS_BLOCKED}
+    assert values == asked | ENVELOPE_COLUMNS | digest | group
     # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
-    columns = names_of(Draft) - {"envelope", "duplicate_window"} | set(ENVELOPE_COLUMNS) | set(digest)
+    computed = set(digest) | set(group)
+    columns = names_of(Draft) - {"envelope", "duplicate_window", "is_in_group"} | set(ENVELOPE_COLUMNS) | computed
     assert columns == set(message_rows.DRAFT_COLUMNS)
 
 
@@ -150,9 +154,10 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
         (
             message_rows.MESSAGE_COLUMNS,
             tables.MessageRow,
-            {"first_delivered_at", "content_digest"},
-        ),  # for the archive only
-        (rows.QUEUE_COLUMNS, tables.QueueRow, {"take_locks_until"}),  # for the sweeper only
+            {"first_delivered_at", "content_digest", "in_group"},
+        ),  # for the archive only; for the groups only
+        # For the sweeper only; for statements, and in the settings; for the schedule only.
+        (rows.QUEUE_COLUMNS, tables.QueueRow, {"take_locks_until", "group_in_flight", "admit_after"}),
         (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
         (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
         (

@@ -4,20 +4,29 @@ import pytest
 
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import Queue, QueueCounts
+from app.domain.queue import Queue, QueueCounts, QueueSettings
 from tests.bounds import bounded
 from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, is_close, numbers
 
 
+@pytest.fixture
+async def queue(store_fixture: StoreFixture) -> Queue:
+    """An empty queue with groups, because only there a message can be blocked."""
+    return await store_fixture.queue(QueueSettings(group_in_flight=1))
+
+
 async def message_in_each_state(store_fixture: StoreFixture, queue: Queue) -> dict[MessageState, int]:
     """Create a message in every state. Return their numbers by state."""
-    states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED, MessageState.LOCKED]
-    sent = await store_fixture.send(queue, *[b"body"] * 3)
+    states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED, MessageState.LOCKED, MessageState.BLOCKED]
+    sent = await store_fixture.send(queue, *[b"body"] * 2)
+    first, second = (Envelope(message_id, group_id="group") for message_id in ("first", "second"))
+    sent += await store_fixture.send(queue, b"body", envelope=first, is_in_group=True)
+    sent += await store_fixture.send(queue, b"body", envelope=second, is_in_group=True)
     moved = await store_fixture.store.claim_by_number(claim(queue), sent[:2])
     await store_fixture.store.move(
         [abandonment(message, state=state) for message, state in zip(moved, states, strict=False)]
     )
-    await store_fixture.store.claim_by_number(claim(queue), sent[2:])
+    await store_fixture.store.claim_by_number(claim(queue), [sent[2]])
     (scheduled,) = await store_fixture.send(queue, b"body", delay=HOUR)
     (available,) = await store_fixture.send(queue, b"body")
     by_state = dict(zip(states, sent, strict=True))
@@ -132,10 +141,11 @@ async def test_counts_are_exact_and_per_queue(store_fixture: StoreFixture, queue
     mine = counts[queue.id]
     states = (mine.available, mine.scheduled, mine.locked, mine.deferred, mine.dead_lettered, mine.uncommitted)
     assert states == (3, 1, 1, 1, 1, 0)
+    assert mine.blocked == 1
     assert counts[other.id] == QueueCounts(scheduled=1)
     assert counts[empty.id] == QueueCounts()
     assert await store_fixture.store.queues.counts([]) == {}
-    assert [await store_fixture.store.queues.total(counted.id) for counted in (queue, other, empty)] == [7, 1, 0]
+    assert [await store_fixture.store.queues.total(counted.id) for counted in (queue, other, empty)] == [8, 1, 0]
 
 
 async def test_the_waiting_time_of_the_oldest_available_message_is_reported(

@@ -18,6 +18,7 @@ HELD = LockedMessage(
     delivery_count=1,
     failure_count=0,
     properties=b"",
+    is_in_group=False,
     read_at=0,
 )
 ABANDONED = Failure(Outcome.ABANDONED, "busy")

@@ -27,6 +27,7 @@ from app.broker.ports.maintenance_store import (
     Withdrawal,
 )
 from app.broker.ports.message_store import (
+    Admitted,
     Attempt,
     AttemptResult,
     ClaimStore,
@@ -53,6 +54,7 @@ from app.broker.ports.queue_store import (
 from app.broker.ports.store import Store, StoreClock, StoreDescription
 
 __all__ = [
+    "Admitted",
     "ApiKeyStore",
     "ArchiveStore",
     "Attempt",

@@ -158,7 +158,17 @@ class ScheduleStore(Protocol):
     """Scheduled messages that become due."""
 
     async def promote(self, limit: int) -> Promoted:
-        """Make due scheduled messages available, in the order of their due times."""
+        """Make due scheduled messages available, in the order of their due times.
+
+        In a queue with groups they enter their groups. Those that are blocked then are not in the answer.
+        """
+        ...
+
+    async def admit_after_changes(self, limit: int) -> bool:
+        """Admit blocked messages of queues whose `group_in_flight` has changed, in up to `limit` groups of each.
+
+        Return whether none is left.
+        """
         ...
 
 
@@ -166,7 +176,7 @@ class ExpireStore(Protocol):
     """Messages past their time to live."""
 
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """Return messages past their time to live that are neither locked nor dead-lettered."""
+        """Return messages past their time to live that are neither locked nor dead-lettered, blocked ones too."""
         ...
 
     async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from app.domain.delivery import Claim, DeliveryPosition
 from app.domain.instant import Duration, Instant
 from app.domain.message import Draft, Message, MessageMetadata, MessageState, Receipt
@@ -66,6 +68,15 @@ class Extended:
     read_started_at: float
 
 
+class Admitted(msgspec.Struct, frozen=True):
+    """A message that was blocked behind its group and is available now."""
+
+    queue_id: int
+    sequence_number: int
+    priority: int
+    available_at: Instant
+
+
 class SendStore(Protocol):
     """What sends do in the store."""
 
@@ -122,6 +133,10 @@ class ClaimStore(NumberedClaimStore, Protocol):
         A repeat returns the same messages with the same tokens if their locks are still live, and counts no delivery;
         `locked_until` is the current one. Refuses as `send_once` does.
         """
+        ...
+
+    async def available_in_group(self, queue_id: int, group_id: str, limit: int) -> list[int]:
+        """Return the numbers of available messages with a place in this group, in order of delivery."""
         ...
 
     async def check_attempt(self, attempt: Attempt) -> None:

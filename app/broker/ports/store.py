@@ -5,7 +5,7 @@ from typing import Protocol
 
 from app.broker.ports.archive_store import ArchiveStore
 from app.broker.ports.maintenance_store import MaintenanceStore
-from app.broker.ports.message_store import MessageStore
+from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
 from app.domain.instant import Instant
 from app.domain.settlement import Move
@@ -40,10 +40,12 @@ class Store(MessageStore, MaintenanceStore, StoreClock, StoreDescription, Protoc
     """An open message store. `archive`, `queues` and `keys` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
-    whether each took effect.
+    whether each took effect. When messages become available because others have left their group, it calls
+    `on_admitted` with them.
     """
 
     on_moved: Callable[[Sequence[Move], Sequence[bool]], None]
+    on_admitted: Callable[[Sequence[Admitted]], None]
 
     @property
     def archive(self) -> ArchiveStore:

@@ -7,21 +7,30 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.broker.ports import QueueGone
+from app.broker.ports import Admitted, QueueGone
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
 from app.store.mysql.session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
 from app.store.mysql.templates import rows_json
+from app.store.records.groups import admit, any_in_group, entered_groups, with_admitted
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
 from app.store.records.rows import STATES
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
 
 
-async def send(session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
-    """Store the drafts and commit."""
-    return await store(session, drafts, session.commit)
+async def send(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
+    """Store the drafts and commit. Return the receipts, and other messages that were admitted."""
+    if any_in_group(drafts):
+        return await send_into_groups(session, drafts)
+    return await store(session, drafts, session.commit), []
+
+
+async def send_into_groups(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
+    """Store the drafts, and admit those whose groups have free places. Return what `send` does."""
+    receipts = await store(session, drafts, session.execute)
+    return with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
 
 
 async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:
@@ -88,7 +97,9 @@ def _count_statement(session: MysqlSession, drafts: Sequence[Draft]) -> bytes:
 def _state(draft: Draft, now: Instant) -> MessageState:
     """Return the state that the statement gave the row, by the same clock."""
     due = now + draft.delay if draft.available_at is None and draft.delay is not None else draft.available_at
-    return MessageState.SCHEDULED if due is not None and due > now else MessageState.AVAILABLE
+    if due is not None and due > now:
+        return MessageState.SCHEDULED
+    return MessageState.BLOCKED if draft.is_in_group else MessageState.AVAILABLE
 
 
 async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dict[MessageIdKey, Receipt]:

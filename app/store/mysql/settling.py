@@ -3,25 +3,32 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, TypeAlias
 
-from app.broker.ports import Extended, Extension
+from app.broker.ports import Admitted, Extended, Extension
+from app.domain.message import MessageState
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.runtime.clock import Clock
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
+from app.store.records.groups import GroupKey, admit
 from app.store.records.settlement_params import move_params, tombstone_params
 
+Settled: TypeAlias = tuple[list[bool], list[Admitted]]
+"""Whether each settlement took effect, and the messages of their groups that were admitted."""
 
-async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards: bytes) -> list[bool]:
-    """Delete rows from their queues, into the archive or leaving a tombstone. Return whether each removal took effect.
 
-    If one did, the statements in `afterwards` run in the same transaction.
+async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards: bytes) -> Settled:
+    """Delete rows from their queues, into the archive or leaving a tombstone.
+
+    If a removal took effect, the statements in `afterwards` run in the same transaction.
     """
-    effective = await _lock_rows(session, "fence_holds", removals)
+    effective, left = await _lock_rows(session, "fence_holds", removals)
+    admitted: list[Admitted] = []
     if removed := list(compress(removals, effective)):
         numbers = [removal.token.sequence_number for removal in removed]
-        await session.commit(
+        run = session.execute if left else session.commit
+        await run(
             *_archive_statements(session, [removal for removal in removed if removal.retention]),
             *_unarchived_statements(session, [removal for removal in removed if not removal.retention]),
             *_tombstone_statements(
@@ -30,16 +37,17 @@ async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards
             session.render("delete_settled", numbers=numbers_json(numbers)),
             *afterwards,
         )
-    return effective
+        admitted = await admit(session, left)
+    return effective, admitted
 
 
-async def move(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
-    """Move rows that pass their fence into their next state. Return whether each move took effect."""
+async def move(session: MysqlSession, moves: Sequence[Move]) -> Settled:
+    """Move rows that pass their fence into their next state."""
     return await _move(session, "fence_holds", moves)
 
 
-async def release(session: MysqlSession, moves: Sequence[Move]) -> list[bool]:
-    """Free rows whose lock has ended. Return whether each move took effect."""
+async def release(session: MysqlSession, moves: Sequence[Move]) -> Settled:
+    """Free rows whose lock has ended."""
     return await _move(session, "lock_ended", moves)
 
 
@@ -71,19 +79,27 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
     return answers
 
 
-async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> list[bool]:
-    effective = await _lock_rows(session, name, moves)
+async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> Settled:
+    effective, left = await _lock_rows(session, name, moves)
+    admitted: list[Admitted] = []
     if moved := list(compress(moves, effective)):
+        run = session.execute if left else session.commit
         # Tombstones first: they read when the locks ended, and the next statement clears that.
-        await session.commit(
+        await run(
             *_tombstone_statements(session, moved), session.render("move", rows=rows_json(map(move_params, moved)))
         )
-    return effective
+        admitted = await admit(session, left)
+    return effective, admitted
 
 
-async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Move | Removal]) -> list[bool]:
-    """Lock the rows that pass the statement's fences. Return for each settlement whether it may take effect; of several
-    for one lock, only the first may."""
+async def _lock_rows(
+    session: MysqlSession, name: str, settlements: Sequence[Move | Removal]
+) -> tuple[list[bool], list[GroupKey]]:
+    """Lock the rows that pass the statement's fences.
+
+    Return for each settlement whether it may take effect, and the groups that messages leave by them. Of several
+    settlements for one lock, only the first may take effect.
+    """
     entries = [
         {
             **_token_params(settlement.token),
@@ -93,14 +109,22 @@ async def _lock_rows(session: MysqlSession, name: str, settlements: Sequence[Mov
         }
         for settlement in settlements
     ]
-    locked = {index for (index,) in await _fetch_locked(session, name, entries)}
+    locked: dict[int, str | None] = {row[0]: row[1] for row in await _fetch_locked(session, name, entries)}
     settled: set[LockToken] = set()
     answers: list[bool] = []
+    left: list[GroupKey] = []
     for index, settlement in enumerate(settlements):
-        answers.append(index in locked and settlement.token not in settled)
-        if index in locked:
+        is_first = index in locked and settlement.token not in settled
+        answers.append(is_first)
+        if is_first:
             settled.add(settlement.token)
-    return answers
+            if (group_id := locked[index]) is not None and _leaves_group(settlement):
+                left.append((settlement.queue_id, group_id))
+    return answers, left
+
+
+def _leaves_group(settlement: Move | Removal) -> bool:
+    return isinstance(settlement, Removal) or settlement.state is not MessageState.AVAILABLE
 
 
 async def _fetch_locked(

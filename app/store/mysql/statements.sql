@@ -24,15 +24,15 @@ SELECT @clock, @@SESSION.auto_increment_increment;
 
 -- send: store drafts, numbered in their order; refused as a whole if a queue is deleted, because all ids are then null
 INSERT INTO message (
-    queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest,
+    queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest, in_group,
     state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
     available_at,
     expires_at
 )
 VALUES (
     IF(@missing_queues = 0, :queue_id, NULL), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body,
-    :content_digest,
-    IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, 1), 1, 0, 0, 0, @clock,
+    :content_digest, IF(COALESCE(:available_at, @clock + :delay) > @clock, NULL, :in_group),
+    IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, IF(:in_group = 2, 7, 1)), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
 );
@@ -183,8 +183,8 @@ SET m.state = 2,
 
 -- ---- settling ---------------------------------------------------------------------------------------------------------
 
--- fence_holds: lock the messages that still pass their fence
-SELECT entry.entry_index
+-- fence_holds: lock the messages that still pass their fence, and read in which group each has a place
+SELECT entry.entry_index, IF(m.in_group = 1, m.group_id, NULL)
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     entry_index INT PATH '$.entry_index',
     sequence_number BIGINT PATH '$.sequence_number',
@@ -202,8 +202,8 @@ WHERE m.queue_id = entry.queue_id -- fence: queue
   AND m.lock_generation <= entry.max_generation -- fence: generation
 FOR UPDATE SKIP LOCKED;
 
--- lock_ended: lock the messages whose lock has ended, by its time or by an expired generation
-SELECT entry.entry_index
+-- lock_ended: lock the messages whose lock has ended, by its time or by an expired generation; columns as above
+SELECT entry.entry_index, IF(m.in_group = 1, m.group_id, NULL)
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     entry_index INT PATH '$.entry_index',
     sequence_number BIGINT PATH '$.sequence_number',
@@ -291,6 +291,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
 )) AS entry
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 SET m.state = entry.state,
+    m.in_group = IF(entry.state = 1, m.in_group, NULL),
     m.available_at = COALESCE(@now + entry.delay, m.available_at),
     m.failure_count = m.failure_count + entry.failures,
     m.last_failure = COALESCE(entry.last_failure, m.last_failure),
@@ -302,6 +303,67 @@ SET m.state = entry.state,
     m.locked_until = NULL,
     m.lock_generation = 0,
     m.receiver_id = NULL;
+
+-- ---- groups -----------------------------------------------------------------------------------------------------------
+
+-- admissible: the first blocked message of each of these groups that has a free place, and its number of free places
+SELECT m.sequence_number, m.queue_id, m.group_id, m.priority, head.room, @now
+FROM (
+    SELECT
+        (
+            SELECT MIN(b.sequence_number) FROM message AS b FORCE INDEX (message_group)
+            WHERE b.in_group = 2 AND b.queue_id = entry.queue_id AND b.group_id = entry.group_id
+        ) AS sequence_number,
+        COALESCE((SELECT group_in_flight FROM queue WHERE id = entry.queue_id), :limit) - (
+            SELECT COUNT(*) FROM message AS p FORCE INDEX (message_group)
+            WHERE p.in_group = 1 AND p.queue_id = entry.queue_id AND p.group_id = entry.group_id
+        ) AS room
+    FROM JSON_TABLE(:groups, '$[*]' COLUMNS (
+        queue_id INT PATH '$.queue_id',
+        group_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.group_id'
+    )) AS entry
+) AS head
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = head.sequence_number
+WHERE head.room > 0;
+
+-- admit: give places to blocked messages, behind those that are available
+UPDATE message FORCE INDEX (PRIMARY)
+SET state = 1,
+    in_group = 1,
+    available_at = :available_at
+WHERE sequence_number @in(:numbers)
+  AND in_group = 2; -- fence: state
+
+-- blocked_messages: those of these messages that are blocked, and their groups
+SELECT sequence_number, queue_id, group_id
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND in_group = 2;
+
+-- blocked_groups: groups of a queue that have a blocked message, after a group
+SELECT DISTINCT group_id
+FROM message FORCE INDEX (message_group)
+WHERE in_group = 2
+  AND queue_id = :queue_id
+  AND group_id > :after
+ORDER BY group_id
+LIMIT :limit;
+
+-- available_in_group: available messages with a place in a group, in order of delivery
+SELECT sequence_number
+FROM message FORCE INDEX (message_group)
+WHERE in_group = 1
+  AND queue_id = :queue_id
+  AND group_id = :group_id
+  AND state = 1
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :limit;
+
+-- groups_of: the groups in which these messages have places
+SELECT DISTINCT queue_id, group_id
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND in_group = 1;
 
 -- ---- counts of accepted messages ---------------------------------------------------------------------------------------
 
@@ -419,7 +481,7 @@ SELECT @@version;
 
 -- ---- cold statements in MariaDB's and MySQL's syntax ------------------------------------------------------------------
 
--- browse: messages of a queue in up to five states, by number; each state is read in its own index range
+-- browse: messages of a queue in up to six states, by number; each state is read in its own index range
 SELECT @m.message
 FROM (
     (
@@ -449,6 +511,12 @@ FROM (
     (
         SELECT sequence_number FROM message FORCE INDEX (message_by_state)
         WHERE queue_id = :queue_id AND state = :fifth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = :sixth_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     )
     ORDER BY sequence_number
@@ -509,7 +577,7 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- due: scheduled messages that are due, earliest first
-SELECT sequence_number, queue_id
+SELECT sequence_number, queue_id, group_id
 FROM message FORCE INDEX (message_due)
 WHERE state = 3
   AND available_at <= @now -- fence: time
@@ -529,8 +597,8 @@ WHERE sequence_number @in(:numbers)
 FOR UPDATE SKIP LOCKED;
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, feature_level, version, created_at, updated_at)
-SELECT :name, :settings, :feature_level, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, group_in_flight, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, :group_in_flight, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 

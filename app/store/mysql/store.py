@@ -1,9 +1,9 @@
 """The store on MariaDB or MySQL: the verbs that run for every message, with many callers per transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from app.broker.ports import Attempt, AttemptResult, Extended, Extension
+from app.broker.ports import Admitted, Attempt, AttemptResult, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import Move, Removal
@@ -52,20 +52,24 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
-        return await self._pool.transaction(partial(sending.send, drafts=drafts))
+        receipts, admitted = await self._pool.transaction(partial(sending.send, drafts=drafts))
+        self._announce(admitted)
+        return receipts
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
 
-        async def work(session: MysqlSession) -> AttemptResult[list[Receipt]]:
+        async def work(session: MysqlSession) -> tuple[AttemptResult[list[Receipt]], list[Admitted]]:
             earlier = await attempts.begin(session, attempt)
             if earlier is not None:
-                return AttemptResult(read_receipts(earlier), replayed=True)
-            receipts = await sending.store(session, drafts, session.execute)
+                return AttemptResult(read_receipts(earlier), replayed=True), []
+            receipts, admitted = await sending.send_into_groups(session, drafts)
             await session.commit(attempts.answer_statement(session, attempt, write_receipts(receipts)))
-            return AttemptResult(receipts, replayed=False)
+            return AttemptResult(receipts, replayed=False), admitted
 
-        return await self._retry_while_in_use(partial(self._pool.transaction, work))
+        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        self._announce(admitted)
+        return result
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -100,21 +104,26 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        return await self._pool.transaction(partial(settling.remove, removals=removals))
+        return await self._settle(partial(settling.remove, removals=removals))
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""
 
-        async def work(session: MysqlSession) -> list[bool]:
+        async def work(session: MysqlSession) -> settling.Settled:
             return await settling.remove(session, removals, session.render("count_lock_purge", id=queue_id))
 
-        return await self._pool.transaction(work)
+        return await self._settle(work)
 
     async def _move(self, moves: list[Move]) -> list[bool]:
-        return await self._pool.transaction(partial(settling.move, moves=moves))
+        return await self._settle(partial(settling.move, moves=moves))
 
     async def _release(self, moves: list[Move]) -> list[bool]:
-        return await self._pool.transaction(partial(settling.release, moves=moves))
+        return await self._settle(partial(settling.release, moves=moves))
+
+    async def _settle(self, work: Callable[[MysqlSession], Awaitable[settling.Settled]]) -> list[bool]:
+        effective, admitted = await self._pool.transaction(work)
+        self._announce(admitted)
+        return effective
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         return await self._pool.transaction(partial(settling.extend, clock=self._clock, extensions=extensions))

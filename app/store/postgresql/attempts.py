@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports import Admitted, Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.runtime.clock import Clock
@@ -14,14 +14,16 @@ from app.store.records.json_columns import read_receipts, read_tokens, write_rec
 from app.store.server.pool import AttemptInUse
 
 
-async def send(session: PostgresqlSession, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-    """Within a transaction: store the drafts, or return the receipts of the first try."""
+async def send(
+    session: PostgresqlSession, drafts: Sequence[Draft], attempt: Attempt
+) -> tuple[AttemptResult[list[Receipt]], list[Admitted]]:
+    """Within a transaction: store the drafts, or return the receipts of the first try; and other admitted messages."""
     earlier = await begin(session, attempt)
     if earlier is not None:
-        return AttemptResult(read_receipts(earlier), replayed=True)
-    receipts = await sending.send(session, drafts)
+        return AttemptResult(read_receipts(earlier), replayed=True), []
+    receipts, admitted = await sending.send_into_groups(session, drafts)
     await session.change("answer_attempt", attempt_key=attempt.key, answer=write_receipts(receipts))
-    return AttemptResult(receipts, replayed=False)
+    return AttemptResult(receipts, replayed=False), admitted
 
 
 async def receive(

@@ -8,7 +8,7 @@ from app.store.records.rows import Row
 
 Result = TypeVar("Result")
 
-MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages"})
+MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages", "block"})
 """The cold statements that change the state or queue of messages. Their transactions have locked the rows."""
 
 

@@ -6,13 +6,23 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from app.broker.ports import QueueGone
+from app.broker.ports import Admitted, QueueGone
 from app.domain.message import Draft, Receipt
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.records import message_rows, rows
 from app.store.records.database import SqlSession
+from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.server.pool import LockWaitTimeout, MessageIdInUse
+
+
+async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
+    """Within a transaction: send as `send` does, and admit the drafts whose groups have free places.
+
+    Return the receipts, and other messages that were admitted.
+    """
+    receipts = await send(session, drafts)
+    return with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
 
 
 async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from app.broker.ports import Extension
-from app.domain.settlement import LockToken, Move, Removal
+from app.broker.ports import Admitted, Extension
+from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.store.postgresql.entries import fetch_entries
 from app.store.records.database import SqlSession
+from app.store.records.groups import admit
 from app.store.records.json_columns import write_properties_change
 from app.store.records.rows import Row
 
@@ -27,6 +28,7 @@ class LockedEntry(Protocol):
 
 
 AnyEntry = TypeVar("AnyEntry", bound=LockedEntry)
+AnySettlement = TypeVar("AnySettlement", Move, Removal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,19 @@ async def settle(
         for row in await fetch_entries(session, settlement.name, columns, values, **shared):
             results[indexes[row[0] - 1]] = row
     return results
+
+
+async def settle_in_groups(
+    session: SqlSession, settlement: Settlement[AnySettlement], entries: Sequence[AnySettlement]
+) -> tuple[list[Row | None], list[Admitted]]:
+    """Within a transaction: settle, and admit the next messages of the groups that messages have left."""
+    settled = await settle(session, settlement, entries, tombstone_retention=TOMBSTONE_RETENTION, admits=True)
+    left = [(row[1], row[2]) for row in settled if row is not None and row[2] is not None]
+    return settled, await admit(session, left)
+
+
+WITHOUT_GROUPS = {"tombstone_retention": TOMBSTONE_RETENTION, "admits": False}
+"""What settlements have in common that have no effect on messages in groups."""
 
 
 def _rounds(numbers: Sequence[int]) -> list[list[int]]:

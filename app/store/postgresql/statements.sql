@@ -20,17 +20,18 @@ WITH stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest
+        content_digest, in_group
     )
     SELECT
-        draft.queue_id, CASE WHEN due.at > clock.now THEN 3 ELSE 1 END, 1, draft.priority,
-        clock.now, due.at, due.at + draft.ttl,
+        draft.queue_id, CASE WHEN due.at > clock.now THEN 3 WHEN draft.in_group = 2 THEN 7 ELSE 1 END, 1,
+        draft.priority, clock.now, due.at, due.at + draft.ttl,
         0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body,
-        draft.content_digest
+        draft.content_digest, CASE WHEN due.at <= clock.now THEN draft.in_group END
     FROM (SELECT @now AS now) AS clock
     CROSS JOIN @table(
         queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
-        group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea
+        group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea,
+        in_group smallint
     ) AS draft
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     WHERE NOT EXISTS (
@@ -47,13 +48,14 @@ WITH stored AS (
 tally AS MATERIALIZED (
     SELECT
         queue_id, min(sequence_number) AS first_number, count(*) AS total,
-        count(*) FILTER (WHERE state = 3) AS scheduled, min(enqueued_at) AS enqueued_at
+        count(*) FILTER (WHERE state = 3) AS scheduled, count(*) FILTER (WHERE state = 7) AS blocked,
+        min(enqueued_at) AS enqueued_at
     FROM stored
     GROUP BY queue_id
 ),
 counted AS (
-    INSERT INTO depth (queue_id, total, scheduled)
-    SELECT queue_id, total, scheduled FROM tally
+    INSERT INTO depth (queue_id, total, scheduled, blocked)
+    SELECT queue_id, total, scheduled, blocked FROM tally
 ),
 accepted AS (
     INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
@@ -74,13 +76,13 @@ stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest
+        content_digest, in_group
     )
     SELECT
-        target.id, CASE WHEN due.at > target.now THEN 3 ELSE 1 END, 1, :priority,
+        target.id, CASE WHEN due.at > target.now THEN 3 WHEN :in_group::smallint = 2 THEN 7 ELSE 1 END, 1, :priority,
         target.now, due.at, due.at + :ttl::bigint,
         0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
-        :content_digest
+        :content_digest, CASE WHEN due.at <= target.now THEN :in_group::smallint END
     FROM target
     CROSS JOIN LATERAL (
         SELECT greatest(target.now, :available_at::bigint, target.now + :delay::bigint) AS at
@@ -88,8 +90,8 @@ stored AS (
     RETURNING sequence_number, enqueued_at, state
 ),
 counted AS (
-    INSERT INTO depth (queue_id, total, scheduled)
-    SELECT :queue_id, 1, CASE WHEN state = 3 THEN 1 ELSE 0 END FROM stored
+    INSERT INTO depth (queue_id, total, scheduled, blocked)
+    SELECT :queue_id, 1, CASE WHEN state = 3 THEN 1 ELSE 0 END, CASE WHEN state = 7 THEN 1 ELSE 0 END FROM stored
 ),
 accepted AS (
     INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
@@ -106,13 +108,13 @@ WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms
 draft AS MATERIALIZED (
     SELECT
         nextval('message_sequence_number_seq') AS sequence_number,
-        CASE WHEN due.at > clock.now THEN 3 ELSE 1 END AS state,
+        CASE WHEN due.at > clock.now THEN 3 WHEN entry.in_group = 2 THEN 7 ELSE 1 END AS state,
         clock.now, due.at AS due_at, due.at + entry.ttl AS expires_at, entry.*
     FROM clock
     CROSS JOIN @table(
         queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
         group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea,
-        duplicate_window bigint
+        in_group smallint, duplicate_window bigint
     ) AS entry
     CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.available_at, clock.now + entry.delay) AS at) AS due
     WHERE NOT EXISTS (
@@ -143,11 +145,12 @@ stored AS (
     INSERT INTO message (
         sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest
+        content_digest, in_group
     )
     SELECT
         sequence_number, queue_id, state, 1, priority, now, due_at, expires_at,
-        0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest
+        0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest,
+        CASE WHEN state = 7 THEN in_group END
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
     RETURNING sequence_number, enqueued_at, state, queue_id
@@ -155,13 +158,14 @@ stored AS (
 tally AS MATERIALIZED (
     SELECT
         queue_id, min(sequence_number) AS first_number, count(*) AS total,
-        count(*) FILTER (WHERE state = 3) AS scheduled, min(enqueued_at) AS enqueued_at
+        count(*) FILTER (WHERE state = 3) AS scheduled, count(*) FILTER (WHERE state = 7) AS blocked,
+        min(enqueued_at) AS enqueued_at
     FROM stored
     GROUP BY queue_id
 ),
 counted AS (
-    INSERT INTO depth (queue_id, total, scheduled)
-    SELECT queue_id, total, scheduled FROM tally
+    INSERT INTO depth (queue_id, total, scheduled, blocked)
+    SELECT queue_id, total, scheduled, blocked FROM tally
 ),
 accepted AS (
     INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
@@ -455,6 +459,7 @@ ended AS MATERIALIZED (
           AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > entry.generation_above  -- fence: generation
           AND m.lock_generation <= entry.max_generation  -- fence: generation
+          AND (m.in_group IS NULL OR :admits::boolean)  -- fence: group
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
@@ -462,7 +467,7 @@ removed AS (
     DELETE FROM message AS m
     USING ended
     WHERE m.ctid = ended.row
-    RETURNING ended.now, ended.entry_index, ended.queue, ended.outcome, ended.retention, @m.archived
+    RETURNING ended.now, ended.entry_index, ended.queue, ended.outcome, ended.retention, m.in_group, @m.archived
 ),
 counted AS (
     INSERT INTO depth (queue_id, total)
@@ -495,7 +500,7 @@ tombstones AS (
     FROM removed
     WHERE retention < :tombstone_retention
 )
-SELECT entry_index FROM removed;
+SELECT entry_index, queue_id, CASE WHEN in_group = 1 THEN group_id END AS left_group FROM removed;
 
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -508,7 +513,7 @@ ended AS MATERIALIZED (
         dead_letter_description text, properties text, generation_above int, max_generation int
     ) AS entry
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row
+        SELECT m.ctid AS row, m.in_group, m.group_id
         FROM message AS m
         WHERE m.sequence_number = entry.sequence_number
           AND m.queue_id = entry.queue_id  -- fence: queue
@@ -517,6 +522,7 @@ ended AS MATERIALIZED (
           AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > entry.generation_above  -- fence: generation
           AND m.lock_generation <= entry.max_generation  -- fence: generation
+          AND (m.in_group IS NULL OR entry.state = 1 OR :admits::boolean)  -- fence: group
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
@@ -533,7 +539,7 @@ ended AS MATERIALIZED (
         dead_letter_description text, properties text, generation_above int
     ) AS entry
     CROSS JOIN LATERAL (
-        SELECT m.ctid AS row, m.locked_until
+        SELECT m.ctid AS row, m.locked_until, m.in_group, m.group_id
         FROM message AS m
         WHERE m.sequence_number = entry.sequence_number
           AND m.queue_id = entry.queue_id  -- fence: queue
@@ -543,6 +549,7 @@ ended AS MATERIALIZED (
               m.locked_until <= clock.now  -- fence: time
               OR m.lock_generation = entry.generation_above  -- fence: generation
           )
+          AND (m.in_group IS NULL OR entry.state = 1 OR :admits::boolean)  -- fence: group
         FOR UPDATE SKIP LOCKED
     ) AS locked
 ),
@@ -552,6 +559,7 @@ ended AS MATERIALIZED (
 moved AS (
     UPDATE message AS m SET
         state = ended.state,
+        in_group = CASE WHEN ended.state = 1 THEN m.in_group END,
         available_at = coalesce(ended.now + ended.delay, m.available_at),
         failure_count = m.failure_count + ended.failures,
         last_failure = coalesce(ended.last_failure, m.last_failure),
@@ -568,7 +576,8 @@ moved AS (
     RETURNING
         ended.entry_index, ended.sequence_number, ended.lock_token, ended.queue_id,
         ended.outcome, ended.state, ended.now,
-        ended.ended_at, m.priority, m.available_at
+        ended.ended_at, m.priority, m.available_at,
+        CASE WHEN ended.in_group = 1 AND ended.state <> 1 THEN ended.group_id END AS left_group
 ),
 counted AS (
     INSERT INTO depth (queue_id, scheduled, deferred, dead_lettered)
@@ -584,7 +593,7 @@ tombstones AS (
     SELECT sequence_number, lock_token, queue_id, outcome, state, ended_at, now + :tombstone_retention
     FROM moved
 )
-SELECT entry_index, priority, available_at FROM moved
+SELECT entry_index, queue_id, left_group, priority, available_at FROM moved
 
 -- extend: extend locks that have not ended; the generation grows by one
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -614,6 +623,45 @@ FROM live
 WHERE m.ctid = live.row
 RETURNING live.entry_index, m.lock_generation, m.locked_until, live.now, live.previous_locked_until;
 
+-- ---- groups ----------------------------------------------------------------------------------------------------------
+
+-- admissible: the first blocked messages of these groups, as many as they have free places, and that number of places
+SELECT head.sequence_number, entry.queue_id, entry.group_id, head.priority, free.room, clock.now
+FROM (SELECT @now AS now) AS clock
+CROSS JOIN json_to_recordset(:groups::json) AS entry (queue_id int, group_id text)
+LEFT JOIN LATERAL (SELECT group_in_flight FROM queue WHERE id = entry.queue_id LIMIT 1) AS setting ON true
+CROSS JOIN LATERAL (
+    SELECT coalesce(setting.group_in_flight, :limit::int) - count(*)::int AS room
+    FROM (
+        SELECT FROM message AS m
+        WHERE m.in_group = 1
+          AND m.queue_id = entry.queue_id
+          AND m.group_id = entry.group_id
+        LIMIT coalesce(setting.group_in_flight, 0)
+    ) AS placed
+) AS free
+CROSS JOIN LATERAL (
+    SELECT m.sequence_number, m.priority FROM message AS m
+    WHERE m.in_group = 2
+      AND m.queue_id = entry.queue_id
+      AND m.group_id = entry.group_id
+    ORDER BY m.sequence_number
+    LIMIT greatest(free.room, 0)
+) AS head;
+
+-- admit: give places to blocked messages, behind those that are available; a depth row for each message
+WITH admitted AS (
+    UPDATE message
+    SET state = 1,
+        in_group = 1,
+        available_at = :available_at
+    WHERE sequence_number @in(:numbers)
+      AND in_group = 2  -- fence: state
+    RETURNING queue_id
+)
+INSERT INTO depth (queue_id, blocked)
+SELECT queue_id, -1 FROM admitted;
+
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
 -- begin_attempt: record an attempt that is the first of its key; returns a row if it is
@@ -638,14 +686,16 @@ UPDATE attempt SET answer = :answer WHERE attempt_key = :attempt_key;
 
 -- ---- cold statements in PostgreSQL's syntax -------------------------------------------------------------------------
 
--- browse: messages of a queue in up to five states, by number; each state is read in its own index range
+-- browse: messages of a queue in up to six states, by number; each state is read in its own index range
 SELECT @message
 FROM (
     SELECT * FROM message
     WHERE ctid = ANY(ARRAY(
         SELECT in_state.row
         FROM unnest(
-            ARRAY[:first_state, :second_state, :third_state, :fourth_state, :fifth_state]::smallint[]
+            ARRAY[
+                :first_state, :second_state, :third_state, :fourth_state, :fifth_state, :sixth_state
+            ]::smallint[]
         ) AS requested (state)
         CROSS JOIN LATERAL (
             SELECT ctid AS row, sequence_number FROM message
@@ -699,9 +749,9 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
--- expired_messages: available, scheduled and deferred messages past their time to live
+-- expired_messages: available, scheduled, deferred and blocked messages past their time to live
 SELECT expired.sequence_number, expired.queue_id, expired.state
-FROM unnest('{1,3,4}'::smallint[]) AS expiring (state)
+FROM unnest('{1,3,4,7}'::smallint[]) AS expiring (state)
 CROSS JOIN LATERAL (
     SELECT sequence_number, queue_id, state FROM message
     WHERE state = expiring.state
@@ -767,7 +817,7 @@ SELECT queue_depth.queue_id, of_state.state, of_state.count
 FROM (
     SELECT
         queue_id, sum(total) AS total, sum(scheduled) AS scheduled, sum(deferred) AS deferred,
-        sum(dead_lettered) AS dead_lettered,
+        sum(dead_lettered) AS dead_lettered, sum(blocked) AS blocked,
         (SELECT count(*) FROM message WHERE message.queue_id = depth.queue_id AND state = 2) AS locked
     FROM depth
     WHERE queue_id @in(:queue_ids)
@@ -775,8 +825,8 @@ FROM (
 ) AS queue_depth
 CROSS JOIN LATERAL (
     VALUES
-        (1, total - locked - scheduled - deferred - dead_lettered),
-        (2, locked), (3, scheduled), (4, deferred), (5, dead_lettered)
+        (1, total - locked - scheduled - deferred - dead_lettered - blocked),
+        (2, locked), (3, scheduled), (4, deferred), (5, dead_lettered), (7, blocked)
 ) AS of_state (state, count)
 WHERE of_state.count <> 0;
 
@@ -813,13 +863,14 @@ FROM first
 GROUP BY queue_id;
 
 -- adjust_depths: add messages to the depths of their queues or, if the sign is -1, subtract them
-INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
+INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered, blocked)
 SELECT
     queue_id,
     :sign * count(*),
     :sign * count(*) FILTER (WHERE state = 3),
     :sign * count(*) FILTER (WHERE state = 4),
-    :sign * count(*) FILTER (WHERE state = 5)
+    :sign * count(*) FILTER (WHERE state = 5),
+    :sign * count(*) FILTER (WHERE state = 7)
 FROM message
 WHERE sequence_number @in(:numbers)
 GROUP BY queue_id;
@@ -841,8 +892,8 @@ WITH folded AS (
     RETURNING *
 ),
 added_up AS (
-    INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered)
-    SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered)
+    INSERT INTO depth (queue_id, total, scheduled, deferred, dead_lettered, blocked)
+    SELECT queue_id, sum(total), sum(scheduled), sum(deferred), sum(dead_lettered), sum(blocked)
     FROM folded
     GROUP BY queue_id
 )

@@ -3,18 +3,20 @@
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from app.broker.ports import Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
+from app.broker.ports import Admitted, Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.settlement import TOMBSTONE_RETENTION, Move, Removal
+from app.domain.settlement import Move, Removal
 from app.runtime.clock import Clock
 from app.store.postgresql import attempts, receiving, sending, settling
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
-from app.store.postgresql.settling import Settlement
-from app.store.records.database import BatchObserver, SqlSession
+from app.store.postgresql.settling import AnySettlement, Settlement
+from app.store.records.database import BatchObserver
+from app.store.records.groups import any_in_group
+from app.store.records.rows import Row
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
@@ -40,14 +42,21 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        result = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if not result.replayed:
             self._lower_floors(drafts, result.result)
+        self._announce(admitted)
         return result
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
-        receipts = await sending.send(self._pool, drafts)
+        admitted: list[Admitted] = []
+        if any_in_group(drafts):
+            work = partial(sending.send_into_groups, drafts=drafts)
+            receipts, admitted = await self._pool.transaction(work)
+        else:
+            receipts = await sending.send(self._pool, drafts)
         self._lower_floors(drafts, receipts)
+        self._announce(admitted)
         return receipts
 
     def _lower_floors(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
@@ -79,36 +88,53 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        return await self._remove_in(self._pool, removals)
+        settled = await self._settle(settling.REMOVE, removals)
+        return [row is not None for row in settled]
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""
 
-        async def work(session: PostgresqlSession) -> list[bool]:
-            removed = await self._remove_in(session, removals)
+        async def work(session: PostgresqlSession) -> tuple[list[bool], list[Admitted]]:
+            settled, admitted = await settling.settle_in_groups(session, settling.REMOVE, removals)
+            removed = [row is not None for row in settled]
             if any(removed):
                 await session.change("count_lock_purge", id=queue_id)
-            return removed
+            return removed, admitted
 
-        return await self._pool.transaction(work)
-
-    async def _remove_in(self, session: SqlSession, removals: Sequence[Removal]) -> list[bool]:
-        rows = await settling.settle(session, settling.REMOVE, removals, tombstone_retention=TOMBSTONE_RETENTION)
-        return [row is not None for row in rows]
+        removed, admitted = await self._pool.transaction(work)
+        self._announce(admitted)
+        return removed
 
     async def _move(self, moves: list[Move]) -> list[bool]:
-        return await self._settle(settling.MOVE, moves)
+        return await self._settle_moves(settling.MOVE, moves)
 
     async def _release(self, moves: list[Move]) -> list[bool]:
-        return await self._settle(settling.RELEASE, moves)
+        return await self._settle_moves(settling.RELEASE, moves)
 
-    async def _settle(self, settlement: Settlement[Move], moves: list[Move]) -> list[bool]:
-        settled = await settling.settle(self._pool, settlement, moves, tombstone_retention=TOMBSTONE_RETENTION)
+    async def _settle_moves(self, settlement: Settlement[Move], moves: list[Move]) -> list[bool]:
+        settled = await self._settle(settlement, moves)
         for move, row in zip(moves, settled, strict=True):
             if row is not None and move.state is MessageState.AVAILABLE:
-                _, priority, available_at = row
+                *_, priority, available_at = row
                 self._scan_floors.lower(move.queue_id, priority, (available_at, move.token.sequence_number))
         return [row is not None for row in settled]
+
+    async def _settle(
+        self, settlement: Settlement[AnySettlement], entries: Sequence[AnySettlement]
+    ) -> Sequence[Row | None]:
+        """Run a settlement. If a message may be in a group, the same transaction admits the next ones."""
+        if not any_in_group(entries):
+            return await settling.settle(self._pool, settlement, entries, **settling.WITHOUT_GROUPS)
+        work = partial(settling.settle_in_groups, settlement=settlement, entries=entries)
+        settled, admitted = await self._pool.transaction(work)
+        self._announce(admitted)
+        return settled
+
+    def _announce(self, admitted: Sequence[Admitted]) -> None:
+        for message in admitted:
+            position = (message.available_at, message.sequence_number)
+            self._scan_floors.lower(message.queue_id, message.priority, position)
+        super()._announce(admitted)
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         read_started_at = self._clock.monotonic()

@@ -19,7 +19,7 @@ FROM message
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id;  -- fence: queue
 
--- browse: messages of a queue in up to five states, by number; each state is read in its own index range
+-- browse: messages of a queue in up to six states, by number; each state is read in its own index range
 SELECT @message
 FROM message
 WHERE sequence_number IN (
@@ -52,6 +52,12 @@ WHERE sequence_number IN (
         WHERE queue_id = :queue_id AND state = :fifth_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_fifth
+    UNION ALL
+    SELECT sequence_number FROM (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id AND state = :sixth_state AND sequence_number > :after
+        ORDER BY sequence_number LIMIT :limit
+    ) AS in_sixth
 )
 ORDER BY sequence_number
 LIMIT :limit;
@@ -137,10 +143,10 @@ WHERE queue_id = :queue_id
 ORDER BY sequence_number
 LIMIT :limit;
 
--- expired_messages: available, scheduled and deferred messages past their time to live
+-- expired_messages: available, scheduled, deferred and blocked messages past their time to live
 SELECT sequence_number, queue_id, state
 FROM message
-WHERE state IN (1, 3, 4)
+WHERE state IN (1, 3, 4, 7)
   AND expires_at <= @now  -- fence: time
   AND queue_id NOT IN @newer_queues  -- fence: level
 LIMIT :limit
@@ -205,6 +211,7 @@ WHERE sequence_number @in(:numbers);
 -- dead_letter: dead-letter messages
 UPDATE message
 SET state = 5,
+    in_group = NULL,
     dead_letter_reason = :reason,
     dead_letter_description = NULL,
     dead_lettered_at = @now
@@ -214,6 +221,7 @@ WHERE sequence_number @in(:numbers);
 UPDATE message
 SET queue_id = :to_queue_id,
     state = 1,
+    in_group = NULL,
     available_at = @now,
     expires_at = NULL,
     delivery_count = 0,
@@ -244,6 +252,7 @@ WHERE sequence_number = :sequence_number
 -- reschedule: set another due time; the rest of the time to live moves with it
 UPDATE message
 SET state = :state,
+    in_group = CASE WHEN :is_scheduled = 0 THEN in_group END,
     expires_at = expires_at + (:available_at - available_at),
     available_at = :available_at
 WHERE sequence_number = :sequence_number;
@@ -261,7 +270,7 @@ WHERE sequence_number = :sequence_number;
 -- ---- the schedule ----------------------------------------------------------------------------------------------------
 
 -- due: scheduled messages that are due, earliest first
-SELECT sequence_number, queue_id
+SELECT sequence_number, queue_id, group_id
 FROM message
 WHERE state = 3
   AND available_at <= @now  -- fence: time
@@ -282,6 +291,76 @@ WHERE state = 3
   AND queue_id NOT IN @newer_queues  -- fence: level
 ORDER BY available_at
 LIMIT 1;
+
+-- ---- groups ----------------------------------------------------------------------------------------------------------
+
+-- lock_groups: lock groups, each by its row, until the transaction ends
+SELECT bucket FROM group_lock WHERE bucket @in(:buckets) ORDER BY bucket @for_update;
+
+-- admit: give places to blocked messages, behind those that are available
+UPDATE message
+SET state = 1,
+    in_group = 1,
+    available_at = :available_at
+WHERE sequence_number @in(:numbers)
+  AND in_group = 2;  -- fence: state
+
+-- placed_messages: those of these messages that have a place
+SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;
+
+-- block: let messages that have just become available enter their groups, blocked
+UPDATE message
+SET state = 7,
+    in_group = 2
+WHERE sequence_number @in(:numbers)
+  AND group_id IS NOT NULL
+  AND queue_id IN (SELECT id FROM queue WHERE group_in_flight IS NOT NULL);
+
+-- blocked_messages: those of these messages that are blocked, and their groups
+SELECT sequence_number, queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND in_group = 2;
+
+-- available_in_group: available messages with a place in a group, in order of delivery
+SELECT sequence_number
+FROM message
+WHERE in_group = 1
+  AND queue_id = :queue_id
+  AND group_id = :group_id
+  AND state = 1
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :limit;
+
+-- groups_of: the groups in which these messages have places
+SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;
+
+-- queues_to_admit: queues whose setting of groups has changed, and the group after which to go on
+SELECT id, admit_after FROM queue WHERE admit_after IS NOT NULL;
+
+-- blocked_groups: groups of a queue that have a blocked message, after a group; one index look-up per group
+WITH RECURSIVE blocked (group_id, number) AS (
+    SELECT MIN(group_id), 1
+    FROM message
+    WHERE in_group = 2
+      AND queue_id = :queue_id
+      AND group_id > :after
+    UNION ALL
+    SELECT (
+        SELECT MIN(group_id)
+        FROM message
+        WHERE in_group = 2
+          AND queue_id = :queue_id
+          AND group_id > blocked.group_id
+    ), number + 1
+    FROM blocked
+    WHERE blocked.group_id IS NOT NULL
+      AND number < :limit
+)
+SELECT group_id FROM blocked WHERE group_id IS NOT NULL;
+
+-- continue_after: record after which group to go on, or that all are done
+UPDATE queue
+SET admit_after = :admit_after
+WHERE id = :id
+  AND admit_after = :after;
 
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
@@ -470,8 +549,8 @@ WHERE number IN (
 -- ---- queues ----------------------------------------------------------------------------------------------------------
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, feature_level, version, created_at, updated_at)
-SELECT :name, :settings, :feature_level, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, group_in_flight, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, :group_in_flight, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
@@ -499,6 +578,8 @@ SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND
 UPDATE queue
 SET settings = :settings,
     feature_level = :feature_level,
+    group_in_flight = :group_in_flight,
+    admit_after = CASE WHEN :admits_groups = 1 THEN '' ELSE admit_after END,
     version = version + 1,
     updated_at = @now,
     take_locks_until = CASE

@@ -66,6 +66,11 @@ class MessageReads:
         ((number,),) = await self._database.fetch("last_sequence_number")
         return number or 0
 
+    async def available_in_group(self, queue_id: int, group_id: str, limit: int) -> list[int]:
+        """See `MessageStore`."""
+        found_rows = await self._database.fetch("available_in_group", queue_id=queue_id, group_id=group_id, limit=limit)
+        return [number for (number,) in found_rows]
+
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
     ) -> list[MessageMetadata]:
@@ -101,7 +106,7 @@ class MessageReads:
         self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> Sequence[Row]:
         numbers = [state.value for state in states]
-        first, second, third, fourth, fifth = numbers + [NO_STATE] * (len(MessageState) - len(numbers))
+        first, second, third, fourth, fifth, sixth = numbers + [NO_STATE] * (len(MessageState) - len(numbers))
         return await self._database.fetch(
             name,
             queue_id=queue_id,
@@ -110,6 +115,7 @@ class MessageReads:
             third_state=third,
             fourth_state=fourth,
             fifth_state=fifth,
+            sixth_state=sixth,
             after=after,
             limit=limit,
         )

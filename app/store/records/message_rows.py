@@ -13,6 +13,10 @@ from app.domain.settlement import LockToken
 from app.store.records.json_columns import read_headers, read_properties, write_headers, write_properties
 from app.store.records.rows import STATES, Row
 
+HAS_PLACE = 1
+IS_BLOCKED = 2
+"""The values of column `in_group`. It is null in a message that no group limits now."""
+
 BODY_KINDS: Mapping[int, BodyKind] = {kind.value: kind for kind in BodyKind}
 
 MESSAGE_COLUMNS = (
@@ -209,6 +213,7 @@ DRAFT_COLUMNS = (
     "body_kind",
     "body",
     "content_digest",
+    "in_group",
 )
 
 
@@ -232,6 +237,7 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
         body_kind,
         draft.body,
         content_digest(envelope.message_id, envelope.group_id, headers, body_kind, draft.body),
+        IS_BLOCKED if draft.is_in_group else None,
     )
 
 

@@ -1,11 +1,13 @@
 """The statements of background loops and administrators that change messages, the same for every store."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress
+from typing import TypeAlias
 
-from app.broker.ports import Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageState
@@ -14,6 +16,7 @@ from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
+from app.store.records.groups import admit, enter, left_groups
 from app.store.records.json_columns import write_properties
 from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.queues import last_known
@@ -22,12 +25,17 @@ DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
 
+Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
+"""Changes the rows with these indexes, which the transaction has locked."""
+
+
 class MessageRecords(MessageReads):
     """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
+        self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -38,37 +46,55 @@ class MessageRecords(MessageReads):
         return await self._withdraw_with("expired_for_update", withdrawals)
 
     async def _withdraw_with(self, statement: str, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        async def work(session: SqlSession) -> list[bool]:
-            effective = await _lock_rows(session, statement, [withdrawal.row for withdrawal in withdrawals])
-            await _withdraw(session, list(compress(withdrawals, effective)))
-            return effective
+        async def change(session: SqlSession, locked: Sequence[int]) -> None:
+            await _withdraw(session, [withdrawals[index] for index in locked])
 
-        return await self._database.transaction(work)
+        return await self._end(statement, [withdrawal.row for withdrawal in withdrawals], change)
 
     async def dead_letter(self, rows: Sequence[UnlockedRow], reason: str) -> list[bool]:
         """See `MaintenanceStore`."""
 
-        async def work(session: SqlSession) -> list[bool]:
-            effective = await _lock_rows(session, "expired_for_update", rows)
-            if numbers := [row.sequence_number for row in compress(rows, effective)]:
-                await session.change("dead_letter", numbers=numbers, reason=reason)
-            return effective
+        async def change(session: SqlSession, locked: Sequence[int]) -> None:
+            numbers = [rows[index].sequence_number for index in locked]
+            await session.change("dead_letter", numbers=numbers, reason=reason)
 
-        return await self._database.transaction(work)
+        return await self._end("expired_for_update", rows, change)
+
+    async def _end(self, statement: str, rows: Sequence[UnlockedRow], change: Change) -> list[bool]:
+        """Lock the rows that pass the fences of this statement, and change them. Return whether each was changed.
+
+        The next messages of their groups are admitted. Blocked messages have a transaction of their own, as the order
+        of locks demands. It is the first, because those that the other admits would no longer be blocked.
+        """
+        effective = [False] * len(rows)
+        for is_blocked in (True, False):
+            indexes = [index for index, row in enumerate(rows) if (row.state is MessageState.BLOCKED) is is_blocked]
+            if indexes:
+                work = partial(_end_some, statement=statement, rows=rows, indexes=indexes, change=change)
+                locked, admitted = await self._database.transaction(work)
+                for index in locked:
+                    effective[index] = True
+                self._announce(admitted)
+        return effective
+
+    def _announce(self, admitted: Sequence[Admitted]) -> None:
+        """Tell the listener about messages that were admitted, after the commit."""
+        if admitted:
+            self.on_admitted(admitted)
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """See `MaintenanceStore`."""
         expected = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
 
-        async def work(session: SqlSession) -> list[bool]:
-            queue_names = await _served_queue_names(
+        async def work(session: SqlSession) -> tuple[list[bool], list[Admitted]]:
+            queues = await _served_queues(
                 session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
             )
-            if not all(redrive.to_queue_id in queue_names for redrive in redrives):
+            if not all(redrive.to_queue_id in queues for redrive in redrives):
                 raise QueueGone
             locked = await _lock_rows(session, "unlocked_for_update", expected)
             effective = [
-                is_locked and redrive.row.queue_id in queue_names
+                is_locked and redrive.row.queue_id in queues
                 for redrive, is_locked in zip(redrives, locked, strict=True)
             ]
             groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -76,52 +102,80 @@ class MessageRecords(MessageReads):
                 groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
             for (from_queue_id, to_queue_id), numbers in groups.items():
                 for queue_id, sign in ((from_queue_id, -1), (to_queue_id, 1)) if from_queue_id != to_queue_id else ():
-                    name = queue_names[queue_id]
+                    name = queues[queue_id].name
                     await session.change("count_moved", numbers=numbers, queue_id=queue_id, queue=name, sign=sign)
                 await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
-            return effective
+            entering = [
+                number
+                for (_, to_queue_id), numbers in groups.items()
+                if queues[to_queue_id].has_groups
+                for number in numbers
+            ]
+            return effective, (await enter(session, entering))[1] if entering else []
 
-        return await self._database.transaction(work)
+        effective, admitted = await self._database.transaction(work)
+        self._announce(admitted)
+        return effective
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintenanceStore`."""
 
-        async def work(session: SqlSession) -> Message | None:
+        async def work(session: SqlSession) -> tuple[Message | None, list[Admitted]]:
             now = await _lock_unchanged(session, edit.expected)
             if now is None:
-                return None
-            await _edit(session, edit, now)
-            return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number)
+                return None, []
+            admitted = await _edit(session, edit, now)
+            return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number), admitted
 
-        return await self._database.transaction(work)
+        edited, admitted = await self._database.transaction(work)
+        self._announce(admitted)
+        return edited
 
     async def cancel(self, expected: Message, queue: Queue) -> bool:
         """See `MaintenanceStore`."""
         row = UnlockedRow(expected.sequence_number, queue.id, expected.state)
         withdrawal = Withdrawal(row, queue.name, Outcome.CANCELLED, queue.settings.archive_retention)
 
-        async def work(session: SqlSession) -> bool:
+        async def work(session: SqlSession) -> tuple[bool, list[Admitted]]:
             if await _lock_unchanged(session, expected) is None:
-                return False
+                return False, []
+            groups = await left_groups(session, [expected.sequence_number])
             await _withdraw(session, [withdrawal])
-            return True
+            return True, await admit(session, groups)
 
-        return await self._database.transaction(work)
+        is_cancelled, admitted = await self._database.transaction(work)
+        self._announce(admitted)
+        return is_cancelled
 
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""
 
-        async def work(session: SqlSession) -> Promoted:
+        async def work(session: SqlSession) -> tuple[Promoted, list[Admitted]]:
             due = await session.fetch("due", limit=limit)
             if due:
-                await session.change("promote", numbers=[number for number, _ in due])
+                await session.change("promote", numbers=[number for number, *_ in due])
+            entering = [number for number, _, group_id in due if group_id is not None]
+            blocked, admitted = await enter(session, entering) if entering else (set[int](), [])
             next_due = await session.fetch("until_next_due")
             by_queue: defaultdict[int, list[int]] = defaultdict(list)
-            for number, queue_id in due:
-                by_queue[queue_id].append(number)
-            return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None)
+            for number, queue_id, _ in due:
+                if number not in blocked:
+                    by_queue[queue_id].append(number)
+            return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None), admitted
 
-        return await self._database.transaction(work)
+        promoted, admitted = await self._database.transaction(work)
+        self._announce(admitted)
+        return promoted
+
+    async def admit_after_changes(self, limit: int) -> bool:
+        """See `MaintenanceStore`."""
+        is_done = True
+        for queue_id, after in await self._database.fetch("queues_to_admit"):
+            work = partial(_admit_after, queue_id=queue_id, after=after, limit=limit)
+            admitted, is_last = await self._database.transaction(work)
+            self._announce(admitted)
+            is_done = is_done and is_last
+        return is_done
 
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
@@ -152,14 +206,41 @@ class MessageRecords(MessageReads):
         return await self._database.transaction(work)
 
 
+def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:
+    """Do nothing: no listener is set."""
+
+
+async def _end_some(
+    session: SqlSession, statement: str, rows: Sequence[UnlockedRow], indexes: Sequence[int], change: Change
+) -> tuple[list[int], list[Admitted]]:
+    """Lock the rows with these indexes that pass the fences of the statement, and change them. Return their indexes."""
+    effective = await _lock_rows(session, statement, [rows[index] for index in indexes])
+    locked = list(compress(indexes, effective))
+    if not locked:
+        return [], []
+    groups = await left_groups(session, [rows[index].sequence_number for index in locked])
+    await change(session, locked)
+    return locked, await admit(session, groups)
+
+
+async def _admit_after(session: SqlSession, queue_id: int, after: str, limit: int) -> tuple[list[Admitted], bool]:
+    """Admit blocked messages of the groups of a queue that follow a group. Return whether no group is left."""
+    found_rows = await session.fetch("blocked_groups", queue_id=queue_id, after=after, limit=limit)
+    groups = [group_id for (group_id,) in found_rows]
+    is_last = len(groups) < limit
+    admitted = await admit(session, [(queue_id, group_id) for group_id in groups])
+    await session.change("continue_after", id=queue_id, after=after, admit_after=None if is_last else groups[-1])
+    return admitted, is_last
+
+
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
 
 
-async def _served_queue_names(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, str]:
-    """Return the names of the queues that exist and that this version knows, by id."""
+async def _served_queues(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, Queue]:
+    """Return the queues that exist and that this version knows, by id."""
     found_rows = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
-    return {queue.id: queue.name for queue in map(rows.queue, found_rows) if queue.feature_level <= FEATURE_LEVEL}
+    return {queue.id: queue for queue in map(rows.queue, found_rows) if queue.feature_level <= FEATURE_LEVEL}
 
 
 async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
@@ -219,14 +300,33 @@ async def _archive_and_delete(
     await session.change("delete_messages", numbers=numbers)
 
 
-async def _edit(session: SqlSession, edit: Edit, now: Instant) -> None:
-    """Change a row that this transaction has locked. A due time in the future makes it scheduled, else available."""
+async def _edit(session: SqlSession, edit: Edit, now: Instant) -> list[Admitted]:
+    """Change a row that this transaction has locked. Return the messages of its group that were admitted."""
     number = edit.expected.sequence_number
     due = edit.available_at if edit.delay is None else now + edit.delay
-    if due is not None:
-        state = MessageState.SCHEDULED if due > now else MessageState.AVAILABLE
-        await session.change("reschedule", sequence_number=number, state=state.value, available_at=max(due, now))
+    admitted = await _reschedule(session, edit.expected, due, now) if due is not None else []
     if edit.priority is not None:
         await session.change("change_priority", sequence_number=number, priority=edit.priority)
     if edit.properties is not None:
         await session.change("change_properties", sequence_number=number, properties=write_properties(edit.properties))
+    return admitted
+
+
+async def _reschedule(session: SqlSession, expected: Message, due: Instant, now: Instant) -> list[Admitted]:
+    """Set the due time of a row that this transaction has locked. Return the messages of its group that were admitted.
+
+    A due time in the future makes it scheduled, and its group goes on without it. Otherwise a scheduled message becomes
+    available or enters its group. An available or blocked message stays what it is.
+    """
+    number = expected.sequence_number
+    groups = await left_groups(session, [number]) if due > now else []
+    is_unscheduled = expected.state is MessageState.SCHEDULED and due <= now
+    due_state = MessageState.AVAILABLE if is_unscheduled else expected.state
+    await session.change(
+        "reschedule",
+        sequence_number=number,
+        state=MessageState.SCHEDULED.value if due > now else due_state.value,
+        is_scheduled=int(due > now),
+        available_at=max(due, now),
+    )
+    return (await enter(session, [number]))[1] if is_unscheduled else await admit(session, groups)

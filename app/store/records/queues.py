@@ -46,7 +46,11 @@ class QueueRecords:
                 if await _fetch_queue(session, "find_queue", name=name):
                     return False
                 await _check_queue_limit(session, limit)
-            values = {"settings": write_settings(settings), "feature_level": required_level(settings)}
+            values = {
+                "settings": write_settings(settings),
+                "feature_level": required_level(settings),
+                "group_in_flight": settings.group_in_flight,
+            }
             return bool(await session.change("create_queue", name=name, **values))
 
         return await self._database.transaction(work)
@@ -77,6 +81,8 @@ class QueueRecords:
                 version=queue.version,
                 settings=write_settings(settings),
                 feature_level=required_level(settings),
+                group_in_flight=settings.group_in_flight,
+                admits_groups=int(queue.settings.group_in_flight != settings.group_in_flight),
                 revokes_locks=int(is_revoking),
                 newest_lock=newest_lock[0][0],
             )

@@ -31,13 +31,14 @@ LOCKED_COLUMNS = (
     "delivery_count",
     "failure_count",
     "properties",
+    "in_group",
     "read_at",
 )
 
 
 def locked_message(row: Row) -> LockedMessage:
     """Convert a row of `LOCKED_COLUMNS`."""
-    number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, read_at = row
+    number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, in_group, read_at = row
     return LockedMessage(
         LockToken(number, secret),
         queue_id,
@@ -47,6 +48,7 @@ def locked_message(row: Row) -> LockedMessage:
         deliveries,
         failures,
         read_properties(properties),
+        in_group is not None,
         read_at,
     )
 

@@ -19,6 +19,7 @@ from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
 from app.store.records.database import BatchObserver, Database, unavailable_when_closed
+from app.store.records.groups import any_in_group
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
@@ -98,6 +99,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
         self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        self._group_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
         # A batch of its own, because a message id that another transaction has locked fails a whole statement.
         self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
         claim = self._observed("claim", self._claim)
@@ -117,9 +119,15 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         )
         self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
         self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
-        self._removals = Coalescer(self._observed("remove", self._remove), batch_errors=SHARED_ERRORS)
-        self._moves = Coalescer(self._observed("move", self._move), batch_errors=SHARED_ERRORS)
-        self._releases = Coalescer(self._observed("release", self._release), batch_errors=SHARED_ERRORS)
+        remove, move = self._observed("remove", self._remove), self._observed("move", self._move)
+        release = self._observed("release", self._release)
+        self._removals = Coalescer(remove, batch_errors=SHARED_ERRORS)
+        self._moves = Coalescer(move, batch_errors=SHARED_ERRORS)
+        self._releases = Coalescer(release, batch_errors=SHARED_ERRORS)
+        # A group that another transaction holds makes the whole batch wait.
+        self._group_removals = Coalescer(remove, batch_errors=SHARED_ERRORS)
+        self._group_moves = Coalescer(move, batch_errors=SHARED_ERRORS)
+        self._group_releases = Coalescer(release, batch_errors=SHARED_ERRORS)
         self._extensions = Coalescer(self._observed("extend", self._extend), batch_errors=SHARED_ERRORS)
 
     # ---- implemented by each engine ----------------------------------------------------------------------------------
@@ -151,8 +159,9 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """See `MessageStore`."""
         if any(draft.duplicate_window for draft in drafts):
             # Only an id that is checked for duplicates can be in use.
-            return await self._retry_while_in_use(partial(self._submit, self._deduplicated_sends, drafts))
-        return await self._submit(self._sends, drafts)
+            sends = self._group_sends if any_in_group(drafts) else self._deduplicated_sends
+            return await self._retry_while_in_use(partial(self._submit, sends, drafts))
+        return await self._submit(self._group_sends if any_in_group(drafts) else self._sends, drafts)
 
     async def _submit(self, sends: Coalescer[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
         try:
@@ -237,17 +246,17 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await self._removals.submit_all(removals)
+            return await (self._group_removals if any_in_group(removals) else self._removals).submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await self._moves.submit_all(moves)
+            return await (self._group_moves if any_in_group(moves) else self._moves).submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await self._releases.submit_all(moves)
+            return await (self._group_releases if any_in_group(moves) else self._releases).submit_all(moves)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `MessageStore`."""
@@ -277,11 +286,13 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def close(self) -> None:
         """See `Store`."""
         claims = (self._claims, self._dead_letter_claims, self._claims_by_number)
-        for coalescer in (self._sends, self._deduplicated_sends, *claims, self._lock_reads, self._tombstone_reads):
+        sends = (self._sends, self._group_sends, self._deduplicated_sends)
+        for coalescer in (*sends, *claims, self._lock_reads, self._tombstone_reads):
             await coalescer.close()
         while self._release_tasks:
             await asyncio.wait(self._release_tasks)
-        for coalescer in (self._removals, self._moves, self._releases, self._extensions):
+        group_settlements = (self._group_removals, self._group_moves, self._group_releases)
+        for coalescer in (self._removals, self._moves, self._releases, *group_settlements, self._extensions):
             await coalescer.close()
         if self._advisory_lock is not None:
             await self._advisory_lock.release()

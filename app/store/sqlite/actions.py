@@ -2,23 +2,28 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
-from app.broker.ports import Attempt, Extended, Extension, QueueGone
+from app.broker.ports import Admitted, Attempt, Extended, Extension, QueueGone
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.domain.weight import count_that_fit
 from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
+from app.store.records.groups import GroupKey, admit, entered_groups, with_admitted
 from app.store.records.rows import Row
 from app.store.records.settlement_params import move_params, tombstone_params
-from app.store.sqlite.database import Transaction
+from app.store.sqlite.database import Transaction, run_to_completion
 
 NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
 
 
 def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
-    """Store drafts and count them, and return the first receipt of each duplicate. Refuses with `QueueGone`."""
+    """Store drafts and count them, and return the first receipt of each duplicate. Refuses with `QueueGone`.
+
+    A draft is blocked if its group has no free place.
+    """
     for queue_id in {draft.queue_id for draft in drafts}:
         if not transaction.rows("served_queue", id=queue_id):
             raise QueueGone
@@ -26,6 +31,8 @@ def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
     for queue_id, accepted in stored.items():
         transaction.execute("count_accepted", queue_id=queue_id, accepted=accepted)
+    receipts, others = with_admitted(receipts, _admit(transaction, entered_groups(drafts, receipts)))
+    transaction.admitted += others
     return receipts
 
 
@@ -93,13 +100,14 @@ def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[
 
 def remove(transaction: Transaction, removal: Removal) -> bool:
     """Remove a locked message into the archive or leave a tombstone. Return whether the fence held."""
-    if not _fence_holds(
+    left = _groups_behind_fence(
         transaction,
         "fence_holds",
         removal,
         generation_above=removal.fence.generation_above,
         max_generation=removal.fence.max_generation,
-    ):
+    )
+    if left is None:
         return False
     numbers = [removal.token.sequence_number]
     if removal.retention:
@@ -116,45 +124,58 @@ def remove(transaction: Transaction, removal: Removal) -> bool:
     if removal.retention < TOMBSTONE_RETENTION:
         transaction.execute("add_tombstones", **tombstone_params(removal))
     transaction.execute("delete_messages", numbers=numbers)
+    transaction.admitted += _admit(transaction, left)
     return True
 
 
 def move(transaction: Transaction, settlement: Move) -> bool:
     """End a lock and move its message. Return whether the fence held."""
-    return _fence_holds(
+    left = _groups_behind_fence(
         transaction,
         "fence_holds",
         settlement,
         generation_above=settlement.fence.generation_above,
         max_generation=settlement.fence.max_generation,
-    ) and _end_lock(transaction, settlement)
+    )
+    return left is not None and _end_lock(transaction, settlement, left)
 
 
 def release(transaction: Transaction, settlement: Move) -> bool:
     """End an expired lock and move its message. Return whether the fence held."""
-    return _fence_holds(
+    left = _groups_behind_fence(
         transaction, "lock_ended", settlement, generation_above=settlement.fence.generation_above
-    ) and _end_lock(transaction, settlement)
-
-
-def _fence_holds(transaction: Transaction, fence: str, settlement: Move | Removal, **generations: int) -> bool:
-    token = settlement.token
-    return bool(
-        transaction.rows(
-            fence,
-            sequence_number=token.sequence_number,
-            lock_token=token.secret,
-            queue_id=settlement.queue_id,
-            **generations,
-        )
     )
+    return left is not None and _end_lock(transaction, settlement, left)
 
 
-def _end_lock(transaction: Transaction, move: Move) -> bool:
+def _groups_behind_fence(
+    transaction: Transaction, fence: str, settlement: Move | Removal, **generations: int
+) -> list[GroupKey] | None:
+    """Return the group in which the message has a place, if it has one, or None if the fence does not hold."""
+    token = settlement.token
+    found_rows = transaction.rows(
+        fence,
+        sequence_number=token.sequence_number,
+        lock_token=token.secret,
+        queue_id=settlement.queue_id,
+        **generations,
+    )
+    if not found_rows:
+        return None
+    return [(settlement.queue_id, group_id) for (group_id,) in found_rows if group_id is not None]
+
+
+def _end_lock(transaction: Transaction, move: Move, left: list[GroupKey]) -> bool:
     """End the lock by this move. This transaction has checked its fence."""
     transaction.execute("add_tombstones", **tombstone_params(move))
     transaction.execute("end_lock", **move_params(move))
+    if move.state is not MessageState.AVAILABLE:
+        transaction.admitted += _admit(transaction, left)
     return True
+
+
+def _admit(transaction: Transaction, groups: list[GroupKey]) -> list[Admitted]:
+    return run_to_completion(partial(admit, groups=groups), transaction) if groups else []
 
 
 def extend(transaction: Transaction, extension: Extension) -> Extended | None:

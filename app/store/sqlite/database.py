@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from app.broker.ports import Admitted
 from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
@@ -32,7 +33,7 @@ MAX_BATCH_SIZE = 256
 class Transaction:
     """Runs named statements on a connection at one instant of the clock. Also the `SqlSession` of a `Work`."""
 
-    __slots__ = ("_connection", "_statements", "now", "result_weight", "started_at")
+    __slots__ = ("_connection", "_statements", "admitted", "now", "result_weight", "started_at")
 
     def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, Statement], clock: Clock) -> None:
         self._connection = connection
@@ -42,6 +43,8 @@ class Transaction:
         self.now: Instant = clock.now()
         self.result_weight = 0
         """The weight of the messages in the results."""
+        self.admitted: list[Admitted] = []
+        """Messages that became available because others have left their groups."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """Return the rows of a statement that yields rows."""
@@ -118,6 +121,8 @@ class SqliteDatabase:
         )
         self._compensations: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.on_admitted: Callable[[Sequence[Admitted]], None] = _ignore_admitted
+        """Receives the messages that the steps of a transaction have admitted, after its commit."""
 
     # ---- interface ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +154,7 @@ class SqliteDatabase:
 
     async def transaction(self, work: Work[Result]) -> Result:
         """See `Database`."""
-        return await self.write(Step(lambda transaction: _run_to_completion(work, transaction)))
+        return await self.write(Step(lambda transaction: run_to_completion(work, transaction)))
 
     async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
         """Call the function with the writing connection, outside any transaction of this class."""
@@ -182,28 +187,31 @@ class SqliteDatabase:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
-        results = await self._run_in(self._writing_thread, lambda: self._commit(steps))
+        results, admitted = await self._run_in(self._writing_thread, lambda: self._commit(steps))
         self._observe("write", len(steps))
+        if admitted:
+            self.on_admitted(admitted)
         return results
 
-    def _commit(self, steps: Sequence[Step[Any]]) -> list[Any]:
+    def _commit(self, steps: Sequence[Step[Any]]) -> tuple[list[Any], list[Admitted]]:
         """Run all steps in one transaction. An error undoes them all. Then the coalescer tries each alone."""
         with translate_errors():
             writer = self._open_writer()
             try:
                 writer.execute("BEGIN IMMEDIATE")
-                results = self._run_steps(steps, writer)
+                answer = self._run_steps(steps, writer)
                 writer.execute("COMMIT")
             except BaseException:
                 # Closing the connection undoes the transaction even if a damaged disk prevents a rollback. The next
                 # batch begins with a new connection.
                 self._rollback()
                 raise
-            return results
+            return answer
 
-    def _run_steps(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> list[Any]:
+    def _run_steps(self, steps: Sequence[Step[Any]], writer: sqlite3.Connection) -> tuple[list[Any], list[Admitted]]:
         """Run the steps one after the other, until their results reach the maximum weight of a response."""
         results: list[Any] = []
+        admitted: list[Admitted] = []
         result_weight = 0
         for step in steps:
             if result_weight >= MAX_RESPONSE_BYTES:
@@ -215,7 +223,8 @@ class SqliteDatabase:
             except Refusal as refusal:
                 results.append(refusal.as_result())
             result_weight += transaction.result_weight
-        return results
+            admitted += transaction.admitted
+        return results, admitted
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -279,7 +288,11 @@ def _no_op(_transaction: Transaction) -> None:
     """Change nothing."""
 
 
-def _run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
+def _ignore_admitted(_admitted: Sequence[Admitted]) -> None:
+    """Do nothing: no listener is set."""
+
+
+def run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
     """Run a coroutine to its end in this thread. That works because its session never waits."""
     try:
         next(work(transaction).__await__())

@@ -13,12 +13,13 @@ WHERE id = :id
 INSERT INTO message (
     queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
     delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-    content_digest
+    content_digest, in_group
 )
 SELECT
-    :queue_id, CASE WHEN due.at > @now THEN 3 ELSE 1 END, 1, :priority, @now, due.at, due.at + :ttl,
+    :queue_id, CASE WHEN due.at > @now THEN 3 WHEN :in_group = 2 THEN 7 ELSE 1 END, 1, :priority,
+    @now, due.at, due.at + :ttl,
     0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
-    :content_digest
+    :content_digest, CASE WHEN due.at <= @now THEN :in_group END
 FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
 RETURNING sequence_number, enqueued_at, state;
 
@@ -106,8 +107,8 @@ RETURNING @message;
 
 -- ---- release of locks ------------------------------------------------------------------------------------------------
 
--- fence_holds: a row if a lock still passes the fence
-SELECT 1
+-- fence_holds: a row if a lock still passes the fence, with the group in which its message has a place
+SELECT CASE WHEN in_group = 1 THEN group_id END
 FROM message
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
@@ -117,8 +118,8 @@ WHERE sequence_number = :sequence_number
   AND lock_generation > :generation_above  -- fence: generation
   AND lock_generation <= :max_generation;  -- fence: generation
 
--- lock_ended: a row if a lock has ended, by its time or by an expired generation
-SELECT 1
+-- lock_ended: a row if a lock has ended, by its time or by an expired generation; columns as above
+SELECT CASE WHEN in_group = 1 THEN group_id END
 FROM message
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
@@ -138,6 +139,7 @@ WHERE sequence_number = :sequence_number;
 -- end_lock: remove a lock whose settlement this transaction has checked
 UPDATE message
 SET state = :state,
+    in_group = CASE WHEN :state = 1 THEN in_group END,
     available_at = COALESCE(@now + :delay, available_at),
     failure_count = failure_count + :failures,
     last_failure = COALESCE(:last_failure, last_failure),
@@ -166,6 +168,31 @@ WHERE sequence_number = :sequence_number
   AND lock_generation > :expired_generation  -- fence: generation
   AND NOT EXISTS (SELECT 1 FROM queue WHERE id = queue_id AND take_locks_until >= last_delivered_at)  -- fence: revocation
 RETURNING lock_generation, locked_until, @now;
+
+-- ---- groups ----------------------------------------------------------------------------------------------------------
+
+-- lock_groups: nothing to lock: only one thread writes
+SELECT value FROM json_each(:buckets);
+
+-- admissible: the first blocked message of each of these groups that has a free place, and its number of free places
+SELECT m.sequence_number, m.queue_id, m.group_id, m.priority, head.room, @now
+FROM (
+    SELECT
+        (
+            SELECT MIN(b.sequence_number) FROM message AS b
+            WHERE b.in_group = 2 AND b.queue_id = entry.queue_id AND b.group_id = entry.group_id
+        ) AS sequence_number,
+        COALESCE((SELECT group_in_flight FROM queue WHERE id = entry.queue_id), :limit) - (
+            SELECT COUNT(*) FROM message AS p
+            WHERE p.in_group = 1 AND p.queue_id = entry.queue_id AND p.group_id = entry.group_id
+        ) AS room
+    FROM (
+        SELECT json_extract(value, '$.queue_id') AS queue_id, json_extract(value, '$.group_id') AS group_id
+        FROM json_each(:groups)
+    ) AS entry
+) AS head
+JOIN message AS m ON m.sequence_number = head.sequence_number
+WHERE head.room > 0;
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class SqliteStore(MessageRecords):
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
         self.database = database
+        database.on_admitted = self._announce
         self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)

@@ -1,0 +1,136 @@
+"""Groups: blocked messages follow when messages of their group have left.
+
+A place in a group belongs to a message that is available or locked, and the queue says how many places a group has
+(`group_in_flight`). A message that enters a group is blocked at first. Every transaction that lets messages enter or
+leave groups ends with `admit`, which gives free places to the first blocked messages. Nothing counts places: `admit`
+counts the messages that have one.
+
+Locks are taken in one order: messages that have a place or were just stored, then groups, then blocked messages. So
+`admit` waits for no transaction that waits for a group. A transaction that locks messages that are already blocked must
+lock no group afterwards: they have no place to leave.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+from zlib import crc32
+
+import msgspec
+from msgspec.structs import replace
+
+from app.broker.ports import Admitted
+from app.domain.instant import Instant
+from app.domain.message import Draft, MessageState, Receipt
+from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import Move, Removal
+from app.store.records.database import SqlSession
+
+GroupKey: TypeAlias = tuple[int, str]
+"""A group: the id of its queue, and its `group_id`."""
+
+BUCKETS = 1 << 14
+"""Rows of `group_lock`. Groups with the same row wait for each other, and every server must choose the same row."""
+
+MAX_ADMITTED = 1000
+"""Messages of one group that a statement admits. The next statement admits the rest."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A row of the statement `admissible`: one of the first blocked messages of a group, and its free places."""
+
+    sequence_number: int
+    queue_id: int
+    group_id: str
+    priority: int
+    room: int
+    now: Instant
+
+
+async def admit(session: SqlSession, groups: Iterable[GroupKey]) -> list[Admitted]:
+    """Make the first blocked messages of these groups available, as many as their queues allow. Return them.
+
+    The transaction holds the groups until it ends. It sees every message that earlier holders let in or out, because
+    each statement sees what was committed before it. A message that another transaction has just taken away is passed
+    over.
+    """
+    waiting = sorted(set(groups))
+    if not waiting:
+        return []
+    buckets = sorted(set(map(_bucket, waiting)))
+    if len(await session.fetch("lock_groups", buckets=buckets)) < len(buckets):
+        raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
+    admitted: list[Admitted] = []
+    while waiting:
+        heads = [Head(*row) for row in await session.fetch("admissible", groups=_json(waiting), limit=MAX_ADMITTED)]
+        if not heads:
+            break
+        numbers = [head.sequence_number for head in heads]
+        if await session.change("admit", numbers=numbers, available_at=heads[0].now) == len(heads):
+            waiting = _with_room(heads)
+        else:
+            # Another transaction has just taken a message away. Its group is asked for the next one.
+            placed = {number for (number,) in await session.fetch("placed_messages", numbers=numbers)}
+            heads = [head for head in heads if head.sequence_number in placed]
+        admitted += [Admitted(head.queue_id, head.sequence_number, head.priority, heads[0].now) for head in heads]
+    return admitted
+
+
+async def enter(session: SqlSession, numbers: Sequence[int]) -> tuple[set[int], list[Admitted]]:
+    """Let messages that have just become available enter their groups.
+
+    Return those that are blocked after it, and every message that was admitted, these or others.
+    """
+    await session.change("block", numbers=list(numbers))
+    blocked = await session.fetch("blocked_messages", numbers=list(numbers))
+    admitted = await admit(session, [(queue_id, group_id) for _, queue_id, group_id in blocked])
+    return {number for number, *_ in blocked} - {message.sequence_number for message in admitted}, admitted
+
+
+async def left_groups(session: SqlSession, numbers: Sequence[int]) -> list[GroupKey]:
+    """Return the groups in which these messages, which this transaction has locked, have places."""
+    return [(queue_id, group_id) for queue_id, group_id in await session.fetch("groups_of", numbers=list(numbers))]
+
+
+def entered_groups(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[GroupKey]:
+    """Return the groups of drafts that were stored as blocked messages."""
+    return [
+        (draft.queue_id, draft.envelope.group_id)
+        for draft, receipt in zip(drafts, receipts, strict=True)
+        if receipt.state is MessageState.BLOCKED and draft.envelope.group_id is not None and not receipt.duplicate
+    ]
+
+
+def with_admitted(receipts: Sequence[Receipt], admitted: Sequence[Admitted]) -> tuple[list[Receipt], list[Admitted]]:
+    """Return the receipts with the states after an admission, and the admitted messages that have no receipt here."""
+    numbers = {message.sequence_number for message in admitted}
+    own = {receipt.sequence_number for receipt in receipts}
+    return (
+        [
+            replace(receipt, state=MessageState.AVAILABLE) if receipt.sequence_number in numbers else receipt
+            for receipt in receipts
+        ],
+        [message for message in admitted if message.sequence_number not in own],
+    )
+
+
+def any_in_group(entries: Iterable[Draft | Move | Removal]) -> bool:
+    """Return whether any of these may be about a message in a group."""
+    return any(entry.is_in_group for entry in entries)
+
+
+def _bucket(group: GroupKey) -> int:
+    queue_id, group_id = group
+    return crc32(f"{queue_id}:{group_id}".encode()) % BUCKETS
+
+
+def _json(groups: Iterable[GroupKey]) -> str:
+    return _encode([{"queue_id": queue_id, "group_id": group_id} for queue_id, group_id in groups]).decode()
+
+
+def _with_room(heads: Sequence[Head]) -> list[GroupKey]:
+    """Return the groups that have more room than heads. Their other blocked messages, if any, come next."""
+    counts = Counter((head.queue_id, head.group_id) for head in heads)
+    rooms = {(head.queue_id, head.group_id): head.room for head in heads}
+    return sorted(group for group, room in rooms.items() if room > counts[group])
