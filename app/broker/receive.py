@@ -24,7 +24,7 @@ from app.domain.delivery import Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, check_receive_enabled
-from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable
+from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable, invalid_at
 from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
 from app.runtime.byte_budget import Reservation
@@ -34,7 +34,8 @@ from app.runtime.wait_queue import Waiter
 class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
-    `sequence_numbers` selects deferred messages. `message_filter` selects messages that match.
+    `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
+    messages of a group in a queue with groups.
     """
 
     max_messages: int = 1
@@ -44,6 +45,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     source: MessageState = MessageState.AVAILABLE
     sequence_numbers: Sequence[int] = ()
     message_filter: Filter | None = None
+    group_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,13 @@ class ReceivePorts:
 
 
 async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
-    """Lock and return messages, in order; none if none arrived in time. Refuses with `ReceiveDisabled`."""
+    """Lock and return messages, in order; none if none arrived in time.
+
+    Refuses with `ReceiveDisabled`, and with `InvalidRequest` a group of a queue without groups.
+    """
     check_receive_enabled(queue)
+    if request.group_id is not None and not queue.has_groups:
+        raise invalid_at("/group_id", "This queue has no group_in_flight. Use a filter: message.group_id == 'name'.")
     if request.message_filter is not None:
         return await receive_filtered(
             ports.searching, queue, _claim(ports.limits, queue, request), request.message_filter, request.wait_seconds
@@ -184,8 +191,12 @@ def _pass_on_wake_up(
 ) -> None:
     """Consume the wake-up if this poll emptied the queue; otherwise pass it to the next receiver.
 
-    A poll that got fewer messages than it asked for has emptied the queue, unless its response had no room for more.
+    A poll that got fewer messages than it asked for has emptied the queue, unless its response had no room for more or it
+    looked into one group alone.
     """
+    if request.group_id is not None:
+        waiter.pass_on()
+        return
     fits = not messages or sum(map(weight_of, messages)) <= spare_bytes
     if len(messages) < request.max_messages and fits:
         waiter.consume()
@@ -199,7 +210,14 @@ async def _poll(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> l
     async with _reserve_bytes(ports.limits, queue, request):
         if request.sequence_numbers:
             return await ports.messages.claim_by_number(claim, request.sequence_numbers)
+        if request.group_id is not None:
+            return await _claim_from_group(ports, claim, request.group_id)
         return await ports.messages.claim(claim)
+
+
+async def _claim_from_group(ports: ReceivePorts, claim: Claim, group_id: str) -> list[Message]:
+    numbers = await ports.messages.available_in_group(claim.queue_id, group_id, claim.max_messages)
+    return await ports.messages.claim_by_number(claim, numbers) if numbers else []
 
 
 def _reserve_bytes(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Reservation:

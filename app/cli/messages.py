@@ -63,6 +63,7 @@ def send(
         int | None, typer.Option(min=0, max=9, help="A higher priority is received first. 4 by default.")
     ] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until the message can be received.")] = None,
+    group: Annotated[str | None, typer.Option(help="Group of the message.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -73,7 +74,12 @@ def send(
     client = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
     if lines:
-        fields = {"content_type": content_type or DEFAULT_CONTENT_TYPE, "priority": priority, "delay_seconds": delay}
+        fields = {
+            "content_type": content_type or DEFAULT_CONTENT_TYPE,
+            "priority": priority,
+            "delay_seconds": delay,
+            "group_id": group,
+        }
         common_fields = {field: value for field, value in fields.items() if value is not None}
         _send_lines(
             client,
@@ -88,6 +94,7 @@ def send(
         "content-type": content_type or DEFAULT_CONTENT_TYPE,
         "peeklock-priority": priority,
         "peeklock-delay-seconds": delay,
+        "peeklock-group-id": group,
     }
     given_headers = {header: str(value) for header, value in headers.items() if value is not None}
     answer = client.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given_headers).json()
@@ -107,6 +114,7 @@ def receive(
     ] = SettlementAction.COMPLETE,
     reason: Annotated[str | None, typer.Option(help="Reason of an abandon or dead-letter.")] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Receive from the dead-letter queue.")] = False,
+    group: Annotated[str | None, typer.Option(help="Only messages of this group, in a queue with groups.")] = None,
     number: Annotated[
         list[int] | None,
         typer.Option(help="Sequence number of a message to receive, for example a deferred one; may be repeated."),
@@ -119,9 +127,11 @@ def receive(
     client = connect(url, key, as_json)
     source = "dead_letter" if dead_letter else "queue"
     request_body: dict[str, Any] = {"max_messages": max_messages or 1, "wait_seconds": wait or 0, "source": source}
+    if group is not None:
+        request_body["group_id"] = group
     if number:
-        if max_messages is not None or wait is not None or dead_letter:
-            raise typer.BadParameter("--number cannot be used with --max, --wait or --dead-letter.")
+        if max_messages is not None or wait is not None or dead_letter or group is not None:
+            raise typer.BadParameter("--number cannot be used with --max, --wait, --dead-letter or --group.")
         request_body = {"sequence_numbers": number}
     messages = client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]
     for start in range(0, len(messages), SETTLEMENTS_PER_REQUEST):

@@ -33,7 +33,7 @@ FilterText = Annotated[
 Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would do, and change nothing.")]
 
-COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered")
+COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
 BATCH_SIZE = 1000
 """Messages per request of a purge or redrive, so that the progress bar moves and requests stay short."""
 

@@ -51,6 +51,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     sequence_numbers: SequenceNumbers | None = None
     receiver_id: Id | None = None
     filter: Filter | None = None
+    group_id: Annotated[Id, msgspec.Meta(description="Receive messages of this group alone.")] | None = None
     settlements: Annotated[list[RawSettlement], msgspec.Meta(max_length=MAX_BATCH_COUNT)] | None = None
 
 

@@ -139,6 +139,7 @@ def _receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
         source=SOURCES[body.source],
         sequence_numbers=numbers,
         message_filter=None if body.filter is None else CelFilter(body.filter),
+        group_id=body.group_id,
     )
 
 
@@ -152,8 +153,13 @@ def _check_consistency(request: Request[ReceiveMessages]) -> None:
             raise invalid_at("/source", "Messages asked for by number are deferred ones of the queue.")
         if len(set(numbers)) < len(numbers):
             raise invalid_at("/sequence_numbers", "A sequence number is given twice.")
-    if (body.mode != "peek_lock" or body.filter or body.sequence_numbers) and request.header(b"idempotency-key"):
+    if body.group_id is not None and (body.filter is not None or body.sequence_numbers or body.source != "queue"):
+        raise invalid_at(
+            "/group_id", "A group is received without a filter or sequence numbers, from the queue itself."
+        )
+    is_plain = body.mode == "peek_lock" and not (body.filter or body.sequence_numbers or body.group_id)
+    if not is_plain and request.header(b"idempotency-key"):
         raise invalid_header(
             "Idempotency-Key",
-            "An Idempotency-Key is only accepted with a peek-lock receive that has no filter and no numbers.",
+            "An Idempotency-Key is only accepted with a peek-lock receive that has no filter, numbers or group.",
         )
