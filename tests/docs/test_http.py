@@ -35,7 +35,7 @@ IN_OTHER_TABLES = frozenset((
     "archive.MAX_TRIMMED_BATCHES", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
     "message.MAX_FILTER_BYTES", "message.MAX_RECEIVE_COUNT", "message.MAX_DESCRIPTION_LENGTH", "message.MAX_ID_LENGTH",
     "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
-    "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_LOCK_DURATION",
+    "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
     "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
     "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
     # The defaults of settings.
