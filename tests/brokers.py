@@ -15,7 +15,7 @@ from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.delivery import Claim
 from app.domain.instant import MINUTE
 from app.domain.message import MessageState
-from app.domain.queue import Queue
+from app.domain.queue import FEATURE_LEVEL, Queue
 from app.domain.refusals import Overloaded
 from app.domain.settlement import Move, Outcome, token_of
 from app.domain.weight import MAX_RESPONSE_BYTES
@@ -23,6 +23,7 @@ from app.locks.backend import open_locks
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.wait_queue import WaitQueue
 from app.store.open import open_store
+from app.store.sqlite.store import SqliteStore
 from tests.virtual_clock import VirtualClock
 
 ANSWER_BYTES = 128 << 20
@@ -105,3 +106,11 @@ async def dead_letter_all(store: Store, queue: Queue) -> int:
 
 def _fail(name: str, error: BaseException) -> None:
     raise AssertionError(f"{name} failed in the background") from error
+
+
+async def need_newer_server(broker: OpenBroker, name: str = "orders") -> None:
+    """Give this queue a setting that only a newer version knows, as its server does. The database is SQLite."""
+    assert isinstance(broker.store, SqliteStore)
+    change = f"UPDATE queue SET feature_level = {FEATURE_LEVEL + 1} WHERE name = '{name}'"
+    await broker.store.database.call_on_writer(lambda connection: connection.execute(change))
+    broker.queue_cache.clear()

@@ -9,6 +9,7 @@ from app.broker.ports import Counters, DeletedQueues, ExpireStore, UnlockedRow, 
 from app.broker.queue_cache import QueueCache
 from app.domain.message import MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import NewerQueue
 from app.domain.settlement import TTL_EXPIRED_REASON, Outcome
 
 
@@ -26,12 +27,15 @@ class ExpirePorts:
 async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> int:
     """Dead-letter or archive messages that are still past their time to live, as their queue is set; return how many.
 
-    Messages of a deleted queue are purged, like everything else it held.
+    Messages of a deleted queue are purged, like everything else it held. Those of a queue that needs a newer server stay.
     """
     dead_lettered: list[UnlockedRow] = []
     withdrawn: list[Withdrawal] = []
     for row in expired:
-        queue = await ports.queue_cache.by_id(row.queue_id)
+        try:
+            queue = await ports.queue_cache.by_id(row.queue_id)
+        except NewerQueue:
+            continue
         if queue is None:
             withdrawn.append(await _orphan_withdrawal(ports.deleted_queues, row))
         elif queue.settings.dead_letter_on_expiry:

@@ -78,8 +78,11 @@ async def put_queue(
         queue, created = await ports.queue_cache.create(name, settings)
         if created:
             return queue, True
-    elif (queue := await ports.queues.by_name(name)) is None:
-        raise PreconditionFailed(f"There is no queue named {name}.")
+    else:
+        try:
+            queue = await reload_queue(ports, name)
+        except QueueNotFound:
+            raise PreconditionFailed(f"There is no queue named {name}.") from None
     try:
         return await change_queue(ports, queue, lambda _: settings, precondition), False
     except QueueNotFound:
@@ -97,7 +100,6 @@ async def change_queue(
     meanwhile.
     """
     for _ in range(MAX_TRIES):
-        check_known(queue)
         precondition.check(queue)
         settings = change(queue.settings)
         if settings == queue.settings:
@@ -122,7 +124,6 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
     Crash window: a background loop of any process moves the messages of a deleted queue.
     """
     for _ in range(MAX_TRIES):
-        check_known(queue)
         precondition.check(queue)
         deleted = await ports.queues.delete(queue)
         ports.queue_cache.forget(queue)
@@ -134,8 +135,11 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
 
 
 async def get_queue(ports: QueuePorts, name: str) -> QueueWithCounts:
-    """Read the queue and its counts from the store. Refuses with `QueueNotFound`."""
-    queue = await reload_queue(ports, name)
+    """Read the queue and its counts from the store, also if only a newer server can serve it.
+
+    Refuses with `QueueNotFound`.
+    """
+    queue = await _read_queue(ports, name)
     return QueueWithCounts(queue, (await ports.queues.counts([queue.id]))[queue.id])
 
 
@@ -147,7 +151,16 @@ async def list_queues(queues: QueueStore, after: str, limit: int) -> list[QueueW
 
 
 async def reload_queue(ports: QueuePorts, name: str) -> Queue:
-    """Read the queue from the store instead of the cache, before a change. Refuses with `QueueNotFound`."""
+    """Read the queue from the store instead of the cache, before a change.
+
+    Refuses with `QueueNotFound`, and with `NewerQueue` if only a newer server can serve it.
+    """
+    queue = await _read_queue(ports, name)
+    check_known(queue)
+    return queue
+
+
+async def _read_queue(ports: QueuePorts, name: str) -> Queue:
     queue = await ports.queues.by_name(name)
     if queue is None:
         raise ports.queue_cache.not_found(name)

@@ -14,6 +14,7 @@ from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Counters, ReleaseStore
 from app.broker.queue_cache import QueueCache
 from app.domain.queue import QueueSettings
+from app.domain.refusals import NewerQueue
 from app.domain.settlement import LOCK_EXPIRED_REASON, Failure, LockedMessage, Move, Outcome, fence_above, release
 
 
@@ -33,15 +34,24 @@ async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessa
 
     A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
     a deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
+    Rows of a queue that needs a newer server stay.
     """
-    moves: list[Move] = []
-    for locked, expired_generation in ended:
-        queue = await ports.queue_cache.by_id(locked.queue_id)
-        settings = QueueSettings() if queue is None else queue.settings
-        failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
-        move = release(locked, settings, failure, ports.random_fraction())
-        moves.append(replace(move, fence=fence_above(expired_generation)))
-    freed = await ports.messages.release(moves) if moves else []
-    ports.receivers.notify_moved(moves, freed)
+    moves = [await _release_move(ports, locked, generation) for locked, generation in ended]
+    served = [move for move in moves if move is not None]
+    freed = await ports.messages.release(served) if served else []
+    ports.receivers.notify_moved(served, freed)
     ports.counters.count("locks_expired", sum(freed))
-    return freed
+    in_order = iter(freed)
+    return [move is not None and next(in_order) for move in moves]
+
+
+async def _release_move(ports: ReleasePorts, locked: LockedMessage, expired_generation: int) -> Move | None:
+    """Return the move that frees this row, or None if its queue needs a newer server."""
+    try:
+        queue = await ports.queue_cache.by_id(locked.queue_id)
+    except NewerQueue:
+        return None
+    settings = QueueSettings() if queue is None else queue.settings
+    failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
+    move = release(locked, settings, failure, ports.random_fraction())
+    return replace(move, fence=fence_above(expired_generation))

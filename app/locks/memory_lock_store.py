@@ -39,7 +39,7 @@ class MemoryLockStore:
     async def delete_records(self, ended: Sequence[tuple[LockToken, int]]) -> None:
         """Delete nothing: no record exists."""
 
-    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
+    async def expired_records(self, limit: int, skip: int = 0) -> list[tuple[LockToken, int]]:
         """No lock ends before its end in SQL."""
         return []
 

@@ -80,16 +80,16 @@ class RedisLockStore:
         """Delete records. The sweeper finds and deletes one that stays."""
         await self._commands.submit_all([LockCommand(DROP, token, (generation,)) for token, generation in ended])
 
-    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
+    async def expired_records(self, limit: int, skip: int = 0) -> list[tuple[LockToken, int]]:
         """Return tokens whose records have expired, from all buckets in turn. They return until they are deleted."""
         replies = await self._connection.run(
-            [ScriptCall(EXPIRED, [self._keys.index(b)], [limit]) for b in range(BUCKETS)]
+            [ScriptCall(EXPIRED, [self._keys.index(b)], [skip + limit]) for b in range(BUCKETS)]
         )
         names = [reply.decode().split("\n") for reply in replies if isinstance(reply, bytes)]
         interleaved = (
             self._keys.token(name) for round_of_names in zip_longest(*names, fillvalue="") for name in round_of_names
         )
-        tokens = list(islice((token for token in interleaved if token is not None), limit))
+        tokens = list(islice((token for token in interleaved if token is not None), skip, skip + limit))
         # A record may have been prolonged since, or be gone; only the record itself proves that it has expired.
         generations = zip(tokens, await self.expired_generations(tokens), strict=True)
         return [(token, generation) for token, generation in generations if generation != NO_EXPIRED_GENERATION]

@@ -1,12 +1,13 @@
 """The sweeper: frees messages whose lock has ended. It runs in every replica, without a leader."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.broker.ports import LockStore, SweepStore
 from app.broker.release_expired import ReleasePorts, release_expired
 from app.broker.revoke_locks import RevokePorts, revoke_locks
-from app.domain.settlement import NO_EXPIRED_GENERATION
+from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
 BATCH_SIZE = 500
 """Locks freed per pass: one statement's worth, so that no pass holds rows for long."""
@@ -44,14 +45,24 @@ async def _release_by_time(ports: SweepPorts) -> int:
 
 
 async def _release_by_lock_store(ports: SweepPorts) -> int:
-    """Free the rows of expired records, each only in the generation of its record.
+    """Free the rows of expired records, about a batch. Records that must remain take no place in it."""
+    freed = remaining = 0
+    while freed < BATCH_SIZE and (expired := await ports.lock_store.expired_records(BATCH_SIZE, skip=remaining)):
+        newly_freed, newly_remaining = await _release_by_records(ports, expired)
+        freed += newly_freed
+        remaining += newly_remaining
+        if not newly_remaining:
+            break
+    return freed
+
+
+async def _release_by_records(ports: SweepPorts, expired: Sequence[tuple[LockToken, int]]) -> tuple[int, int]:
+    """Free the rows of these records, each only in the generation of its record; return how many, and how many remain.
 
     A record is deleted once its row is freed, or if the row no longer matches. It remains if a concurrent change kept
-    its row from being freed: without the record the row would stay locked for the whole lead time.
+    its row from being freed, or if only a newer server may free it: without the record the row would stay locked for
+    the whole lead time, and its holder could still settle it.
     """
-    expired = await ports.lock_store.expired_records(BATCH_SIZE)
-    if not expired:
-        return 0
     rows = await ports.messages.locked_messages([token for token, _ in expired])
     matching = [
         (row, generation)
@@ -63,4 +74,4 @@ async def _release_by_lock_store(ports: SweepPorts) -> int:
     await ports.lock_store.delete_records(
         [(token, generation) for token, generation in expired if token not in waiting]
     )
-    return sum(freed)
+    return sum(freed), len(waiting)

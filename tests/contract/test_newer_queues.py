@@ -6,7 +6,7 @@ from app.broker.ports import QueueGone, Redrive, UnlockedRow
 from app.domain.instant import DAY, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings, QueueStatus, required_level
-from tests.contract.store_fixture import StoreFixture, abandonment, draft, numbers
+from tests.contract.store_fixture import ServerFixture, StoreFixture, abandonment, draft, numbers
 
 
 async def test_a_queue_has_the_level_that_its_settings_need(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -103,3 +103,19 @@ async def test_locks_of_newer_queues_are_not_revoked(store_fixture: StoreFixture
     await store_fixture.need_newer_server(newer)
     revocations = await store_fixture.store.queues.revocations(2)
     assert [revocation.queue_id for revocation in revocations] == [queue.id]
+
+
+@pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
+async def test_a_stopped_change_of_a_newer_queue_delays_no_loop(store_fixture: ServerFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue()
+    for each in (newer, queue):
+        await store_fixture.locked(each)
+        await store_fixture.send(each, b"late", ttl=1 * SECOND)
+        await store_fixture.send(each, b"due", delay=1 * SECOND)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(60)
+    async with store_fixture.open_transaction(f"UPDATE queue SET feature_level = 0 WHERE id = {newer.id}"):
+        (lock,) = await store_fixture.store.expired_locks(10)
+        (late,) = await store_fixture.store.expired_messages(10)
+        promoted = await store_fixture.store.promote(10)
+    assert {lock.queue_id, late.queue_id, *promoted.by_queue} == {queue.id}

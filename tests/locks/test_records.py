@@ -245,6 +245,22 @@ async def test_expired_records_are_returned_until_they_are_deleted(
     assert set(await redis_locks.expired_records(100)) == {(token, 2) for token in tokens[4:10]}
 
 
+@pytest.mark.parametrize("skip", [1, BUCKETS, 30])
+async def test_the_first_expired_records_may_be_skipped(
+    redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken, skip: int
+) -> None:
+    tokens = [new_token(7 * number) for number in range(1, 41)]
+    bound = await records.now() + MINUTE
+    await asyncio.gather(
+        *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+    )
+    await records.pass_time(*tokens, by=DURATION)
+    first, rest = await redis_locks.expired_records(skip), await redis_locks.expired_records(100, skip)
+    assert {token for token, _ in (*first, *rest)} == set(tokens)
+    assert (len(first), len(rest)) == (skip, len(tokens) - skip)
+    assert await redis_locks.expired_records(100, len(tokens)) == []
+
+
 @pytest.mark.parametrize("limit", [1, BUCKETS, 30])
 async def test_no_more_expired_records_are_returned_than_the_limit(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken, limit: int

@@ -19,6 +19,7 @@ from app.domain.retry import FixedDelay
 from app.domain.settlement import LockToken
 from app.locks.memory_lock_store import MemoryLockStore
 from app.maintenance.expiry import BATCH_SIZE, expire_locks
+from tests.brokers import need_newer_server
 from tests.locks.lock_records import EDITION, PROMISED_UNTIL, LockRecords, open_redis_locks, unique_keys
 from tests.maintenance.harness import LOCK_DURATION, BrokerHarness, token_of
 
@@ -115,7 +116,7 @@ async def test_a_failing_part_is_reported_when_the_others_are_done(harness: Brok
 class FailingLockStore(MemoryLockStore):
     """A lock store that cannot list its expired records."""
 
-    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
+    async def expired_records(self, limit: int, skip: int = 0) -> list[tuple[LockToken, int]]:
         raise StoreUnavailable
 
 
@@ -245,6 +246,23 @@ async def test_many_expired_records_are_freed_without_rest(redis_harness: RedisH
     assert await expire_locks(redis_harness.broker.sweeping) == 0.0
     assert await expire_locks(redis_harness.broker.sweeping) is None
     assert redis_harness.counters["locks_expired"] == BATCH_SIZE + 20
+
+
+async def test_records_of_a_queue_that_needs_a_newer_server_stay_and_delay_no_other(
+    redis_harness: RedisHarness,
+) -> None:
+    newer, queue = await redis_harness.queue("newer"), await redis_harness.queue()
+    await redis_harness.send(newer, count=BATCH_SIZE)
+    tokens = [token_of(message) for message in await redis_harness.receive(newer, max_messages=BATCH_SIZE)]
+    await asyncio.gather(*(renew(redis_harness.broker.renewing, newer, token) for token in tokens))
+    token = await redis_harness.lock_and_renew(queue)
+    await redis_harness.pass_time(*tokens, token, seconds=30)
+    await need_newer_server(redis_harness.broker, "newer")
+    await expire_locks(redis_harness.broker.sweeping)
+    assert await redis_harness.state(queue, token.sequence_number) is AVAILABLE
+    assert await redis_harness.state(newer, tokens[0].sequence_number) is LOCKED
+    assert redis_harness.counters["locks_expired"] == 1
+    assert len(await redis_harness.broker.lock_store.expired_records(2 * BATCH_SIZE)) == BATCH_SIZE
 
 
 class CannotRelease:

@@ -96,8 +96,11 @@ class LockStore(LockStoreState, Protocol):
         """Delete records of ended deliveries, each only up to the given generation."""
         ...
 
-    async def expired_records(self, limit: int) -> list[tuple[LockToken, int]]:
-        """Return tokens with expired records, and their generations: these allow the sweeper to free a lock early."""
+    async def expired_records(self, limit: int, skip: int = 0) -> list[tuple[LockToken, int]]:
+        """Return tokens with expired records, and their generations: these allow the sweeper to free a lock early.
+
+        `skip` leaves out that many that a call without it would return first.
+        """
         ...
 
     async def close(self) -> None:
