@@ -4,7 +4,7 @@ import pytest
 
 from app.broker.ports import QueueGone, Redrive, UnlockedRow
 from app.domain.instant import DAY, SECOND
-from app.domain.message import MessageState
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings, QueueStatus, required_level
 from tests.contract.store_fixture import ServerFixture, StoreFixture, abandonment, draft, numbers
 
@@ -103,6 +103,32 @@ async def test_locks_of_newer_queues_are_not_revoked(store_fixture: StoreFixture
     await store_fixture.need_newer_server(newer)
     revocations = await store_fixture.store.queues.revocations(2)
     assert [revocation.queue_id for revocation in revocations] == [queue.id]
+
+
+@pytest.mark.fence("level")
+async def test_blocked_messages_of_newer_queues_stay(store_fixture: StoreFixture) -> None:
+    newer, queue = [await store_fixture.queue(QueueSettings(group_in_flight=1)) for _ in range(2)]
+    for each in (newer, queue):
+        envelopes = [Envelope(body, group_id="g") for body in "ab"]
+        await store_fixture.store.send(
+            [draft(each, b"", envelope=envelope, is_in_group=True) for envelope in envelopes]
+        )
+        assert await store_fixture.store.queues.change(each, QueueSettings(group_in_flight=2))
+    await store_fixture.need_newer_server(newer)
+    assert await store_fixture.store.admit_after_changes(10)
+    counts = await store_fixture.store.queues.counts([newer.id, queue.id])
+    assert [counts[each.id].blocked for each in (newer, queue)] == [1, 0]
+
+
+async def test_messages_in_states_of_a_newer_version_do_not_hinder_the_counts(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    (number, _, _) = await store_fixture.send(queue, b"a", b"b", b"c", delay=60 * SECOND)
+    await store_fixture.need_newer_server(queue)
+    await store_fixture.execute(f"UPDATE message SET state = 99 WHERE sequence_number = {number}")
+    counts = await store_fixture.store.queues.counts([queue.id])
+    await store_fixture.execute(f"UPDATE message SET state = 3 WHERE sequence_number = {number}")
+    assert counts[queue.id].scheduled >= 2
 
 
 @pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)

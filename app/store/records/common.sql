@@ -333,7 +333,10 @@ LIMIT :limit;
 SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;
 
 -- queues_to_admit: queues whose setting of groups has changed, and the group after which to go on
-SELECT id, admit_after FROM queue WHERE admit_after IS NOT NULL;
+SELECT id, admit_after
+FROM queue
+WHERE admit_after IS NOT NULL
+  AND feature_level <= @feature_level;  -- fence: level
 
 -- blocked_groups: groups of a queue that have a blocked message, after a group; one index look-up per group
 WITH RECURSIVE blocked (group_id, number) AS (

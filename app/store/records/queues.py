@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from app.broker.ports import DeletedQueue, LockRevocation
 from app.domain.instant import Duration
-from app.domain.message import MessageState
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
     REVOCATION_PERIOD,
@@ -124,7 +123,9 @@ class QueueRecords:
         ids = list(queue_ids)
         counted: defaultdict[int, dict[str, int]] = defaultdict(dict)
         for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=ids):
-            counted[queue_id][MessageState(state).label] = count
+            # A newer server may have stored states that this version does not know.
+            if state in rows.STATES:
+                counted[queue_id][rows.STATES[state].label] = count
         oldest = await self._database.fetch("oldest_available", queue_ids=ids)
         waits: dict[int, Duration | None] = {row[0]: row[1] for row in oldest}
         return {
